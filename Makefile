@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo check quick quick-tests nightly durations test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -38,19 +38,44 @@ build: $(VENV)/.built  ## the environment and the native modules, in place
 demo: $(VENV)/.built  ## the main job: a partition of real Kafka's, shown, verified, appended to, killed, recovered, read by Spark
 	$(PY) -m tests.demo
 
-check: $(VENV)/.built  ## everything that CI runs: lint, types, tests, sanitizers, wheel
+check: $(VENV)/.built  ## everything that CI runs: lint, types, sanitizers, wheel, tests (long lanes: the day's sample)
+	$(MAKE) --no-print-directory -j 2 sanitize checked-lint-and-wheel
+	$(MAKE) --no-print-directory test
+
+.PHONY: checked-lint-and-wheel
+checked-lint-and-wheel:
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory wheel-smoke-built
+
+quick: $(VENV)/.built  ## in three minutes: lint, types, unit, golden and property tests, recorded scenarios, one Spark read
+	$(MAKE) --no-print-directory -j 2 lint quick-tests
+
+# Here no file starts a process or shares much: a test goes to whichever worker is free.
+QUICK := tests/unit tests/golden tests/property tests/conformance/test_scenarios.py \
+	tests/spark/test_batch_read.py::test_columns_are_those_that_are_listed
+quick-tests: $(VENV)/.built
+	$(PYTEST) $(TEST_FLAGS) --dist worksteal -q -m 'not slow' $(QUICK) $(PYTEST_FLAGS)
+
+nightly: $(VENV)/.built  ## every long form: all crash states, interrupts, kills and faults, fuzzing, the wheel from nothing
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory sanitize
 	$(MAKE) --no-print-directory wheel-smoke
-	$(MAKE) --no-print-directory test
+	KAFKALOG_LONG=1 $(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory fuzz fuzz-native fuzz-damage
 
 # Spark's tests have processes of their own: what tests of interrupts leave in theirs (CPython forgets an exception that
 # a trace function raised within a handler) is not for a JVM's gateway.
 # A test that hangs ends its worker and says where it was.
-TEST_FLAGS := -n 2 --dist loadfile --tb=short -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+# A file stays with one worker, for modules share brokers and JVMs; long files begin first (tests/durations.json).
+TEST_FLAGS := -n 2 --dist loadfile --no-loadscope-reorder --tb=short -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 test: $(VENV)/.built  ## the tests alone
 	$(PYTEST) $(TEST_FLAGS) --ignore=tests/spark $(PYTEST_FLAGS)
 	$(PYTEST) $(TEST_FLAGS) tests/spark $(PYTEST_FLAGS)
+
+durations: $(VENV)/.built  ## measures how long each test file takes, for tests/durations.json
+	$(PYTEST) $(TEST_FLAGS) --ignore=tests/spark --junitxml=build/tests.xml
+	$(PYTEST) $(TEST_FLAGS) tests/spark --junitxml=build/spark.xml
+	$(PY) -m tests.durations build/tests.xml build/spark.xml
 
 lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint
 	$(PY) -m ruff check .
@@ -143,6 +168,12 @@ wheel: $(VENV)/.packages  ## an sdist, and a wheel built from it, in dist/
 	$(PY) -m build -q --outdir dist .
 
 wheel-smoke: wheel  ## the wheel in a clean environment, with a smoke test of its own
+	PYTHON=$(CURDIR)/$(PY) bash tests/wheel_smoke.sh dist
+
+# The same smoke, and no second compilation: the modules of the tree, packed by an sdist and a wheel made from it.
+.PHONY: wheel-smoke-built
+wheel-smoke-built: $(VENV)/.built
+	PYTHON=$(CURDIR)/$(PY) bash tests/wheel_of_built.sh
 	PYTHON=$(CURDIR)/$(PY) bash tests/wheel_smoke.sh dist
 
 clean:

@@ -14,8 +14,10 @@ from typing import NoReturn
 
 import pytest
 
+from tests.durations import seconds_of
+from tests.sampling import LONG, SEED
+
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
-LONG = os.environ.get("KAFKALOG_LONG") == "1"
 
 _left_out: dict[str, int] = {}
 
@@ -24,6 +26,10 @@ def pytest_configure() -> None:
     # A shell has its background jobs ignore Ctrl-C, and their children inherit that: those of the tests must not.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str:
+    return f"samples: {'all, KAFKALOG_LONG=1' if LONG else f'KAFKALOG_SEED={SEED}'}"
 
 
 def missing_tool(marker: str) -> str | None:
@@ -54,6 +60,8 @@ def need_broker() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Long files begin first: none stands alone at the end, when the other workers have nothing left.
+    items.sort(key=lambda item: -seconds_of(item.path))
     for item in items:
         for marker in ("jvm", "spark", "broker"):
             if item.get_closest_marker(marker) is None:

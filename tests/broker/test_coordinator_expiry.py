@@ -20,7 +20,8 @@ from kafkalog.engine.format.records import records
 from kafkalog.engine.format.transaction_records import decode_transaction
 from tests.broker import clients, kraft, wire
 from tests.broker.test_group_offsets import TOPIC, Story, consumer
-from tests.conftest import LONG, need_broker
+from tests.conftest import need_broker
+from tests.sampling import LONG
 from tests.unit.coordinator_kit import Disk, MemoryLog, Store, producer_id_for
 
 pytestmark = pytest.mark.broker

@@ -25,7 +25,8 @@ from kafkalog.engine.format.records import records
 from kafkalog.engine.format.transaction_records import decode_transaction, encode_transaction
 from kafkalog.errors import KafkalogError
 from tests.broker import clients, kraft, wire
-from tests.conftest import LONG, need_broker
+from tests.conftest import need_broker
+from tests.sampling import LONG, SEED
 from tests.unit.coordinator_kit import Disk, Store
 
 pytestmark = pytest.mark.broker
@@ -34,7 +35,6 @@ TOPICS = ("alpha", "beta", "a-topic-with-a-longer-name")
 PARTITION_COUNT = 9
 IDS = ("one", "two", "three")
 STEPS = 2000 if LONG else 180
-SEED = random.SystemRandom().randrange(1 << 32) if LONG else 7
 WAIT_SECONDS_MAX = 60
 TIMEOUT_MS = 150
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 0)

@@ -43,7 +43,8 @@ from tests.broker.store_play import (
     transactional,
 )
 from tests.broker.test_store_clients import make_topics, states
-from tests.conftest import LONG, need_broker
+from tests.conftest import need_broker
+from tests.sampling import LONG, SEED
 from tests.unit.store_kit import home_of
 
 pytestmark = pytest.mark.broker
@@ -61,7 +62,6 @@ WIDE, WIDE_COUNT = "wide", 60
 LEFT = {"times out": 2_000, "taken over": 900_000, "taken over again": 900_000, "nobody comes": 900_000}
 HANDOVERS = 12 if LONG else 3
 STEPS = 40 if LONG else 14
-SEED = random.SystemRandom().randrange(1 << 32) if LONG else 3
 
 
 def decided_only(node: kraft.Broker, tell: Tell) -> None:

@@ -20,7 +20,7 @@ from kafkalog.engine.cleaner.states import Claim, Pause
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalStateException
 from tests.conformance import kafka_jars
-from tests.conftest import LONG
+from tests.sampling import LONG
 from tests.unit.cleaner_kit import keyed
 from tests.unit.cleaning_kit import Yard, partition
 

@@ -19,6 +19,7 @@ from tests.conformance.fuzz_managers import ManagerWriter
 from tests.conformance.fuzz_scripts import COMPACTION_STEPS, Line, ScriptWriter
 from tests.conformance.ways import Ways
 from tests.damage import differential
+from tests.sampling import FIRST
 
 EXAMPLES = int(os.environ.get("KAFKALOG_FUZZ_EXAMPLES", "40"))
 COUNT = int(os.environ.get("KAFKALOG_FUZZ_COUNT", "40"))
@@ -50,7 +51,7 @@ def test_hypothesis_has_every_step() -> None:
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("kafka_driver")
-@pytest.mark.parametrize(("damage", "seed"), [(False, 1), (True, 1)])
+@pytest.mark.parametrize(("damage", "seed"), [(False, FIRST), (True, FIRST)], ids=["", "damage"])
 def test_random_scripts_agree(damage: bool, seed: int) -> None:
     count = COUNT // 4 if damage else COUNT
     for number, outcome in fuzz(count, seed, damage=damage, stop_after=1):
@@ -89,7 +90,7 @@ def test_scripts_of_cleans_reach_what_matters() -> None:
 @pytest.mark.parametrize("compact", [False, True])
 def test_random_managers_agree(compact: bool) -> None:
     flags = "--managers --compact" if compact else "--managers"
-    for number, outcome in fuzz(COUNT // 2, 1, managers=True, compact=compact):
+    for number, outcome in fuzz(COUNT // 2, FIRST, managers=True, compact=compact):
         assert permitted.name_of(outcome) is not None, (
             f"seed {number} {flags}: {outcome.difference}\n"
             f"shrink it: python -m tests.conformance.fuzz --count 1 --seed {number} {flags}"
@@ -128,7 +129,7 @@ def test_scripts_of_managers_with_a_cleaner_reach_what_matters() -> None:
 @pytest.mark.usefixtures("kafka_driver")
 def test_structured_damage_agrees() -> None:
     with work_folder() as work:
-        for found in differential.fuzz(Engines(work), DAMAGE_COUNT, 1):
+        for found in differential.fuzz(Engines(work), DAMAGE_COUNT, FIRST):
             assert found.named is not None, (
                 f"seed {found.seed}, {'; '.join(found.notes)}: {found.outcome.difference}\n"
                 f"shrink it: python -m tests.damage.differential --count 1 --seed {found.seed} --shrink"

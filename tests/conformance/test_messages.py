@@ -14,7 +14,7 @@ from kafkalog.engine.format.java_json import to_text
 from kafkalog.engine.format.message_reader import MessageException
 from kafkalog.engine.format.messages import Schema, Values
 from tests.conformance import kafka_jars, messages
-from tests.conftest import LONG
+from tests.sampling import LONG
 
 pytestmark = pytest.mark.jvm
 

@@ -34,6 +34,7 @@ from kafkalog.engine.files.api import Files
 from kafkalog.engine.files.os_files import OS_FILES
 from tests.disk_model import SECTOR_BYTES, Disk, Op
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles
+from tests.sampling import sampled, share
 
 APPENDED, ACKNOWLEDGED, FLUSHED = "appended", "acknowledged", "flushed"
 KINDS = ("kill", "torn", "power", "shuffled", "headless")
@@ -219,25 +220,22 @@ def check_crashes(
     check: Check,
     *,
     sample: int | None = None,
-    sample_seed: int = 0,
     keep: Path | None = None,
     at: str | None = None,
     **options: Any,
 ) -> int:
-    """Put every state (or a seeded sample of about `sample`) on the disk and call `check(directory, state)`.
+    """Put every state (or a sample of at most `sample`) on the disk and call `check(directory, state)`.
 
-    The number of states.  `at`: the directory, for what remembers where it is; otherwise each has its own.
-    A failure names the state and, with `keep`, leaves a fresh copy of its directory there.
+    The number of states, at least one.  `at`: the directory, for what remembers where it is; otherwise each has its
+    own.  A failure names the state and, with `keep`, leaves a fresh copy of its directory there.
     """
-    share = 1.0
+    wanted = None
     if sample is not None:
-        total = sum(1 for _ in crash_states(recording, **{**options, "dedupe": False}))
-        share = min(1.0, sample / max(total, 1))
-    rng = random.Random(sample_seed)
+        wanted = set(sampled(range(sum(1 for _ in crash_states(recording, **options))), sample))
     checked = 0
     with fast_dir() as base:
         for number, state in enumerate(crash_states(recording, **options)):
-            if share < 1.0 and rng.random() >= share:
+            if wanted is not None and number not in wanted:
                 continue
             place = str(base / str(number)) if at is None else at
             state.materialise(place)
@@ -251,6 +249,7 @@ def check_crashes(
                 raise
             shutil.rmtree(place)
             checked += 1
+    assert checked
     return checked
 
 
@@ -301,7 +300,7 @@ def each_fault(
             return files.count
 
     total = run(None)
-    runs = range(0, total, step)
+    runs = share(range(total), step)
     for number in runs:
         run(Fault(number, error, sticky))
     return len(runs)

@@ -445,7 +445,7 @@ class Oracle:
         allowed.holes = state.kind == "shuffled"
         return allowed
 
-    def check_interrupted(self, place: str, state: CrashState, *, sample: int, seed: int = 0) -> int:
+    def check_interrupted(self, place: str, state: CrashState, *, sample: int) -> int:
         """Record the recovery of the state in `place` and crash it at its own steps; the number of states.
 
         However often it dies, a process finds what the undisturbed recovery found; power loss may take back no record
@@ -464,7 +464,7 @@ class Oracle:
             else:
                 allowed.check(found.content, found.bases)
 
-        return check_crashes(recording, check, sample=sample, sample_seed=seed, shuffles=1, torn_step=4096)
+        return check_crashes(recording, check, sample=sample, shuffles=1, torn_step=4096)
 
     def check(self, place: str, state: CrashState) -> None:
         """Reopen the state in `place` and hold everything against it; reopen it again."""

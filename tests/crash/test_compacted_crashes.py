@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.compacted import DELETE_RETENTION_MS, House, Tale, check_start
 from tests.crash.harness import CrashState
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG
 from tests.unit.cleaning_kit import CHECKPOINT
 
 SAMPLE = None if LONG else 25
@@ -254,7 +254,7 @@ def test_a_checkpoint_that_is_lost_or_torn_costs_only_work(workload: Workload, t
             check_start(place, tale, process_only=state.process_only, torn=CHECKPOINT)
 
         states = harness.check_crashes(
-            recording, check, sample=SAMPLE and SAMPLE // 2, sample_seed=7, keep=tmp_path / "state", at=str(root),
+            recording, check, sample=SAMPLE and SAMPLE // 2, keep=tmp_path / "state", at=str(root),
             kinds=("kill", "power"),
         )  # fmt: skip
         print(f"{workload.__name__}: {states} states")
@@ -281,11 +281,11 @@ def test_the_start_after_a_crash_may_die_too(workload: Workload, tmp_path: Path)
                 lambda where, interrupted: check_start(
                     where, tale, process_only=state.process_only and interrupted.process_only
                 ),
-                sample=40 if LONG else 4, sample_seed=state.op_count, at=place, torn_step=4096, shuffles=1,
+                sample=40 if LONG else 4, at=place, torn_step=4096, shuffles=1,
             )  # fmt: skip
             os.rename(place + ".left", place)
 
         harness.check_crashes(
-            recording, check, sample=40 if LONG else 5, sample_seed=5, keep=tmp_path / "state", at=str(root),
+            recording, check, sample=40 if LONG else 5, keep=tmp_path / "state", at=str(root),
             torn_step=4096, shuffles=1,
         )  # fmt: skip

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.compacted import DELETE_RETENTION_MS, House, Tale, check_start, judge_checkpoint, states
 from tests.crash.test_manager_faults import LOOKS
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
+from tests.sampling import LONG, share
 from tests.unit.cleaner_kit import rows
 
 STEP = 1 if LONG else 11
@@ -97,7 +97,7 @@ def test_a_disk_fails_at_any_operation_of_a_pass(error: int, kinds: tuple[str, .
         count, offline = trial(base / "count", None, error, kinds)
         assert not offline
         tried = failures = 0
-        for at in range(0, count, STEP):
+        for at in share(range(count), STEP):
             try:
                 failures += trial(base / str(at), at, error, kinds)[1]
             except BaseException as failure:

@@ -17,11 +17,11 @@ from pathlib import Path
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import KafkaStorageException
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.compacted import COMPACTED, judge_checkpoint
 from tests.crash.managed import FAST, folders_of
 from tests.crash.test_manager_kill import BUSY, dirs_of
+from tests.sampling import LONG, draw
 from tests.unit.cleaner_kit import keyed, rows
 from tests.unit.log_kit import NOW_MS
 
@@ -142,7 +142,7 @@ class Told:
 
 
 def test_killed_cleaners_keep_each_keys_value() -> None:
-    rng = random.Random(3)
+    rng = draw("kills in cleans")
     with harness.fast_dir() as base:
         root, told = Path(base) / "house", dict[str, Told]()
         promises = 0

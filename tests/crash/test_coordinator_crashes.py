@@ -16,10 +16,10 @@ from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch,
 from kafkalog.engine.format.coordinator_records import partition_for
 from kafkalog.engine.format.group_records import CommittedOffset
 from kafkalog.engine.format.names import TopicPartition
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, CrashState
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG
 from tests.unit.coordinator_logs import LogStore
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -15,11 +15,11 @@ import pytest
 import kafkalog
 from kafkalog.engine.files import ManualClock, ManualScheduler
 from kafkalog.partition import Partition
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, FLUSHED, CrashState
 from tests.crash.partition import NOW_MS, SMALL
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG
 
 Item = tuple[str, bytes]
 

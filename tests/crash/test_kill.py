@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import select
 import shutil
 import signal
@@ -21,10 +20,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from tests.conftest import LONG
 from tests.crash import harness, nursery
 from tests.crash.partition import PARTITION, Reopened
 from tests.file_doubles import UnsyncedFiles
+from tests.sampling import LONG, draw
 
 KILLS = 400 if LONG else 10
 KEPT_FOR_KAFKA = 60 if LONG else 5
@@ -100,7 +99,7 @@ def note(lines: list[str], acknowledged: dict[int, str]) -> int:
 def run_kills(base: Path, kills: int, keep: Path | None = None) -> list[Path]:
     """Kill writers over and over; the directories as some of them left them."""
     writers = Nursery(base)
-    rng = random.Random(7)
+    rng = draw("kills")
     kept: list[Path] = []
     log_dir = base / "log0"
     acknowledged: dict[int, str] = {}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.partition import Oracle
 from tests.crash.workloads import WORKLOADS, Workload, mixed
+from tests.sampling import LONG
 
 SAMPLE = 55
 MIXED_SEEDS = range(16) if LONG else range(4)
@@ -32,7 +32,6 @@ def crash_everywhere(workload: Workload, tmp_path: Path) -> None:
             driver.recording,
             oracle.check,
             sample=None if LONG else SAMPLE,
-            sample_seed=1,
             keep=tmp_path / "state",
             names_follow_sync=follows,
             start=driver.start,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState
 from tests.crash.managed import DISKS, House, Story, check_start, clean, visit_copies
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG
 
 SAMPLE = None if LONG else 130
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import KafkaStorageException
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.managed import DISKS, FAST, SETTINGS, contents, folders_of, value_of
+from tests.sampling import LONG, draw
 from tests.unit.log_kit import batch
 
 KILLS = 120 if LONG else 5
@@ -123,7 +123,7 @@ class Told:
 
 
 def test_killed_managers_keep_what_they_promised() -> None:
-    rng = random.Random(3)
+    rng = draw("kills of managers")
     with harness.fast_dir() as base:
         root, told = Path(base) / "house", dict[str, Told]()
         promises = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog.engine.files import OS_FILES, Files, parent_dir
+from tests import sampling
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, FLUSHED, KINDS, CrashState
 from tests.disk_model import Disk, Op
@@ -118,15 +119,16 @@ def test_a_reader_that_trusts_lengths_is_found(tmp_path: Path, kind: str) -> Non
         harness.check_crashes(recording, check_with(recording, check_crc=False), kinds=(kind,), shuffles=20)
 
 
-def test_sampling_is_seeded(tmp_path: Path) -> None:
+def test_sampling_is_seeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = run_toy(tmp_path)
     seen: list[list[str]] = []
-    for _ in range(2):
+    for seed in (1, 1, 2):
+        monkeypatch.setattr(sampling, "SEED", seed)
         states: list[str] = []
-        harness.check_crashes(recording, lambda _, state: states.append(str(state)), sample=40, sample_seed=7)  # noqa: B023
+        harness.check_crashes(recording, lambda _, state: states.append(str(state)), sample=40)  # noqa: B023
         seen.append(states)
-    assert seen[0] == seen[1]
-    assert 15 < len(seen[0]) < 80
+    assert seen[0] == seen[1] != seen[2]
+    assert [len(states) for states in seen] == [40] * 3
 
 
 def test_the_live_image_is_the_real_directory(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ import kafkalog
 from kafkalog._face.catalog import new_topic_id
 from kafkalog.engine.host import topic_configs
 from kafkalog.errors import KafkaStorageException
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState
 from tests.crash.stored import DISKS, FAST, Shelf, State, Story, as_settings, check_start, tried
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG, share
 
 SAMPLE = None if LONG else 110
 STEP = 1 if LONG else 7
@@ -175,7 +175,7 @@ def test_a_disk_fails_at_any_step(bad: int) -> None:
 
     with harness.fast_dir() as base:
         total = run(base / "count", 1 << 60)
-        numbers = range(bad, total, STEP)
+        numbers = share(range(total), STEP)
         for at in numbers:
             try:
                 run(base / str(at), at)
@@ -188,7 +188,7 @@ def test_a_disk_fails_at_any_step(bad: int) -> None:
 def test_all_disks_fail() -> None:
     """The error says so, the topic is not there, and a start afterwards finds it whole or not at all."""
     with harness.fast_dir() as base:
-        for at in range(0, 40, STEP):
+        for at in share(range(40), STEP):
             files = FaultyFiles(UnsyncedFiles())
             shelf = Shelf(base / str(at), files)
             shelf.open()

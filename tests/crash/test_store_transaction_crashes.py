@@ -18,10 +18,10 @@ from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format.coordinator_records import partition_for
 from kafkalog.store import Store
 from kafkalog.transaction import StoreTransaction
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, CrashState
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG
 from tests.unit.store_kit import NOW_MS, committed, home_of, open_store, position, settled, state_of
 
 ID, CURSOR = "biller", "c"

@@ -19,11 +19,11 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, stored_overrides
 from kafkalog.toolbox import compact, delete_records, move, retain
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState
 from tests.crash.partition import NOW_MS
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG
 
 T0, U0, V0 = TopicPartition("t", 0), TopicPartition("u", 0), TopicPartition("v", 0)
 SMALL = {

@@ -13,6 +13,7 @@ from kafkalog import open_log
 from kafkalog.errors import CorruptRecordException
 from tests.damage import directories, fuzz, hostile, mutations, probes
 from tests.fuzz import native_target
+from tests.sampling import FIRST
 
 CORPUS = Path(__file__).with_name("corpus")
 SEEDS = 30
@@ -43,7 +44,7 @@ def test_nothing_to_complain_about_without_damage(tmp_path: Path) -> None:
 
 
 def test_seeds() -> None:
-    done, complaints = fuzz.fuzz(1, count=SEEDS)
+    done, complaints = fuzz.fuzz(FIRST, count=SEEDS)
     assert done == SEEDS
     assert complaints == []
 

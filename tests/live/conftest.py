@@ -11,9 +11,9 @@ from typing import TextIO
 
 import pytest
 
-from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.live.crew import close_what_was_left
+from tests.sampling import LONG
 
 HANG_SECONDS = 3600 if LONG else 300
 
@@ -55,8 +55,11 @@ def _watchdog() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_fails_in_the_background() -> Iterator[None]:
-    """What a background task fails with is only logged: here it fails the test."""
+def _nothing_fails_in_the_background(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a background task fails with is only logged: here it fails the test, unless it is what the test looks at."""
+    if request.node.get_closest_marker("logs_errors") is not None:
+        yield
+        return
     told = _Errors(logging.ERROR)
     logger = logging.getLogger("kafkalog")
     logger.addHandler(told)

@@ -26,9 +26,9 @@ from kafkalog.errors import (
     OffsetOutOfRangeException,
     OutOfOrderSequenceException,
 )
-from tests.conftest import LONG
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import FAST, Oracle, in_a_thread
+from tests.sampling import LONG
 
 SECONDS = float(os.environ.get("LIVE_SECONDS", "60" if LONG else "2"))
 HANG_SECONDS = 60.0

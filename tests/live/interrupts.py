@@ -48,6 +48,7 @@ from tests.live.oracle import (
     look,
     no_descriptors_below,
 )
+from tests.sampling import sampled
 
 PACKAGE = os.path.dirname(os.path.abspath(kafkalog.__file__)) + os.sep
 PARTITION = "t-0"
@@ -195,20 +196,6 @@ class _CallPlaces:
         return self.see
 
 
-def chosen(places: Sequence[object], limit: int | None) -> list[int]:
-    """Numbers of places: all, or the first and last visit of each line, thinned out evenly to about `limit`."""
-    if limit is None or len(places) <= limit:
-        return list(range(len(places)))
-    first: dict[object, int] = {}
-    last: dict[object, int] = {}
-    for number, place in enumerate(places):
-        first.setdefault(place, number)
-        last[place] = number
-    wanted = sorted({*first.values(), *last.values()})
-    step = max(1.0, len(wanted) / limit)
-    return [wanted[int(number * step)] for number in range(int(len(wanted) / step))]
-
-
 # --- what ----------------------------------------------------------------------------------------------
 
 
@@ -226,7 +213,7 @@ def at_each_place(
     more than `at_least`; at how many.  The AssertionError names the places where it failed."""
     found = [number for number, place in enumerate(places) if place[0].startswith(ours)]
     assert len(found) > at_least
-    numbers = [found[number] for number in chosen([places[number] for number in found], limit)]
+    numbers = [found[number] for number in sampled([places[number] for number in found], limit)]
     failures = []
     for number in numbers:
         file, line, function = places[number]
@@ -356,7 +343,7 @@ class Runner:
             places = self._once(case, template, Tracer(kind), outcome, label="not interrupted")
             if outcome.failures:
                 return outcome
-        numbers = chosen(places, limit)
+        numbers = sampled(places, limit)
         outcome.known, outcome.tried = len(places), len(numbers)
         gc.collect()
         gc.freeze()

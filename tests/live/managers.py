@@ -27,8 +27,9 @@ from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkaStorageException
 from tests.crash.managed import DISKS, House, check_start, value_of
-from tests.live.interrupts import Interrupted, Outcome, Tracer, chosen
+from tests.live.interrupts import Interrupted, Outcome, Tracer
 from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below
+from tests.sampling import sampled
 from tests.unit.log_kit import batch
 
 Step = Callable[[House], object]
@@ -74,7 +75,7 @@ class Runner:
             places = self._once(case, template, Tracer(kind), outcome, "not interrupted")
             if outcome.failures:
                 return outcome
-        wanted = chosen(places, limit)
+        wanted = sampled(places, limit)
         outcome.known, outcome.tried = len(places), len(wanted)
         for number in wanted:
             file, line, function = places[number]

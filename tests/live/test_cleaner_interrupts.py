@@ -20,9 +20,9 @@ from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
 from kafkalog.engine.cleaner.to_clean import next_to_clean
 from kafkalog.engine.log.unified_log import UnifiedLog
-from tests.conftest import LONG
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
 from tests.live.oracle import in_a_thread, no_descriptors_below
+from tests.sampling import LONG
 from tests.unit.cleaner_kit import COMPACT, CleanerKit, Producer, keyed, latest, rows
 
 LIMIT = None if LONG else 120

@@ -15,7 +15,7 @@ from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
 from kafkalog.engine.cleaner.to_clean import next_to_clean
 from kafkalog.engine.log.unified_log import UnifiedLog
-from tests.conftest import LONG
+from tests.sampling import LONG
 from tests.unit.cleaner_kit import CleanerKit, keyed, latest, rows
 
 KEYS = 17

@@ -26,10 +26,10 @@ from kafkalog.engine.files import OS_FILES, ManualClock, ManualScheduler
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.host.settings import ManagerSettings
-from tests.conftest import LONG
 from tests.crash.managed import FAST
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
 from tests.live.oracle import in_a_thread, no_descriptors_below
+from tests.sampling import LONG
 from tests.unit.cleaner_kit import latest, rows
 from tests.unit.cleaning_kit import COMPACTED, fill
 from tests.unit.log_kit import NOW_MS

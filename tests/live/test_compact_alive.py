@@ -33,11 +33,11 @@ from kafkalog.errors import (
     LogReadOnlyException,
     OffsetOutOfRangeException,
 )
-from tests.conftest import LONG
 from tests.live.crew import SECONDS, Crew
 from tests.live.interrupts import CALLS, LINES, NOW_MS, Interrupted, Tracer, at_each_place
 from tests.live.oracle import FAST, in_a_thread, no_descriptors_below
 from tests.live.test_forks import in_a_child, refused
+from tests.sampling import LONG
 
 LIMIT = None if LONG else 100
 CONFIG = {

@@ -6,7 +6,6 @@ What is left opens with the last value of each key, and the same command, given 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -18,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.live.test_compact_alive import LARGE, Rows, open_it, rows, state
+from tests.sampling import LONG, draw
 
 KILLS = 60 if LONG else 3
 PARTITION = "t-0"
@@ -48,7 +47,7 @@ def test_killed(base: Path, number: signal.Signals, count: Callable[[str, int], 
     with open_it(base / "whole", LARGE) as log:
         expected = rows(log)
     assert len(expected) < len(before) / 2
-    rng = random.Random(number)
+    rng = draw(f"kills of compactions {number}")
     for _ in range(KILLS):
         place = base / "copy"
         shutil.copytree(base / "log", place)

@@ -20,9 +20,9 @@ from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch,
 from kafkalog.engine.format.group_records import CommittedOffset
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import RequestError
-from tests.conftest import LONG
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
 from tests.live.oracle import FAST, copy_as_killed, in_a_thread
+from tests.sampling import LONG, sampled
 from tests.unit.coordinator_logs import LogStore
 
 LIMIT = None if LONG else 25
@@ -145,7 +145,7 @@ def count(root: Path, operation: Callable[[World], None], kind: str) -> list[tup
 def test_an_interrupt_anywhere(base: Path, operation: Callable[[World], None], wanted: bool | None, kind: str) -> None:
     places = count(base / "count", operation, kind)
     ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    numbers = [ours[each] for each in chosen([places[number] for number in ours], LIMIT)]
+    numbers = [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]
     assert len(numbers) > 10
     for number in numbers:
         root = base / str(number)
@@ -169,7 +169,7 @@ def test_an_interrupt_anywhere(base: Path, operation: Callable[[World], None], w
 def test_an_abort_after_an_interrupted_commit(base: Path) -> None:
     """As a block does whose end was interrupted: the abort holds, or it is told that the commit stood."""
     places = count(base / "count", commit, CALLS)
-    for number in chosen(places, LIMIT):
+    for number in sampled(places, LIMIT):
         world = World(base / str(number))
         with contextlib.suppress(Interrupted), Tracer(CALLS, number):
             commit(world)

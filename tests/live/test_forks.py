@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import threading
@@ -22,11 +21,11 @@ import kafkalog
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.segment.offset_index import OffsetIndex
 from kafkalog.errors import IllegalStateException, LogDirLockedException
-from tests.conftest import LONG
 from tests.live.cases import batch_of
 from tests.live.crew import Crew, Member, full, open_live
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, check_reopened, check_verified, look
+from tests.sampling import LONG, draw
 
 ROUNDS = 60 if LONG else 6
 CHILD_SECONDS = 30
@@ -159,7 +158,7 @@ def test_a_child_does_not_wait_for_its_parents_searches(tmp_path: Path) -> None:
 
 def test_forks_in_the_middle_of_appends(base: Path, count: Callable[[str, int], None]) -> None:
     """Threads append, one of them holds the lock at the moment of the fork; no child hangs or writes."""
-    rng = random.Random(3)
+    rng = draw("forks")
     for number in range(ROUNDS):
         path = base / f"round{number}"
         oracle, crew = Oracle(), Crew("append")

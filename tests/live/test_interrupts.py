@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
 from tests.live.cases import CASES
 from tests.live.interrupts import LINES, Case, Runner
+from tests.sampling import LONG
 
 LIMIT = None if LONG else 60
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.crash.nursery import CONFIG
 from tests.crash.test_kill import Nursery, check_kill, note
 from tests.live.crew import open_live
+from tests.sampling import LONG
 
 KILLS = 150 if LONG else 8
 

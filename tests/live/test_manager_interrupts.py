@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
 from tests.live.interrupts import CALLS, LINES
 from tests.live.managers import CASES, Case, Runner
+from tests.sampling import LONG
 
 LIMIT = 400 if LONG else 9
 

@@ -12,12 +12,12 @@ import pytest
 
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import IllegalStateException, KafkaStorageException
-from tests.conftest import LONG
 from tests.crash.managed import FAST
 from tests.live.crew import SECONDS
 from tests.live.oracle import in_a_thread, no_descriptors_below
 from tests.live.soak import FAILED, Soak, soak
 from tests.live.test_forks import in_a_child
+from tests.sampling import LONG
 
 ROUNDS = 40 if LONG else 4
 

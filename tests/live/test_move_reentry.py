@@ -19,9 +19,9 @@ from kafkalog.engine.host import moves
 from kafkalog.engine.log import append as appending
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkalogError, KafkaStorageException, OffsetOutOfRangeException
-from tests.conftest import LONG
 from tests.crash.managed import House, contents
-from tests.live.interrupts import LINES, Tracer, chosen
+from tests.live.interrupts import LINES, Tracer
+from tests.sampling import LONG, sampled
 from tests.unit.log_kit import batch
 
 PARTITION = TopicPartition("t", 0)
@@ -169,7 +169,7 @@ def test_a_handler_in_a_move(
     monkeypatch.setattr(moves, "SWITCH_BYTES", 600)
     places = move(base, ACTS[name], None)[0].places
     switch = [number for number, place in enumerate(places) if place[2].endswith("_switch")]
-    wanted = sorted({*chosen(places, PLACES), *switch})
+    wanted = sorted({*sampled(places, PLACES), *switch})
     done = refused = 0
     for at in wanted:
         _, trial = move(base, ACTS[name], at)

@@ -24,10 +24,10 @@ from kafkalog.engine.log.types import FetchIsolation
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.engine.segment.file_records import FileRecordsSlice
 from kafkalog.errors import OffsetOutOfRangeException
-from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.file_doubles import UnsyncedFiles
 from tests.live.crew import SECONDS, Crew
+from tests.sampling import LONG
 from tests.unit.log_kit import NOW_MS, Kit, batch
 
 BUDGET = 32

@@ -24,11 +24,11 @@ from kafkalog._face.record_future import RecordFuture
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalStateException
 from kafkalog.store import Store
-from tests.conftest import LONG
 from tests.live.crew import SECONDS
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
 from tests.live.oracle import FAST, in_a_thread
 from tests.live.test_forks import files_of, in_a_child
+from tests.sampling import LONG
 
 Count = Callable[[str, int], None]
 LIMIT = None if LONG else 40

@@ -20,10 +20,10 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.files import OS_FILES
-from tests.conftest import LONG
 from tests.crash.stored import FAST, Shelf, check_start
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
 from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below
+from tests.sampling import LONG, sampled
 
 LIMIT = 300 if LONG else 14
 _numbers = itertools.count()
@@ -171,7 +171,7 @@ def test_a_store_is_interrupted(
     for _ in range(2):  # what is imported or made on first use is no place of the operation
         tracer = Tracer(kind)
         once(base, template, case, tracer)
-    numbers = chosen(tracer.places, LIMIT)
+    numbers = sampled(tracer.places, LIMIT)
     count("places of stores known", len(tracer.places))
     count("interrupts of stores", len(numbers))
     failures = []

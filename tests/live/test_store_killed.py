@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -12,10 +11,10 @@ import pytest
 
 from kafkalog.store import Store
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.crash.test_kill import Nursery
 from tests.live.oracle import FAST
 from tests.live.store_workers import INPUTS, OUTPUTS
+from tests.sampling import LONG, draw
 from tests.unit.store_kit import committed, open_store, position, settled
 
 KILLS = 250 if LONG else 10
@@ -61,7 +60,7 @@ class Told:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_workers_that_are_killed(durability: str, base: Path, count: Callable[[str, int], None]) -> None:
     workers = Nursery(base, "tests.live.store_workers")
-    rng = random.Random(5)
+    rng = draw("kills of stores")
     path, told = base / "store0", Told()
     records = 0
     try:

@@ -22,9 +22,9 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.reader import StoreReader
-from tests.conftest import LONG
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
 from tests.live.oracle import FAST, in_a_thread
+from tests.sampling import LONG, sampled
 
 LIMIT = None if LONG else 40
 STORM_S = 60.0 if LONG else 4.0
@@ -112,7 +112,7 @@ def test_an_interrupt_anywhere(
         assert sorted(seen) == ALL
     places = tracer.places
     ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    for number in [ours[each] for each in chosen([places[number] for number in ours], LIMIT)]:
+    for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
         found: Found = []
         reader = new()
         with contextlib.suppress(Interrupted), Tracer(kind, number) as tracer:
@@ -154,7 +154,7 @@ def test_an_interrupt_of_a_commit(store: kafkalog.Store, kind: str) -> None:
             work(f"count-{kind}{next(numbers)}", [])
     places = tracer.places
     ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    for number in [ours[each] for each in chosen([places[number] for number in ours], LIMIT)]:
+    for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
         name, done = f"{kind}{next(numbers)}", [0]
         with contextlib.suppress(Interrupted), Tracer(kind, number):
             work(name, done)

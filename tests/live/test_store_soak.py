@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import LONG
 from tests.live.store_soak import soak
+from tests.sampling import FIRST, LONG
 
 SECONDS = 120 if LONG else 4
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 def test_a_short_soak(kills: bool, count: Callable[[str, int], None]) -> None:
-    told = soak(SECONDS / 60, seed=7, kills=kills)
+    told = soak(SECONDS / 60, seed=FIRST, kills=kills)
     assert told["records"] > 500
     assert told["transformed exactly once"] > 50
     assert told["transactions: committed"] > 5

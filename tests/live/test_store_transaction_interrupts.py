@@ -20,9 +20,9 @@ from kafkalog.engine.files import ManualClock
 from kafkalog.errors import InvalidTxnStateException, KafkalogError
 from kafkalog.store import Store
 from kafkalog.transaction import StoreTransaction
-from tests.conftest import LONG
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
 from tests.live.oracle import FAST, in_a_thread
+from tests.sampling import LONG
 from tests.unit.store_kit import NOW_MS, as_killed, committed, home_of, open_store, position, settled
 
 LIMIT = None if LONG else 10

@@ -30,11 +30,11 @@ from kafkalog.errors import (
 )
 from kafkalog.store import Store
 from kafkalog.topic import Topic
-from tests.conftest import LONG
 from tests.crash.stored import FAST, values_in
 from tests.live.oracle import in_a_thread, no_descriptors_below
 from tests.live.test_forks import files_of, in_a_child
 from tests.live.test_reentry import signals
+from tests.sampling import LONG
 
 SECONDS = 20.0 if LONG else 1.5
 Count = Callable[[str, int], None]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
 from tests.live.crew import SECONDS
+from tests.sampling import FIRST, LONG
 
-SEEDS = range(1, 9) if LONG else range(1, 3)
+SEEDS = range(FIRST, FIRST + (8 if LONG else 2))
 STORM_SECONDS = SECONDS * 4
 
 

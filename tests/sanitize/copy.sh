@@ -11,6 +11,8 @@ rm -rf "$copy/tests"
 for part in kafkalog tests setup.py pyproject.toml README.md LICENSE NOTICE; do
     if [ -e "$part" ]; then cp -rp "$part" "$copy/"; fi
 done
+# Generated C is the same with and without sanitizers.
+if [ -d build/cython ] && [ ! -d "$copy/build/cython" ]; then mkdir -p "$copy/build" && cp -rp build/cython "$copy/build/"; fi
 cd "$copy"
 # Modules of the ordinary build came along; ours stand in build/ too, from where --inplace copies them.
 find kafkalog -name '*.so' -delete

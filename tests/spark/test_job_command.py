@@ -18,6 +18,7 @@ import pytest
 import kafkalog
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.export_hours import NOTES, exported_files
+from tests.sampling import LONG
 from tests.spark.kit import damage_tail, fill, is_clean
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -157,7 +158,7 @@ spark.stop()
 """
 
 
-@pytest.mark.skipif(os.environ.get("KAFKALOG_LONG") != "1", reason="two executors of their own: KAFKALOG_LONG=1")
+@pytest.mark.skipif(not LONG, reason="two executors of their own: KAFKALOG_LONG=1")
 def test_several_executors(tmp_path: Path) -> None:
     """local-cluster: executors are processes of their own, as on other machines."""
     import pyspark

@@ -17,12 +17,12 @@ import pytest
 import kafkalog
 from kafkalog.errors import LogDirLockedException
 from kafkalog.toolbox.verify import verify
+from tests.sampling import LONG
 from tests.spark.kit import START_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 ROOT = Path(__file__).parents[2]
-LONG = os.environ.get("KAFKALOG_LONG") == "1"
 RECORDS = 20_000
 PARTITIONS = ("t-0", "t-1", "t-2")
 SEGMENTS = {"internal.segment.bytes": "300000"}

@@ -19,12 +19,13 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from tests.sampling import LONG
 from tests.spark.sink_driver import ROWS, TOPIC
 
 pytest.importorskip("pyspark")
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not os.environ.get("KAFKALOG_LONG"), reason="KAFKALOG_LONG=1 has it"),
+    pytest.mark.skipif(not LONG, reason="KAFKALOG_LONG=1 has it"),
 ]
 
 KILLS = 20

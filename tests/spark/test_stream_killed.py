@@ -22,7 +22,7 @@ import pyspark
 import pytest
 
 import kafkalog
-from tests.conftest import LONG
+from tests.sampling import LONG
 
 pytestmark = [pytest.mark.spark, pytest.mark.skipif(not LONG, reason="kills Spark sixty times: KAFKALOG_LONG=1")]
 

@@ -6,8 +6,6 @@ import json
 import operator
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -385,19 +383,6 @@ def test_mistakes_are_one_line(run: Run, log_dir: Path, argv: list[str], text: s
     (line,) = result.err.splitlines()
     assert line.startswith("kafkalog: ")
     assert text in line
-
-
-def test_what_needs_pyarrow_says_so(log_dir: Path) -> None:
-    code = (
-        "import sys; sys.modules['pyarrow'] = None; from kafkalog.cli.app import invoke; "
-        f"sys.exit(invoke(['cat', {str(log_dir)!r}, 't-0', *sys.argv[1:]]))"
-    )
-    line = [sys.executable, "-c", code]
-    assert subprocess.run([*line, "--last", "2"], capture_output=True).returncode == 0
-    done = subprocess.run([*line, "--key", "k"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (USAGE, "")
-    assert "pip install 'kafkalog[arrow]'" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 def test_a_bad_pattern_is_refused_at_the_door() -> None:

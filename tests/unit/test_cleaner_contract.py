@@ -19,8 +19,8 @@ from kafkalog.engine.format.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.crash.harness import fast_dir
+from tests.sampling import LONG
 from tests.unit.cleaner_kit import CleanerKit, Producer, headers, keyed, latest, rows
 
 Row = tuple[int, str | None, str | None]

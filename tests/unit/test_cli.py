@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +85,6 @@ def test_colours_only_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("NO_COLOR", value)
         assert color_allowed(Terminal()) is wanted
         assert not color_allowed(io.StringIO())
-
-
-def test_help_imports_neither_numpy_nor_rich() -> None:
-    code = (
-        "import sys; from kafkalog.cli.app import invoke; invoke(['--help']); "
-        "bad = {'numpy', 'rich', 'pyarrow', 'pyspark'} & set(sys.modules); assert not bad, bad"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_cat(run: Any, log_dir: str) -> None:
@@ -296,74 +285,6 @@ def test_a_partition_folder_stands_for_its_partition(run: Any, log_dir: str, com
     assert run(command, str(Path(log_dir) / "t-0")).out == named.out
 
 
-def test_a_held_directory(run: Any, log_dir: str) -> None:
-    code = f"import kafkalog, sys; log = kafkalog.open_log({log_dir!r}, 't-0'); print('held', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        result = run("append", log_dir, "t-0", stdin=b"x")
-        assert run("cat", log_dir, "t-0", "-n", "1").code == 0
-        holder.communicate("\n")
-    assert result.code == 3
-    (line,) = result.err.splitlines()
-    assert "Failed to acquire lock" in line
-
-
-DROPPED = """
-import importlib, os, pkgutil, sys, tempfile
-import kafkalog
-for module in pkgutil.walk_packages(kafkalog.__path__, "kafkalog."):  # nobody may not even read the standard library
-    if not module.name.startswith(("kafkalog.spark", "kafkalog.__main__")):
-        importlib.import_module(module.name)
-if os.getuid() == 0:  # root may read everything
-    os.setgid(65534)
-    os.setuid(65534)
-kafkalog.cli.app.run(sys.argv[1:])
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "setuid"), reason="Windows has no such permissions")
-@pytest.mark.parametrize(
-    ("argv", "closed"),
-    [
-        (["verify", "{dir}"], f"t-0/{LOG}"),
-        (["cat", "{dir}", "t-0"], f"t-0/{LOG}"),
-        (["describe", "{dir}"], "t-0"),
-        (["recover", "{dir}"], f"t-0/{LOG}"),
-        (["salvage", "{dir}", "{dir}-new"], "t-0"),
-        (["append", "{dir}", "t-0"], "."),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_a_missing_permission(argv: list[str], closed: str) -> None:
-    """One line, also for root: the command runs as nobody.  Not in tmp_path: nobody may not enter pytest's folder."""
-    with tempfile.TemporaryDirectory(prefix="kafkalog-test-") as folder:
-        os.chmod(folder, 0o777)
-        root = os.path.join(folder, "logs")
-        with kafkalog.open_log(root, "t-0") as log:
-            log.append(b"1")
-        for path in Path(root).rglob("*"):
-            path.chmod(0o777)
-        Path(root).chmod(0o777)
-        path = Path(root, closed)
-        path.chmod(0o555 if closed == "." else 0)
-        done = subprocess.run(
-            [sys.executable, "-c", DROPPED, *(arg.replace("{dir}", root) for arg in argv)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        path.chmod(0o777)
-        (line,) = done.stderr.splitlines()
-        assert done.returncode == 3
-        assert "no permission for user" in line
-        assert f"expected to be able to {'write there' if closed == '.' else 'read it'}" in line
-        assert str(path.name if closed != "." else root) in line
-
-
 def test_progress_in_lines(run: Any, log_dir: str, tmp_path: Path) -> None:
     for command in (
         ["verify", log_dir],
@@ -517,15 +438,6 @@ def test_append_keeps_numbers_as_they_were_written(number: str, run: Any, tmp_pa
     assert run("append", str(tmp_path / "logs"), "t-0", "--create", "--json", stdin=line).code == 0
     with kafkalog.open_log(tmp_path / "logs", "t-0", read_only=True) as log:
         assert [record.value for record in log] == [b'{"n":[%s]}' % number.encode()]
-
-
-def test_the_command_line_is_an_extra() -> None:
-    """Without click and rich both ways in say in one sentence what to install; the package works."""
-    without = "import sys; sys.modules.update(click=None, rich=None); "
-    for entry in ("import runpy; runpy.run_module('kafkalog')", "from kafkalog.cli import main; main()"):
-        done = subprocess.run([sys.executable, "-c", without + entry, "--help"], capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == "kafkalog: the command line needs click and rich: pip install 'kafkalog[cli]'\n"
 
 
 def test_only_the_command_line_needs_click_and_rich() -> None:

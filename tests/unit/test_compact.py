@@ -29,8 +29,8 @@ from kafkalog.errors import BeingWrittenException, CorruptRecordException, LogDi
 from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
 from kafkalog.toolbox.explain import explain
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.file_doubles import UnsyncedFiles
+from tests.sampling import LONG
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]

@@ -7,7 +7,6 @@ import errno
 import gc
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,24 +135,6 @@ def test_errors_name_the_file(path: str) -> None:
         assert (raised.value.errno, raised.value.filename) == (errno.EBADF, path)
     with pytest.raises(ValueError), OS_FILES.open(path) as file:
         file.pread(-1, 0)
-
-
-def test_a_file_size_limit_in_the_middle_of_a_write(path: str) -> None:
-    """A short write by the kernel itself, and the error of what follows."""
-    code = (
-        "import resource, signal, sys\n"
-        "from kafkalog.engine.files import OS_FILES\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
-        "with OS_FILES.open(sys.argv[1], create=True) as file:\n"
-        "    file.pwritev([b'0123', b'4567'], 0)\n"
-        "    try:\n"
-        "        file.pwritev([b'89', b'abcd'], 8)\n"
-        "    except OSError as error:\n"
-        "        print(error.errno, error.filename, file.pread(99, 0).decode())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{errno.EFBIG} {path} 0123456789\n"
 
 
 def test_maps_are_read_only_and_outlive_the_file(path: str) -> None:

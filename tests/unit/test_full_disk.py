@@ -1,7 +1,7 @@
 """A full disk heals: a write is refused with DiskFull, reads go on, and when there is space the write works.
 
-Every change that a store and a Partition make of their files meets ENOSPC or EDQUOT once, then there is space again;
-and a small tmpfs that is really full.  LogManager(bare=True) is Kafka's class, and goes offline.
+Every change that a store and a Partition make of their files meets ENOSPC or EDQUOT once, then there is space again.
+LogManager(bare=True) is Kafka's class, and goes offline.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import contextlib
 import errno
 import os
 import pickle
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,9 @@ from kafkalog.engine.files import UnsyncedError
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import DiskFull, KafkaStorageException
 from kafkalog.store import Store
-from tests.conftest import LONG
 from tests.disk_model import Op
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles, _TwinFile
+from tests.sampling import LONG
 from tests.unit.log_kit import batch
 
 SMALL = {"internal.segment.bytes": "300", "segment.index.bytes": "160", "file.delete.delay.ms": "0"}
@@ -279,111 +278,3 @@ def test_a_topic_goes_to_the_directory_that_has_space(tmp_path: Path) -> None:
         store.alter_topic("t", {"retention.ms": "5"})
     settings = [(tmp_path / disk / ".kafkalog_topics").read_bytes() for disk in disks]
     assert settings[0] == settings[1]
-
-
-# --- a disk that is really full -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A tmpfs of 1 MiB, or with the options that the test gives."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("left out: a full disk needs root for its mount")
-    options = getattr(request, "param", "size=1m")
-    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("left out: this machine lets nobody mount a small tmpfs")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], capture_output=True, check=True)
-
-
-def test_a_store_on_a_full_disk(small_disk: Path) -> None:
-    root = small_disk / "store"
-    settings = {**SMALL, "internal.segment.bytes": "20000", "retention.ms": "-1"}
-    compacted = {**settings, "cleanup.policy": "compact"}
-    expected: list[bytes] = []
-
-    def values(store: Store, topic: str = "t") -> list[bytes]:
-        with store.reader(topics=[topic], start="earliest", isolation="read_committed") as reader:
-            return [bytes(record.value or b"") for record in reader]
-
-    with kafkalog.open(root, maintenance=False) as store:
-        store.create_topic("t", config=settings)
-        store.create_topic("c", config=compacted)
-        for number in range(200):
-            store.topic("c").append(b"v" * 100 + b"%d" % number, key=b"key")
-        store.topic("t").append(b"first")
-        expected.append(b"first")
-        reader = store.reader("cursor", topics=["t"], start="earliest")
-        assert len(reader.poll()) == 1
-        reader.commit()
-        transaction = store.transaction("job")
-        transaction.begin()
-        transaction.append("t", b"in a transaction")
-        ballast = small_disk / "ballast"
-        with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
-            while file.write(bytes(4096)):
-                pass
-
-        def refuse(name: str, call: Callable[[], object], times: int) -> None:
-            """A page that has room takes some more; a full disk refuses then."""
-
-            def calls() -> None:
-                for _ in range(times):
-                    call()
-
-            with pytest.raises(DiskFull) as caught:
-                calls()
-            assert caught.value.log_dir == str(root), name
-
-        def append() -> None:
-            store.topic("t").append(b"x" * 3000)
-            expected.append(b"x" * 3000)
-
-        refuse("append", append, 10)
-        refuse("create", lambda: store.create_topic("new", 4), 1)
-        refuse("alter", lambda: store.alter_topic("t", {"retention.ms": "7"}), 1)
-        log = store.manager.get_log("c-0")
-        assert log is not None
-        refuse("append to c", lambda: store.topic("c").append(b"w" * 3000, key=b"key"), 20)
-        assert "new" not in store.topics()
-        assert store.describe_topic("t").overrides["retention.ms"] == "-1"
-        assert values(store) == expected[:1]  # what follows an open transaction waits for it
-        assert store.manager.failure_channel.offline_log_dirs == []
-        ballast.unlink()
-        append()
-        transaction.commit()
-        expected.insert(1, b"in a transaction")
-        assert values(store) == expected
-        assert len(reader.poll()) > 0
-        reader.commit()
-        reader.close()
-        store.create_topic("new", 4)
-        log.roll()
-    with kafkalog.open(root, maintenance=False) as store:
-        assert values(store) == expected
-        assert "new" in store.topics()
-
-
-@pytest.mark.parametrize("small_disk", ["size=4m,nr_inodes=60"], indirect=True)
-def test_a_store_closes_without_a_free_inode(small_disk: Path) -> None:
-    """What a close cannot write is one of our errors, it names the directory, and the records are there."""
-    root = small_disk / "store"
-    store = kafkalog.open(root, maintenance=False)
-    store.create_topic("t", config=SMALL)
-    store.topic("t").append(b"value")
-    with contextlib.suppress(OSError):
-        for number in range(100):
-            (small_disk / f"ballast-{number}").touch()
-    with pytest.raises(DiskFull, match=str(root)) as caught:
-        store.close()
-    assert caught.value.log_dir == str(root)
-    for ballast in small_disk.glob("ballast-*"):
-        ballast.unlink()
-    with kafkalog.open(root) as store, store.reader(topics=["t"], start="earliest") as reader:
-        assert [record.value for record in reader.poll()] == [b"value"]
-    assert kafkalog.verify(root).ok

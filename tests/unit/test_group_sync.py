@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +22,10 @@ from kafkalog.engine.log.local_log import LocalLog
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG
 
 THREADS = 8
 WAIT_S = 60
@@ -282,31 +281,6 @@ def test_a_handler_of_the_one_who_syncs_may_append(tmp_path: Path, gate: Gate) -
         assert log.append(b"leader") == 1
         assert inside == [2]
         assert engine.recovery_point == 3
-
-
-def test_a_child_that_is_forked_in_a_sync_is_refused(tmp_path: Path, gate: Gate) -> None:
-    log, engine = opened(tmp_path)
-    pids: list[int] = []
-
-    def fork() -> None:
-        pids.append(os.fork())
-        if pids[0] == 0:
-            signal.alarm(WAIT_S)
-
-    gate.next.append(fork)
-    status = 1
-    try:
-        offset = log.append(b"leader")
-        status = 2
-    except IllegalStateException as error:
-        status = 0 if "was opened by process" in str(error) else 3
-    finally:
-        if pids[0] == 0:
-            os._exit(status)
-    assert os.waitpid(pids[0], 0)[1] == 0
-    assert offset == 1
-    assert engine.recovery_point == 2
-    log.close()
 
 
 def test_a_turn_wakes_who_joined_before(gate: Gate) -> None:

@@ -28,8 +28,8 @@ from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, OffsetOutOfRangeException
 from kafkalog.toolbox.latest import LatestOptions, latest, latest_records
-from tests.conftest import LONG
 from tests.crash.harness import fast_dir
+from tests.sampling import LONG
 from tests.unit.cleaner_kit import Producer, keyed, rows
 from tests.unit.cli_kit import Run, run
 from tests.unit.test_cleaner_contract import PAIRS, STEPS, Story

@@ -29,9 +29,8 @@ from kafkalog.errors import (
     TooManyOpenFilesException,
 )
 from kafkalog.metrics.registry import MetricsRegistry
-from tests.live.test_forks import in_a_child
 from tests.unit.cleaner_kit import latest, rows
-from tests.unit.cleaning_kit import Yard, fill, partition, raising
+from tests.unit.cleaning_kit import Yard, fill, raising
 
 CONFIG = CleanerConfig.for_tests()
 QUICK = replace(CONFIG, backoff_ms=5)
@@ -381,28 +380,6 @@ def test_threads_hold_no_more_than_they_need(yard: Yard, pool: Pool) -> None:
     for thread in threads:
         thread.stop()
         thread.wait()
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_of_a_fork_is_refused(yard: Yard, pool: Pool) -> None:
-    pool.cleaner.startup()
-    held = yard.manager.pause(partition("x-0"))
-    held.begin()
-
-    def child() -> None:
-        assert list(pool.cleaner.threads) == []
-        for call in (pool.cleaner.startup, lambda: pool.cleaner.reconfigure(QUICK)):
-            with pytest.raises(IllegalStateException, match="was opened by process"):
-                call()
-        with pytest.raises(IllegalStateException, match="was opened by process"):
-            pool.cleaner.manager.abort_and_pause_cleaning(T)
-        with pytest.raises(IllegalStateException, match="was opened by process"):
-            pool.cleaner.manager.update_checkpoints(yard.dirs[0])
-        pool.cleaner.shutdown()
-
-    assert not in_a_child(child)
-    held.close()
-    assert pool.cleaner.threads[0].failed is False
 
 
 def test_lines_say_what_a_pass_did(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:

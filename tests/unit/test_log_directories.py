@@ -9,7 +9,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -292,37 +291,6 @@ def test_log_dirs_of_a_failed_disk_beside_a_good_one(
 # --- du ------------------------------------------------------------------------------------------------------
 
 
-def test_du_sums_up_as_the_systems(root: Path, tmp_path: Path, run: Run) -> None:
-    other = tmp_path / "other"
-    fill(other, "v-0", 4)
-    shutil.copytree(root / "u-0", root / f"u-0.{HEX}-delete")
-    (root / "t-0" / "00000000000000000000.log.deleted").write_bytes(b"x" * 10_000)
-    (root / "t-0" / "00000000000000000000.log.swap").write_bytes(b"x" * 100)
-    (root / "t-0" / "odd").mkdir()
-    os.link(root / "t-0" / "00000000000000000000.log", root / "again.log")
-    os.symlink("/", root / "link")
-    with kafkalog.open_log(other, "v-1") as log:
-        log.append(b"preallocated")
-        code, found = run.json("du", root, other)
-        assert code == 0
-        *rows, summary = found
-        kinds = {row["name"]: row for row in rows if row["kind"] == "fileKind"}
-        for kind in ("topic", "fileKind"):
-            for column in ("files", "size", "allocated"):
-                assert sum(row[column] for row in rows if row["kind"] == kind) == summary[column], (kind, column)
-        for flag, column in (("-sbc", "size"), ("-scB1", "allocated")):
-            told = subprocess.run(["du", flag, root, other], capture_output=True, text=True, check=True).stdout
-            assert int(told.splitlines()[-1].split()[0]) == summary[column]
-        assert summary["preallocated"]["size"] > 19 << 20
-        assert summary["preallocated"]["allocated"] < 1 << 20
-        assert kinds[".deleted"]["size"] == 10_000
-        assert kinds[".swap"]["size"] == 100
-        assert kinds["-delete"]["files"] == len(list((root / f"u-0.{HEX}-delete").iterdir())) + 1
-        assert sum(row["size"] for row in rows if row["kind"] == "age") == kinds["logs"]["size"]
-    code, out, _ = run("du", root)
-    assert "in all: " in out
-
-
 # --- checkpoint ------------------------------------------------------------------------------------------------
 
 
@@ -551,32 +519,6 @@ def test_every_command_sees_stored_settings(root: Path, run: Run, monkeypatch: p
     for argv in (["retain", root, *RETAIN_MS], ["delete-records", root / "t-0", "--before", "1"], ["reindex", root]):
         code, _, err = run(*argv)
         assert (code, ".kafkalog_topics" in err) == (1, True), (argv, err)
-
-
-def test_retain_beside_another(root: Path, run: Run) -> None:
-    with kafkalog.open_log(root, "t-0"):
-        assert run("retain", root / "t-0", "-X", "retention.bytes=0")[0] == 0
-        code, _, err = run("retain", root / "t-0", "-X", "retention.bytes=0", "--yes")
-        assert code == 2
-        assert "open already in this process" in err
-    lock = subprocess.Popen(
-        [shutil.which("python3") or "python3", "-c",
-         "import fcntl,sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()",
-         str(root / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert lock.stdout is not None
-    lock.stdout.readline()
-    before = snapshot(root / "t-0")
-    for argv in (
-        ["retain", root, "-X", "retention.bytes=0", "--yes"],
-        ["delete-records", root / "t-0", "--before", "9", "--yes"],
-        ["move", root / "t-0", root.parent, "--yes"],
-        ["checkpoint", "set", root / "recovery-point-offset-checkpoint", "t-0", "1", "--yes"],
-    ):
-        code, _, err = run(*argv)
-        assert code == 3 or argv[0] == "move", (argv, err)
-    assert snapshot(root / "t-0") == before
-    lock.communicate(b"\n")
 
 
 @pytest.mark.parametrize("size", ["", "ten", "10XB", "-1", "1e9"])

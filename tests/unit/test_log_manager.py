@@ -925,29 +925,6 @@ def test_a_start_shows_what_is_left(house: House) -> None:
 # --- forks -----------------------------------------------------------------------------------------------
 
 
-def test_a_child_is_refused_and_touches_nothing(house: House) -> None:
-    with house.open() as manager:
-        fill(manager.get_or_create_log("t-0"), 3)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                manager.get_log("t-0")
-            except IllegalStateException as error:
-                code = 0 if "was opened by process" in str(error) else 2
-            try:
-                manager.shutdown()
-            except BaseException:
-                code = 3
-            os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        fill(manager.get_or_create_log("t-0"), 3)
-    with house.open() as manager:
-        log = manager.get_log("t-0")
-        assert log is not None
-        assert contents(log) == numbered(0, 6)
-
-
 def test_a_log_whose_making_was_interrupted_has_no_tasks_left(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would write the topic's id into a folder that has another name by then: that counts as a disk's failure."""
     manager = house.open()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import warnings
 from pathlib import Path
 
@@ -245,22 +244,6 @@ def test_what_the_face_refuses_counts_too(tmp_path: Path) -> None:
             log.append_many([b"v", b"w" * 2000])  # two batches, of which the second is refused
         assert counts(registry)["BytesRejectedPerSec,topic=t"] > 2 * 2000
         assert log.end_offset == 0
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nobody forks here")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_shows_nothing_of_its_parent(tmp_path: Path) -> None:
-    registry = MetricsRegistry()
-    with kafkalog.open_log(tmp_path / "a", "t-0", metrics=registry) as log:
-        log.append(b"v")
-        child = os.fork()
-        if child == 0:
-            nothing = registry.snapshot() == []
-            with kafkalog.open_log(tmp_path / "b", "t-0", metrics=registry):
-                own = shown(registry).get("LogEndOffset,topic=t,partition=0") == 0
-            os._exit(0 if nothing and own and shown(registry) == {} else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert shown(registry)["LogEndOffset,topic=t,partition=0"] == 1
 
 
 def test_late_transactions_go_by_the_logs_own_clock(kit: Kit) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import threading
 
 import pytest
@@ -270,37 +269,6 @@ def test_threads_lose_no_mark() -> None:
     assert isinstance(timer, TimerValue)
     assert meter.count == timer.count == timer.calls.count == 8_000
     assert len(found) == 2  # every owner is gone
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_childs_registry_begins_anew() -> None:
-    registry, owner = MetricsRegistry(), Owner(1)
-    registry.show(owner, size)
-    registry.meter(COUNT, "requests").mark()
-    inside, leave = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with registry._lock:
-            inside.set()
-            leave.wait()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    inside.wait()
-    child = os.fork()
-    if child == 0:  # the lock that another thread held at the fork is nobody's here
-        mine = Owner(2)
-        empty = registry.snapshot() == []
-        registry.show(mine, size)
-        grandchild = os.fork()
-        if grandchild == 0:
-            os._exit(0 if registry.snapshot() == [] else 1)
-        _, status = os.waitpid(grandchild, 0)
-        os._exit(0 if empty and status == 0 and registry.snapshot() == [(SIZE, 2)] else 1)
-    leave.set()
-    holder.join()
-    assert os.waitpid(child, 0)[1] == 0
-    assert [name for name, _ in registry.snapshot()] == [SIZE, COUNT]
 
 
 def test_the_log_of_metrics_has_the_fields_of_every_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import os
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -143,34 +140,6 @@ def test_none_is_made_by_hand() -> None:
     table.put(b"a", 3)
     table.__init__(24)  # type: ignore[misc]
     assert (table.get(b"a"), table.slots) == (3, 100)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
-def test_a_forked_child_has_a_map_of_its_own() -> None:
-    table = SkimpyOffsetMap(2400)
-    table.put(b"a", 3)
-    child = os.fork()
-    if child == 0:
-        table.put(b"a", 1000)
-        os._exit(table.get(b"a") != 1000)
-    assert os.waitpid(child, 0)[1] == 0
-    assert table.get(b"a") == 3
-
-
-def test_no_memory_is_a_memory_error() -> None:
-    """Not the disk's error, which would take a log directory offline."""
-    program = (
-        "import resource\n"
-        "from kafkalog._native.codec.offset_map import SkimpyOffsetMap\n"
-        "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), -1))\n"
-        "try:\n    SkimpyOffsetMap(2**31 - 1)\n"
-        "except MemoryError as error:\n    print(error)\n"
-    )
-    if not os.path.exists("/proc/self/statm"):
-        pytest.skip("needs /proc to see what is taken")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("no 2147483640 bytes to be had")
 
 
 def test_a_system_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:

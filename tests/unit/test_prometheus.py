@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,6 @@ from kafkalog.engine.files import ManualClock
 from kafkalog.errors import RecordTooLargeException
 from kafkalog.metrics import Gauge, MetricName, MetricsRegistry, PrometheusCollector
 
-README = Path(__file__).parents[2] / "README.md"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -109,43 +104,3 @@ def test_durations_are_milliseconds() -> None:
     samples, _ = exposed(metrics)
     assert samples["kafka_log_logflushstats_logflushrateandtimems_sum", ()] == 25
     assert samples["kafka_log_logflushstats_logflushrateandtimems", (("quantile", "0.99"),)] == 25
-
-
-def test_the_example_of_the_readme(tmp_path: Path) -> None:
-    (block,) = [
-        each
-        for each in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-        if "PrometheusCollector" in each
-    ]
-    assert "start_http_server(9404)" in block
-    script = block.replace("start_http_server(9404)", "start_http_server(0, addr='127.0.0.1')")
-    script += "print(prometheus_client.generate_latest().decode())\nlog.close()\n"
-    env = {**os.environ, "PYTHONPATH": str(README.parent)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=env, check=True, timeout=60, capture_output=True
-    )
-    lines = done.stdout.decode().splitlines()
-    for line in re.findall(r"# (kafka_\S+) \.\.\.", block):
-        (key,) = [each for each in lines if each.startswith(line.split("{")[0] + "{")]
-        assert 'topic="orders"' in key
-        assert 'partition="0"' in key
-
-
-def test_without_the_package_it_is_said_how_to_get_it() -> None:
-    script = (
-        "import sys; sys.modules['prometheus_client'] = None\n"
-        "from kafkalog.metrics import MetricsRegistry, PrometheusCollector\n"
-        "try:\n    PrometheusCollector(MetricsRegistry())\n"
-        "except ImportError as error:\n"
-        "    assert \"pip install 'kafkalog[metrics]'\" in str(error), error\n"
-        "else:\n    raise SystemExit('it was there')\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
-def test_the_core_does_without_it() -> None:
-    script = (
-        "import sys, kafkalog, kafkalog.metrics, kafkalog._face\n"
-        "assert not any(name.startswith('prometheus') for name in sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

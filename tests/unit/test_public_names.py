@@ -7,8 +7,6 @@ import inspect
 import pkgutil
 import pydoc
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,6 @@ import kafkalog
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.partition import Partition
 
-ROOT = Path(__file__).parents[2]
 MODULES = [
     "config", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "spark", "store", "toolbox",
     "topic", "transaction",
@@ -29,26 +26,9 @@ WRONG = ["oepn", "Stoer", "open_store", "Any", "error", "importlib"]
 INNER = sorted({each.name for each in pkgutil.iter_modules(kafkalog.__path__)} - {*MODULES, "__main__"})
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=ROOT)
-
-
 def test_all_public_names_are_listed() -> None:
     assert set(MODULES) | {*kafkalog.__all__} <= set(PUBLIC)
     assert not {"annotations", "TYPE_CHECKING", "Any", *WRONG, *INNER} & set(dir(kafkalog))
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_a_public_module_is_there_without_an_import_of_its_own(module: str) -> None:
-    done = python(f"import kafkalog; print(kafkalog.{module}.__name__)")
-    assert done.stdout == f"kafkalog.{module}\n", done.stderr
-
-
-@pytest.mark.parametrize("name", [*WRONG, *INNER])
-def test_a_wrong_name_is_refused(name: str) -> None:
-    done = python(f"import kafkalog; kafkalog.{name}")
-    assert done.returncode == 1
-    assert f"module 'kafkalog' has no attribute '{name}'" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -66,31 +46,6 @@ def test_a_name_of_the_release_before(old: str, new: type, instead: str) -> None
     assert old not in {*dir(kafkalog), *kafkalog.__all__, *vars(kafkalog)}
     with pytest.warns(DeprecationWarning, match=instead):
         exec(f"from kafkalog import {old}", {})
-
-
-def test_a_type_checker_sees_what_is_there(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    lines = ["import kafkalog"]
-    for name in ("__version__", *PUBLIC, *WRONG):
-        verdict = "there" if hasattr(kafkalog, name) else "wrong"
-        lines += [f"kafkalog.{name}  # {verdict}", f"from kafkalog import {name} as _{len(lines)}  # {verdict}"]
-    lines += [
-        "kafkalog.errors.KafkalogError  # there",
-        "kafkalog.errors.KafkalogEror  # wrong",
-        "kafkalog.errors.os  # wrong",
-    ]
-    uses = tmp_path / "uses.py"
-    uses.write_text("\n".join(lines))
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "mypy", "--strict", "--config-file", "/dev/null", "--follow-imports=silent",
-            f"--cache-dir={ROOT / '.mypy_cache' / 'names'}", str(uses),
-        ],
-        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
-    )  # fmt: skip
-    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
-    told = {number for number, line in enumerate(lines, 1) if line.endswith("wrong")}
-    assert {lines[number - 1] for number in found ^ told} == set(), done.stdout + done.stderr
 
 
 def test_help_is_short_and_begins_with_open() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import itertools
-import os
 import textwrap
 import threading
 import time
@@ -625,29 +624,6 @@ def test_closed(store: kafkalog.Store) -> None:
     for call in (other.records, other.poll, other.lag):
         with pytest.raises(IllegalStateException, match="closed"):
             call()
-
-
-def test_a_forked_child_is_refused(store: kafkalog.Store) -> None:
-    filled(store, 1)
-    reader = store.reader("c", topics=["t"])
-    walk = reader.records()
-    next(walk)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            calls: tuple[Callable[[], object], ...] = (
-                lambda: next(walk), reader.poll, reader.commit, lambda: next(reader.batches()), reader.lag,
-            )  # fmt: skip
-            for call in calls:
-                with pytest.raises(IllegalStateException, match="forked"):
-                    call()
-            reader.close()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert values(walk) == wanted(0, 1, 10)
 
 
 @pytest.mark.parametrize(

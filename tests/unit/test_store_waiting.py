@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -216,54 +213,6 @@ def test_ctrl_c_comes_through(tmp_path: Path, read_only: bool) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-WRITER = """
-import sys, time, kafkalog
-with kafkalog.open(sys.argv[1], config={"internal.segment.bytes": "2000"}) as store:
-    topic = store.create_topic("t", 2, exist_ok=True)
-    print("open", flush=True)
-    for number in range(int(sys.argv[2])):
-        topic.append(b"%d" % number, partition=number % 2)
-        if number % 10 == 0:
-            time.sleep(0.002)
-    store.add_partitions("t", 3)
-    topic.append(b"last", partition=2)
-    sys.stdin.readline()
-"""
-
-
-@pytest.mark.parametrize("told", [True, False])
-def test_another_process_writes(tmp_path: Path, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not told:
-
-        def none(self: object) -> None:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-        monkeypatch.setattr(notify.DirectoryWatch, "__init__", none)
-        monkeypatch.setattr(notify.DirectoryWatch, "__del__", lambda self: None)
-    kafkalog.open(tmp_path).close()
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path), "500"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert writer.stdout is not None
-    assert writer.stdin is not None
-    assert writer.stdout.readline() == "open\n"
-    found: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
-    with kafkalog.open(tmp_path, read_only=True) as store, store.reader(topics=["t"]) as reader:
-        for record in reader.follow(timeout_ms=20_000):
-            found[record.partition].append(record.value or b"")
-            if record.value == b"last":
-                break
-        for record in reader:
-            found[record.partition].append(record.value or b"")
-    writer.stdin.write("\n")
-    writer.stdin.flush()
-    assert writer.wait() == 0
-    writer.stdin.close()
-    writer.stdout.close()
-    assert found == {0: [b"%d" % n for n in range(0, 500, 2)], 1: [b"%d" % n for n in range(1, 500, 2)], 2: [b"last"]}
 
 
 def test_what_was_told_is_looked_at_whatever_else_ends_the_wait(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,32 +142,6 @@ def test_closing_the_log_aborts(tmp_path: Path) -> None:
         assert values(view) == []
         assert view.end_offset == 2
         assert settled(view)
-
-
-def test_a_crash_in_the_middle_is_aborted_by_the_next_open(tmp_path: Path) -> None:
-    code = (
-        f"import kafkalog, os; log = kafkalog.open_log({str(tmp_path)!r}, 't-0'); log.append(b'1')\n"
-        "done = log.transaction('done')\n"
-        "with done: done.append(b'2')\n"
-        "for name in ('a', 'b'): txn = log.transaction(name); txn.begin(); txn.append(b'lost')\n"
-        "os._exit(9)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
-    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
-        assert (view.last_stable_offset, view.end_offset) == (3, 5)
-        assert values(view) == [b"1", b"2"]
-    with kafkalog.open_log(tmp_path, "t-0", abort_left_open=False) as log:
-        assert not settled(log)
-    for _ in range(2):
-        with kafkalog.open_log(tmp_path, "t-0") as log:
-            assert settled(log)
-            assert log.end_offset == 7
-            assert values(log) == [b"1", b"2"]
-    with kafkalog.open_log(tmp_path, "t-0") as log:
-        with log.transaction("a") as txn:
-            txn.append(b"3")
-        assert values(log) == [b"1", b"2", b"3"]
-    assert verify(tmp_path, deep=True).ok
 
 
 def test_what_a_brokers_producer_left_open_stays(tmp_path: Path) -> None:

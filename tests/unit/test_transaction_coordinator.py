@@ -3,11 +3,9 @@ append, threads, and what a record that cannot be understood does."""
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -456,23 +454,6 @@ def test_a_handler_in_the_middle_of_a_call_is_refused() -> None:
     assert len(refused) == 4
     assert all("just being changed by this thread" in each for each in refused)
     assert set(outcomes(store.disk).values()) == {"COMMIT"}
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_of_a_fork_is_refused(tmp_path: Path) -> None:
-    store = Store(Disk())
-    holder = begun(store)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            store.coordinator.end_transaction(ID, holder, commit=True)
-        except IllegalStateException as error:
-            (tmp_path / "said").write_text(str(error))
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
-    assert "forked from it" in (tmp_path / "said").read_text()
-    store.coordinator.end_transaction(ID, holder, commit=True)
 
 
 def test_settings_have_kafkas_defaults() -> None:

@@ -6,8 +6,6 @@ import array
 import decimal
 import mmap
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -500,28 +498,6 @@ def test_columns_are_what_they_were_at_the_call(log: kafkalog.Partition) -> None
 
     with pytest.raises(IllegalArgumentException, match="expected a column"):
         log.append_columns(NoEntries())  # type: ignore[arg-type]
-
-
-def test_without_pyarrow(tmp_path: Path) -> None:
-    code = (
-        "import sys, kafkalog\n"
-        "sys.modules['pyarrow'] = None\n"
-        f"with kafkalog.open_log({str(tmp_path)!r}, 't-0') as log:\n"
-        "    log.append_columns([b'1'], timestamps=[5])\n"
-        "    class Column(list):\n"
-        "        def __arrow_c_array__(self): raise AssertionError\n"
-        "    for call in (log.read_arrow, log.arrow_batches, log.latest, log.__arrow_c_stream__,\n"
-        "                 lambda: log.append_columns(Column([b'x']))):\n"
-        "        try:\n"
-        "            call()\n"
-        "        except ImportError as error:\n"
-        "            assert \"pip install 'kafkalog[arrow]'\" in str(error), error\n"
-        "            assert isinstance(error, kafkalog.KafkalogError)\n"
-        "        else:\n"
-        "            raise AssertionError(call)\n"
-        "    assert log.end_offset == 1\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_wrong_folder_is_not_an_empty_directory(log: kafkalog.Partition, tmp_path: Path) -> None:

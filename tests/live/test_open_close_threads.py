@@ -22,10 +22,10 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import directory as directories
 from kafkalog.errors import IllegalArgumentException, LogDirLockedException
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.file_doubles import UnsyncedFiles
-from tests.unit.test_open_close_interrupts import occupied
+from tests.live.test_open_close_interrupts import occupied
+from tests.sampling import LONG
 
 FILES = UnsyncedFiles()
 ROUNDS = 2000 if LONG else 150

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import random
 import shutil
 import signal
 import sys
@@ -26,10 +25,10 @@ from kafkalog.engine.host import directory as directories
 from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.errors import KafkaStorageException
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
+from tests.sampling import LONG, draw, sampled
 
 CONFIG = {"internal.segment.bytes": "400", "max.message.bytes": "400", "index.interval.bytes": "100"}
 VALUES = [b"%03d" % number * 20 for number in range(12)]
@@ -39,6 +38,7 @@ OUR_FLOORS = (
     "engine/host/", "engine/files/",
 )  # fmt: skip
 
+LIMIT = None if LONG else 90
 
 Place = tuple[str, int, str]  # file in the package, line, function
 
@@ -50,15 +50,10 @@ def lines_of(action: Callable[[], object]) -> list[Place]:
     return tracer.places
 
 
-def chosen(lines: list[Place], *, every: bool, inside: tuple[str, ...] = ("",)) -> list[int]:
-    """Which of the lines to interrupt: all, or the first time that each is met in the folders `inside`."""
-    if every:
-        return list(range(len(lines)))
-    first: dict[Place, int] = {}
-    for index, place in enumerate(lines):
-        if place[0].startswith(inside):
-            first.setdefault(place, index)
-    return sorted(first.values())
+def chosen(lines: list[Place], limit: int | None, *, inside: tuple[str, ...] = ("",)) -> list[int]:
+    """Which of the lines to interrupt: all, or some of those in the folders `inside`."""
+    ours = [index for index, place in enumerate(lines) if limit is None or place[0].startswith(inside)]
+    return [ours[number] for number in sampled([lines[index] for index in ours], limit)]
 
 
 def interrupted(action: Callable[[], object], index: int) -> Tracer:
@@ -179,7 +174,7 @@ def sweep(
     gc.collect()
     wait_for_dropped()
     open_before = descriptors()
-    indexes = chosen(lines, every=LONG, inside=inside)
+    indexes = chosen(lines, LIMIT, inside=inside)
     excused = 0
     for index in indexes:
         root = fresh("disk")
@@ -250,7 +245,7 @@ def test_an_interrupted_close_beside_another_log(place: Path) -> None:
 
     lines = lines_of(both(place / "first"))
     closing[1].close()
-    for index in chosen(lines, every=LONG, inside=OUR_FLOORS):
+    for index in chosen(lines, LIMIT, inside=OUR_FLOORS):
         root = place / str(index)
         action = both(root)
         interrupted(action, index)
@@ -270,7 +265,7 @@ def test_close_again_does_what_is_left(place: Path) -> None:
     root = place / "disk"
     log = open_log(root)
     lines = lines_of(lambda: log.close())
-    for index in chosen(lines, every=False, inside=OUR_FLOORS):
+    for index in chosen(lines, 90, inside=OUR_FLOORS):
         log = open_log(root)
         log.append(b"x")
 
@@ -285,6 +280,7 @@ def test_close_again_does_what_is_left(place: Path) -> None:
     assert verify(root, deep=True).ok
 
 
+@pytest.mark.logs_errors
 def test_the_first_error_travels(place: Path) -> None:
     """What goes wrong while a failed open or close lets go is logged; the caller hears of what came first."""
     faulty = FaultyFiles(FILES)
@@ -333,7 +329,7 @@ def test_an_interrupt_travels_as_it_is(place: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_real_signals_at_random_moments(place: Path) -> None:
     """Acknowledged is there, attempted may be; the directory opens again, whatever the signal hit."""
-    root, rng = place / "disk", random.Random(1)
+    root, rng = place / "disk", draw("signals")
     hits = acknowledged = attempted = 0
 
     def handler(*_: object) -> None:
@@ -417,7 +413,7 @@ def test_an_interrupted_open_of_a_store(place: Path, kind: str, before: str) -> 
         places = tracer.places
     hits = 0
     for index in chosen(
-        places, every=LONG, inside=("store.py", "_face/store", "engine/host/manager_life", "engine/host/log_dir")
+        places, LIMIT, inside=("store.py", "_face/store", "engine/host/manager_life", "engine/host/log_dir")
     ):
         root = Path(shutil.copytree(template, place / "disk"))
         tracer = Tracer(kind, index)

@@ -1,0 +1,45 @@
+"""The samples of the long lanes: spread over the whole, the same for one seed, others for another."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests import sampling
+from tests.sampling import draw, sampled
+
+
+def test_without_a_limit_all_are_taken() -> None:
+    assert sampled("abc", None) == sampled("abc", 3) == sampled("abc", 9) == [0, 1, 2]
+    assert sampled("", None) == sampled("", 5) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 99])
+def test_one_of_each_stretch(limit: int) -> None:
+    numbers = sampled(range(100), limit)
+    assert len(numbers) == limit
+    for stretch, number in enumerate(numbers):
+        assert stretch * 100 // limit <= number < (stretch + 1) * 100 // limit
+
+
+def test_of_many_visits_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = ["begin", *["loop"] * 50, "end"]
+    assert sampled(places, 4) == [0, 1, 50, 51]
+    taken = set()
+    for seed in range(100):
+        monkeypatch.setattr(sampling, "SEED", seed)
+        taken.update(sampled(places, 2))
+    assert taken == {0, 1, 50, 51}
+
+
+def test_the_seed_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(seed: int) -> tuple[list[int], float]:
+        monkeypatch.setattr(sampling, "SEED", seed)
+        random.seed()  # what others draw meanwhile
+        return sampled(range(10_000), 20), draw("a lane").random()
+
+    days = [of(seed) for seed in range(20261101, 20261131)]
+    assert days == [of(seed) for seed in range(20261101, 20261131)]
+    assert len({str(day) for day in days}) == len(days)
+    assert draw("a lane").random() != draw("another").random()

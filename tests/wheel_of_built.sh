@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# An sdist, and a wheel from what it unpacks to, in dist/.  Only the compiler's work is not done again: the native modules
+# that stand in the tree come along, as if an earlier build had left them.  `make wheel` builds all of it from nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+rm -rf dist build/sdist
+mkdir dist
+"$PYTHON" -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' >build/sdist.log 2>&1 || { cat build/sdist.log >&2; exit 1; }
+mkdir -p build/sdist
+tar -xf dist/*.tar.gz -C build/sdist --strip-components=1
+# Times are kept: what is older than its source is compiled all the same.
+mkdir -p build/sdist/build && cp -Rp build/cython build/sdist/build/
+into=build/sdist/$("$PYTHON" -c '
+from setuptools.command.build import build
+from setuptools.dist import Distribution
+command = build(Distribution({"ext_modules": [None]}))
+command.ensure_finalized()
+print(command.build_lib)')
+find kafkalog/_native -name '*.so' | while read -r module; do
+    mkdir -p "$into/$(dirname "$module")" && cp -p "$module" "$into/$module"
+done
+before=$(find "$into" -name '*.so' -exec cksum {} + | sort)
+"$PYTHON" -m pip wheel -q --no-build-isolation --no-deps --wheel-dir dist ./build/sdist
+[ "$before" = "$(find "$into" -name '*.so' -exec cksum {} + | sort)" ] || echo "some native modules were compiled again" >&2
+rm -rf build/sdist
