@@ -41,6 +41,7 @@ from kafkalog._face.batch_maker import (
 )
 from kafkalog._face.record_future import Outcome, ProducerBatch, RecordFuture
 from kafkalog._face.rows import Row, as_row
+from kafkalog._face.topic_info import check_appendable
 from kafkalog._face.writer import Writer, producer_id_of
 from kafkalog._limits import INT_MAX
 from kafkalog._native.codec.collected import Collected
@@ -63,7 +64,7 @@ from kafkalog.errors import (
     RecordTooLargeException,
     RecordValidationException,
 )
-from kafkalog.topic import Topic, check_appendable
+from kafkalog.topic import Topic
 
 if TYPE_CHECKING:
     from kafkalog._face.home import Home

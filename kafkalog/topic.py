@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
 from kafkalog._face.shown import Shown
-from kafkalog._face.topic_info import TopicInfo, countable
+from kafkalog._face.topic_info import TopicInfo, check_appendable, countable
 from kafkalog._face.writer import Writer
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog._native.codec.partitioner import StickyPartition, partition_for_key
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER
-from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
-from kafkalog.errors import InvalidTopicException, KafkalogError
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.errors import KafkalogError
+from kafkalog.partition import Partition
 from kafkalog.records import Header
 
 if TYPE_CHECKING:
@@ -74,6 +75,23 @@ class Topic(Shown):
     def partitions(self) -> int:
         """How many it has now."""
         return self.info.partitions
+
+    def partition(self, number: int) -> Partition:
+        """One of its partitions, with all that a Partition of `open_log` has: it is read, written to, awaited, cut and
+        compacted by itself.
+
+            prices = store.topic("prices").partition(0)
+            prices.append(b"12.50", key=b"tea")
+            prices.await_offset(0)
+
+        In a store that only reads it is read-only.  It stays open as long as its store, also if it is moved to another
+        directory, and its own `close` does nothing.  UnknownTopicOrPartitionException for a partition that the topic
+        has not, and of a Partition whose topic was deleted; KafkaStorageException while its directory is offline.
+        """
+        home = self._home
+        place = TopicPartition(self.name, values.whole(number, "partition", low=0))
+        source = home.source(place)
+        return Partition(source, None if home.read_only else home.partition(place), home.life, home.bells)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
@@ -231,12 +249,6 @@ class Topic(Shown):
             if partition < len(found):
                 found[partition] = appends
         return appends
-
-
-def check_appendable(topic: str) -> None:
-    """InvalidTopicException for one of Kafka's own, as a broker's answer to any client."""
-    if topic in INTERNAL_TOPICS:
-        raise InvalidTopicException(f"Cannot append to internal topic {topic}", hint="cursors and transactions do")
 
 
 def __dir__() -> list[str]:

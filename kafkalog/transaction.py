@@ -29,6 +29,7 @@ from kafkalog._face.batch_maker import Records, next_sequence
 from kafkalog._face.ready_batches import ReadyBatches
 from kafkalog._face.rows import RecordInput, as_row, check_records
 from kafkalog._face.shown import Shown
+from kafkalog._face.topic_info import check_appendable
 from kafkalog._face.writer import refuse_nested
 from kafkalog._limits import INT_MAX
 from kafkalog._native.state.blocks import Block
@@ -49,7 +50,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.records import Header
-from kafkalog.topic import RecordMetadata, Topic, check_appendable
+from kafkalog.topic import RecordMetadata, Topic
 
 if TYPE_CHECKING:
     from kafkalog._face.home import Home
@@ -575,6 +576,80 @@ class StoreTransaction(Block, Shown):
         except KafkaStorageException as error:
             self._raise_closed(error)
         return holder
+
+
+class PartitionTransaction(Block, Shown):
+    """As StoreTransaction, whose records all go to one partition; made by `Partition.transaction`.  For one thread."""
+
+    def __init__(self, transaction: StoreTransaction, partition: TopicPartition) -> None:
+        self._it = transaction
+        self.topic_partition = partition
+        self.transactional_id = transaction.transactional_id
+        self.timeout_ms = transaction.timeout_ms
+
+    def __repr__(self) -> str:
+        state = "open" if self.active else "not open"
+        return f"<PartitionTransaction of {self.transactional_id!r} in {self.topic_partition}, {state}>"
+
+    def __enter__(self) -> PartitionTransaction:
+        self._it.__enter__()
+        return self
+
+    def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._it.__exit__(kind, error, trace)
+
+    def _abandon(self) -> None:
+        self._it._is_over = True  # an interrupt may have come before its own end
+        self._it._abandon()
+
+    @property
+    def active(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._it.active
+
+    def begin(self) -> None:
+        """As `StoreTransaction.begin`."""
+        self._it.begin()
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append one record to the transaction; returns its offset.  Errors as `StoreTransaction.append`."""
+        topic, number = self.topic_partition
+        return self._it.append(topic, value, key=key, headers=headers, timestamp=timestamp, partition=number).offset
+
+    def append_many(self, records: Iterable[RecordInput]) -> range:
+        """Append records to the transaction; returns their offsets.  Errors as `StoreTransaction.append_many`."""
+        topic, number = self.topic_partition
+        return self._it.append_many(topic, records, partition=number).get(number, range(0))
+
+    def append_batches(self, data: bytes | bytearray | memoryview | ReadyBatches) -> range:
+        """As `StoreTransaction.append_batches`."""
+        return self._it.append_batches(self.topic_partition.topic, data, self.topic_partition.partition)
+
+    def commit_offsets(
+        self,
+        offsets: CommitsOffsets | OffsetsToCommit,
+        *,
+        cursor: str | None = None,
+    ) -> None:
+        """As `StoreTransaction.commit_offsets`."""
+        self._it.commit_offsets(offsets, cursor=cursor)
+
+    def commit(self) -> None:
+        """As `StoreTransaction.commit`."""
+        self._it.commit()
+
+    def abort(self) -> None:
+        """As `StoreTransaction.abort`."""
+        self._it.abort()
 
 
 def _some(records: Iterable[RecordInput]) -> Iterable[RecordInput] | None:

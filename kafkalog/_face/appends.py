@@ -120,7 +120,7 @@ class PartitionAppends(Single):
             except KafkaStorageException as error:  # closed meanwhile?
                 engine = self._following(engine, error)
 
-    def _following(self, engine: UnifiedLog, error: KafkaStorageException) -> UnifiedLog:
+    def _following(self, engine: UnifiedLog, error: KafkalogError) -> UnifiedLog:
         """The log that took the place of one that refuses; what is to be raised where none did."""
         if engine.local_log.life == OPEN:
             raise error

@@ -171,9 +171,8 @@ class PartitionTurns:
             try:
                 reader.source.recheck()
             except UnknownTopicOrPartitionException as error:
-                if not self._found_elsewhere(reader):
-                    self._forget([reader.topic_partition])
-                    gone = gone or error
+                self._forget([reader.topic_partition])
+                gone = gone or error
             except KafkalogError:
                 pass  # told when its turn comes
         if gone is not None:
@@ -233,33 +232,8 @@ class PartitionTurns:
                 reader.is_checked = True
             return None
         except UnknownTopicOrPartitionException:
-            if self._found_elsewhere(reader):
-                return self._read(reader, ends)
             self._forget([reader.topic_partition])
             raise
-
-    def _found_elsewhere(self, reader: PartitionReader) -> bool:
-        """Whether another process has moved the partition to another directory, where it is read from now on."""
-        home = self._home
-        if not home.read_only:
-            return False  # a StoreSource has looked
-        for look in range(LOOKS_MAX):
-            if look:
-                time.sleep(LOOK_AGAIN_S)  # between the two renames it is nowhere
-            try:
-                source = home.source(reader.topic_partition)
-                topic_id = home.info(reader.topic_partition.topic).topic_id or ZERO_UUID
-                if reader.topic_id not in (ZERO_UUID, topic_id):
-                    return False
-            except UnknownTopicOrPartitionException:
-                continue
-            if source is not reader.source:
-                leader_epoch = reader.leader_epoch
-                reader.source = source
-                reader.seek(reader.position)
-                reader.leader_epoch = leader_epoch
-                return True
-        return False
 
     def await_batch(self, timeout_s: float, is_over: Callable[[], bool]) -> Batch | None:
         """Waits for a batch, and looks at what is there first; None when none came in time, or `is_over`."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kafkalog._face.catalog import Catalog, Deletion
 from kafkalog._face.coordinators import Coordinators
 from kafkalog._face.cursor_readers import CursorReaders
-from kafkalog._face.store_partition import StorePartition
+from kafkalog._face.store_partition import InternalPartition, StorePartition
 from kafkalog._face.store_source import StoreSource
 from kafkalog._face.topic_info import TopicInfo, countable, not_made
 from kafkalog._face.topic_settings import TopicSettings
@@ -31,7 +31,7 @@ from kafkalog.engine.files import Clock, Files
 from kafkalog.engine.files.dropped import let_go_later
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host.changes import BackgroundTasks
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs
@@ -42,6 +42,8 @@ from kafkalog.errors import (
     TooManyOpenFilesException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.topic import Topic
+from kafkalog.transaction import TIMEOUT_MS, PartitionTransaction, StoreTransaction, checked_id
 
 if TYPE_CHECKING:
     from kafkalog._face.home import OpenProducer
@@ -241,8 +243,9 @@ class StoreHome:
         engine = self.manager.get_log(partition) or self.settled_log(partition)
         if engine is None:
             raise self.not_there(partition)
-        made = StorePartition(
-            self.manager, engine, self.life, self.clock, compression=self._compression, sync_appends=self.syncs
+        kind = InternalPartition if partition.topic in INTERNAL_TOPICS else StorePartition
+        made = kind(
+            self.manager, engine, self.life, self.clock, self, compression=self._compression, sync_appends=self.syncs
         )
         found = self._partitions.setdefault(partition, made)
         found.take_settings()  # they may have changed before it was to be found there
@@ -326,6 +329,14 @@ class StoreHome:
                 self.coordinators.forget_topic(topic, topic_id)
             except KafkalogError:  # it is tried again at the next start
                 Lines("kafkalog.topics").warning("cursors of %s, which was deleted, are left", topic, exc_info=True)
+
+    def transaction(self, partition: TopicPartition, transactional_id: str) -> PartitionTransaction:
+        """As `Partition.transaction`."""
+        self.check_open()
+        topic_of = partial(Topic, self)
+        return PartitionTransaction(
+            StoreTransaction(self, topic_of, checked_id(transactional_id), TIMEOUT_MS), partition
+        )
 
     # --- reading ---------------------------------------------------------------------------------------
 

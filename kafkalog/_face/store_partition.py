@@ -1,21 +1,47 @@
-"""One partition of a store: what appends to it, wherever its log is now.
+"""One partition of a store: what appends to it, and changes it, wherever its log is now.
 
 Stands on the store's LogManager, which may move the log to another directory meanwhile: an append that the old one
-refused goes to the new one.  Lives as long as its store, or until its topic is deleted.  Thread-safe.
+refused goes to the new one, and so does every other change.  Lives as long as its store, or until its topic is
+deleted; whoever holds a Partition holds the store.  Thread-safe.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kafkalog._face.appends import PartitionAppends
-from kafkalog._face.batch_maker import BatchMaker
+from kafkalog._face.appends import PartitionAppends, TransactionOfPartition
+from kafkalog._face.batch_maker import BatchMaker, Records
+from kafkalog._face.compaction import policy_of
+from kafkalog._face.topic_info import check_appendable
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.processes import Life
+from kafkalog.engine.format import values
+from kafkalog.engine.format.batch import ProducerFields
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    KafkalogError,
+    KafkaStorageException,
+    LogCleaningAbortedException,
+    PolicyViolationException,
+    UnknownTopicOrPartitionException,
+)
+
+if TYPE_CHECKING:
+    from kafkalog.config import CleanerConfig
+    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.log.source import Source
+
+
+class OwnStore(Protocol):
+    """What a partition asks of its store (`StoreHome`)."""
+
+    def source(self, partition: TopicPartition) -> Source: ...
+
+    def transaction(self, partition: TopicPartition, transactional_id: str) -> TransactionOfPartition: ...
 
 
 class StorePartition(PartitionAppends):
@@ -29,11 +55,13 @@ class StorePartition(PartitionAppends):
         engine: UnifiedLog,
         life: Life,
         clock: Clock,
+        store: OwnStore,
         *,
         compression: str | None,
         sync_appends: bool,
     ) -> None:
         self._manager = manager
+        self._store = weakref.ref(store)  # it holds us, and goes at once when it is dropped
         self._compression = compression
         self.topic_partition: TopicPartition = engine.topic_partition
         self.engine = engine
@@ -44,6 +72,57 @@ class StorePartition(PartitionAppends):
         self.batch_maker = BatchMaker(self._config, compression)
         self.writer_guards = {}
         engine.flushes_rolls = sync_appends
+
+    @property
+    def log_dir(self) -> str:
+        return self.engine.parent_dir
+
+    def _its_store(self) -> OwnStore:
+        self.check_open()
+        store = self._store()
+        if store is None:
+            raise self.refusal()
+        return store
+
+    def source(self) -> Source:
+        return self._its_store().source(self.topic_partition)
+
+    def transaction(self, transactional_id: str) -> TransactionOfPartition:
+        return self._its_store().transaction(self.topic_partition, transactional_id)
+
+    def close(self) -> None:
+        """Nothing: a store's partition is closed with its store."""
+
+    # --- shrinking -------------------------------------------------------------------------------------
+
+    def compact(
+        self,
+        config: CleanerConfig,
+        *,
+        passes_max: int | None = None,
+        rolls: bool = False,
+    ) -> CompactionStats:
+        log = self.usable()
+        while True:
+            if not log.config.compact:
+                raise PolicyViolationException(
+                    f"{self.topic_partition} has cleanup.policy={policy_of(log.config)}: compaction would drop what "
+                    "its readers expect",
+                    hint="store.alter_topic(name, {'cleanup.policy': 'compact'}) says that of each key only the last "
+                    "counts",
+                )
+            try:
+                return self._manager.compact(log, config, passes_max=passes_max, rolls=rolls)
+            except (KafkaStorageException, LogCleaningAbortedException) as error:
+                log = self._following(log, error)
+
+    def truncate(self, offset: int) -> None:
+        self.check_open()
+        offset = values.offset(offset, low=0)
+        self.on_log(lambda log: self._manager.truncate(log, offset))
+
+    def delete_old_segments(self) -> int:
+        return self.on_log(self._manager.delete_old_segments)
 
     def checkpoint(self) -> None:
         self._manager.directories.checkpoint(self.engine.parent_dir, self._manager.registry)
@@ -74,6 +153,35 @@ class StorePartition(PartitionAppends):
         if log_dir in self._manager.offline_log_dirs or self._manager.failure_channel.has_offline_log_dir(log_dir):
             return offline_error(self.topic_partition, [log_dir])
         return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
+
+
+class InternalPartition(StorePartition):
+    """Of one of Kafka's own topics, which coordinators write to and nobody else."""
+
+    def check_appendable(self) -> None:
+        check_appendable(self.topic_partition.topic)
+
+    def append_as(
+        self, producer: ProducerFields, records: Records, *, sync: bool = True, maker: BatchMaker | None = None
+    ) -> range:
+        self.check_appendable()
+        return super().append_as(producer, records, sync=sync, maker=maker)
+
+    def append_batches(self, data: Any) -> range:
+        self.check_appendable()
+        return super().append_batches(data)
+
+    def transaction(self, transactional_id: str) -> TransactionOfPartition:
+        self.check_appendable()
+        return super().transaction(transactional_id)
+
+    def truncate(self, offset: int) -> None:
+        self.check_appendable()
+        super().truncate(offset)
+
+    def delete_records(self, before_offset: int) -> int:
+        self.check_appendable()
+        return super().delete_records(before_offset)
 
 
 def no_folder_error(partition: TopicPartition, place: str) -> KafkaStorageException:

@@ -1,9 +1,9 @@
 """What stands under a store that only reads: the directories of another process, which may be a broker.
 
 Takes no lock and writes nothing there.  What there is, is looked at when it is asked for; each partition is a
-TopicView, which finds its way beside appends, rolls, retention, truncation and compaction.  Cursors are those that
-the directories hold, and cannot be moved; with a directory of their own, which is a store of this process, they are
-there, and the others where it has none yet.  Thread-safe.
+ViewSource, which finds its way beside appends, rolls, retention, truncation, compaction and moves.  Cursors are those
+that the directories hold, and cannot be moved; with a directory of their own, which is a store of this process, they
+are there, and the others where it has none yet.  Thread-safe.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kafkalog._face.topic_info import (
     present_topic,
     topic_info,
 )
+from kafkalog._face.view_source import TopicView, ViewSource
 from kafkalog._face.waiting import Bells
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
 from kafkalog.engine.coordinator.partition_logs import SourceStateLog
@@ -43,7 +44,6 @@ from kafkalog.engine.format.names import (
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host import log_dirs
 from kafkalog.engine.host.topic_configs import KnownTopic, Topics, stored_content
-from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     InconsistentTopicIdException,
     KafkaStorageException,
@@ -54,37 +54,10 @@ from kafkalog.errors import (
 if TYPE_CHECKING:
     from kafkalog._face.store_home import StoreHome
     from kafkalog._face.topic_settings import TopicSettings
-    from kafkalog.engine.log.snapshot import Snapshot
 
 SETTLED_MS = 50  # behind its last change a directory's time tells of the next one
 COARSE_MS = 2000  # the same, where times are of whole seconds
 TOPICS_CHECK_S = 1.0  # how often who follows topics looks for new partitions
-
-
-class TopicView(PartitionView):
-    """A partition of one topic: where another of the same name has taken its place, it says so, and shows none of it.
-
-    `topic_id` is the folder's; None until it has one.
-    """
-
-    topic_id: str | None = None
-
-    def _look(self) -> Snapshot:
-        seen = super()._look()
-        found = topic_id_of(self.directory, self._files)  # behind the look: what it saw was ours if this is
-        if self.topic_id is None:
-            self.topic_id = found
-        elif found != self.topic_id:
-            raise UnknownTopicOrPartitionException(
-                f"{self.topic_partition} was deleted, and there is another topic of that name now"
-            )
-        return seen
-
-    def is_there(self) -> bool:
-        """Whether its folder is there, and its topic's."""
-        if not self._files.is_dir(self.directory):
-            return False
-        return self.topic_id is None or topic_id_of(self.directory, self._files) == self.topic_id
 
 
 class Seen(NamedTuple):
@@ -260,8 +233,12 @@ class StoreView:
         """Another number: topics may have changed."""
         return int(time.monotonic() / TOPICS_CHECK_S)
 
-    def source(self, partition: TopicPartition) -> TopicView:
-        """What readers see of a partition, in the directory that has it now."""
+    def source(self, partition: TopicPartition) -> ViewSource:
+        """What readers see of a partition, wherever it is now."""
+        return ViewSource(self, self.view(partition))
+
+    def view(self, partition: TopicPartition) -> TopicView:
+        """A partition's view, in the directory that has it now."""
         self.check_open()
         found = self._views.get(partition)
         if found is not None and not found.is_there():

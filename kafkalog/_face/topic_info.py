@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.topic_configs import PARTITIONS_MAX, KnownTopic
-from kafkalog.errors import InvalidPartitionsException, UnknownTopicOrPartitionException
+from kafkalog.errors import InvalidPartitionsException, InvalidTopicException, UnknownTopicOrPartitionException
 
 
 class TopicInfo(NamedTuple):
@@ -70,6 +70,12 @@ def topic_info(topic: str, known: KnownTopic | None, overrides: Mapping[str, str
 
 def no_topic(topic: str, place: str) -> UnknownTopicOrPartitionException:
     return UnknownTopicOrPartitionException(f"no topic {topic!r} in {place}", hint="create_topic() makes one")
+
+
+def check_appendable(topic: str) -> None:
+    """InvalidTopicException for one of Kafka's own, as a broker's answer to any client."""
+    if topic in names.INTERNAL_TOPICS:
+        raise InvalidTopicException(f"Cannot append to internal topic {topic}", hint="cursors and transactions do")
 
 
 def not_made(partition: TopicPartition) -> UnknownTopicOrPartitionException:

@@ -19,7 +19,7 @@ import pytest
 import kafkalog
 from kafkalog import reader as store_reader
 from kafkalog._face import waiting
-from kafkalog._face.store_view import TopicView
+from kafkalog._face.view_source import TopicView
 from kafkalog.engine.files import OS_FILES, ManualClock
 from kafkalog.engine.format.batch import ProducerFields
 from kafkalog.engine.format.control import ControlRecordType

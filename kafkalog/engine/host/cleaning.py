@@ -108,8 +108,10 @@ class Cleaning:
             )
         self.check_outside()
         self._keeps_lines = True
-        if rolls and log.active_segment.size > 0:
-            log.roll()
+        if rolls:
+            with log.lock:  # of two who ask for it one closes the segment
+                if log.active_segment.size > 0:
+                    log.roll()
         callbacks = compaction.Callbacks(check)
         return compaction.compact(self._manager, log, config, passes_max=passes_max, callbacks=callbacks)
 

@@ -49,7 +49,6 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog.engine.cleaner.compaction import CompactionStats
-    from kafkalog.engine.cleaner.states import Pause
 
 T = TypeVar("T")
 _WITH_LINE: Mapping[str, Callable[[Waiting, int | None], Waiting]] = {
@@ -371,26 +370,36 @@ class LogManager(ManagerLife):
         self._check()
         return self._cleaning.compact(log, config, self._check, passes_max=passes_max, rolls=rolls)
 
-    def pause_cleaning(self, partition: TopicPartition) -> Pause:
-        """Keeps a partition from being cleaned: `with manager.pause_cleaning(partition) as pause: pause.begin()`."""
-        return self._cleaning.pause(partition)
-
     # --- truncation ----------------------------------------------------------------------------------
 
-    def truncate_to(
-        self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False, whole_batches: bool = False
-    ) -> None:
-        """Drops what lies at and above an offset, of several partitions; those that are not here are passed over.
-        `whole_batches`: IllegalArgumentException for an offset inside a batch."""
+    def truncate(self, log: UnifiedLog, offset: int) -> None:
+        """Drops what lies at and above an offset, of one of its logs.  IllegalArgumentException for an offset inside a
+        batch; KafkaStorageException where the log was moved, or is gone."""
+        offset = values.offset(offset, "target_offset")
+        self._check()
+        log.local_log.check_changeable()
+        cut(self._cleaning, offset, True, log)
+        self.directories.checkpoint(log.parent_dir, self.registry)
+
+    def delete_old_segments(self, log: UnifiedLog) -> int:
+        """Retention of one of its logs now; how many segments went.  KafkaStorageException as `truncate`."""
+        self._check()
+        log.local_log.check_changeable()
+        with self._cleaning.pause(log.topic_partition) as pause:
+            pause.begin()
+            count = log.delete_old_segments()
+        self.directories.checkpoint(log.parent_dir, self.registry)
+        return count
+
+    def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
+        """Drops what lies at and above an offset, of several partitions; those that are not here are passed over."""
         if not isinstance(offsets, Mapping):
             raise IllegalArgumentException(f"offsets: found {values.shown(offsets)}, expected partitions and offsets")
         self._check()
         affected: list[str] = []
         for partition, offset in {names.partition_of(it): offset for it, offset in offsets.items()}.items():
             offset = values.offset(offset, "target_offset")
-            log, was_cut = self._change_log(
-                partition, is_future, functools.partial(cut, self._cleaning, offset, whole_batches)
-            )
+            log, was_cut = self._change_log(partition, is_future, functools.partial(cut, self._cleaning, offset, False))
             if log is not None and was_cut:
                 affected.append(log.parent_dir)
         for log_dir in dict.fromkeys(affected):

@@ -1,0 +1,141 @@
+"""What readers see of a partition in a store that only reads, in whichever directory another process has it now.
+
+A Source over one view after the other: where the folder is gone, a move has it elsewhere, perhaps, and the view there
+is asked.  A topic of the same name that was made anew is none of it.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.errors import UnknownTopicOrPartitionException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.snapshot import Snapshot
+    from kafkalog.engine.log.source import Ringing
+    from kafkalog.engine.segment.reader import Extent
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
+
+LOOKS_MAX = 4
+LOOK_AGAIN_S = 0.03  # between the two renames of a move it is nowhere
+T = TypeVar("T")
+
+
+class TopicView(PartitionView):
+    """A partition of one topic: where another of the same name has taken its place, it says so, and shows none of it.
+
+    `topic_id` is the folder's; None until it has one.
+    """
+
+    topic_id: str | None = None
+
+    def _look(self) -> Snapshot:
+        seen = super()._look()
+        found = topic_id_of(self.directory, self._files)  # behind the look: what it saw was ours if this is
+        if self.topic_id is None:
+            self.topic_id = found
+        elif found != self.topic_id:
+            raise UnknownTopicOrPartitionException(
+                f"{self.topic_partition} was deleted, and there is another topic of that name now"
+            )
+        return seen
+
+    def is_there(self) -> bool:
+        """Whether its folder is there, and its topic's."""
+        if not self._files.is_dir(self.directory):
+            return False
+        return self.topic_id is None or topic_id_of(self.directory, self._files) == self.topic_id
+
+
+class Views(Protocol):
+    """What a source asks of its store."""
+
+    def view(self, partition: TopicPartition) -> TopicView:
+        """The partition's view, in the directory that has it now."""
+
+
+class ViewSource:
+    """Made by the store's `source`, of the view that is there."""
+
+    def __init__(self, views: Views, view: TopicView) -> None:
+        self.topic_partition = view.topic_partition
+        self._views = views
+        self._view = view  # replaced by that of another directory
+
+    def _over(self, ask: Callable[[TopicView], T]) -> T:
+        """The answer of the view that is there."""
+        while True:
+            view = self._view
+            try:
+                return ask(view)
+            except UnknownTopicOrPartitionException:
+                if self._view is view and not self._has_moved(view):
+                    raise
+
+    def _has_moved(self, view: TopicView) -> bool:
+        """Whether the partition is in another directory, where it is read from now on."""
+        for look in range(LOOKS_MAX):
+            if look:
+                time.sleep(LOOK_AGAIN_S)
+            try:
+                found = self._views.view(self.topic_partition)
+            except UnknownTopicOrPartitionException:
+                continue
+            if found is not view:
+                if view.topic_id is not None and found.topic_id != view.topic_id:
+                    return False
+                self._view = found
+                return True
+        return False
+
+    @property
+    def log_dir(self) -> str:
+        return self._view.log_dir
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._view.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._view.log_end_offset
+
+    cuts = 0  # as of a view
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        return self._over(lambda view: view.visible_end(isolation))
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        return self._over(lambda view: view.extent(offset, isolation))
+
+    def has(self, extent: Extent) -> bool:
+        return self._over(lambda view: view.has(extent))
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
+        return self._over(lambda view: view.aborted_in(first_offset, last_offset))
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        return self._over(lambda view: view.offset_for_time(timestamp_ms))
+
+    def check_usable(self) -> None:
+        self._view.check_usable()
+
+    def recheck(self) -> None:
+        self._over(lambda view: view.recheck())
+
+    def check_end(self, isolation: str = "read_uncommitted") -> None:
+        self._over(lambda view: view.check_end(isolation))
+
+    def ring_at_change(self, bell: Ringing) -> str:
+        return self._view.ring_at_change(bell)
+
+    def ring_no_more(self, bell: Ringing) -> None:
+        """It never was to ring."""
+
+    def has_changed(self) -> bool:
+        return self._view.has_changed()
