@@ -569,14 +569,17 @@ class Catalog:
             known = KnownTopic(found.partitions, found.topic_id or new_topic_id(), gone=_with(known))
         elif known.is_whole:
             known = known._replace(partitions=found.partitions)
-        for log in self._logs(topic):
-            if log.topic_id is None:
-                log.assign_topic_id(known.topic_id)
-                log.maybe_flush_metadata_file()
+        if None in self._manager.topic_ids(topic):
+            for log in self._logs(topic):
+                if log.topic_id is None:
+                    log.assign_topic_id(known.topic_id)
+                    log.maybe_flush_metadata_file()
         return known
 
     def _behind(self, topic: str, partitions: int) -> list[UnifiedLog]:
         """What is left of partitions that could not be added: nobody could write there."""
+        if max(self.numbers(topic), default=-1) < partitions:
+            return []
         return [log for log in self._logs(topic) if log.topic_partition.partition >= partitions and not _used(log)]
 
     def _set(self, topic: str, overrides: Mapping[str, str], known: KnownTopic, *, durable: bool = True) -> None:
