@@ -101,7 +101,7 @@ def open_log(
     does not.
 
     The Partition belongs to this process: in a forked child every use raises IllegalStateException.  One that is
-    dropped without `close()` closes itself with a ResourceWarning.
+    dropped without `close()` lets go of its files with a ResourceWarning, and the next open recovers.
     """
     # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
     try:
