@@ -20,6 +20,17 @@ from typing import Any, ClassVar, TypeVar
 from kafkalog._limits import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from kafkalog.errors import ConfigException, IllegalArgumentException, InvalidConfigurationException
 
+__all__ = [
+    "BrokerLogConfig",
+    "CleanerConfig",
+    "ConfigKey",
+    "LogConfig",
+    "ProducerStateManagerConfig",
+    "parse_topic_props",
+    "topic_defaults_of_broker",
+    "unknown_key_hint",
+]
+
 _IMPORTED = frozenset(globals())
 
 _DOUBLE_MAX = 1.7976931348623157e308

@@ -89,6 +89,7 @@ class Partition(Closing, Shown):
 
     @property
     def closed(self) -> bool:
+        """Whether it was closed, or belongs to another process."""
         return not self._life.live
 
     @property
@@ -98,6 +99,7 @@ class Partition(Closing, Shown):
 
     @property
     def read_only(self) -> bool:
+        """Whether it was opened to be read alone."""
         return self.appends is None
 
     @property
@@ -112,10 +114,12 @@ class Partition(Closing, Shown):
 
     @property
     def topic(self) -> str:
+        """The topic's name."""
         return self.topic_partition.topic
 
     @property
     def partition(self) -> int:
+        """Its number in the topic, from 0 on."""
         return self.topic_partition.partition
 
     def close(self) -> None:
@@ -320,7 +324,7 @@ class Partition(Closing, Shown):
         batch_rows: int = 65536,
     ) -> Iterator[pa.RecordBatch]:
         """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows, or of fewer that hold
-        some megabytes (see `read_arrow`)."""
+        some megabytes; `start_time` and `end_time` (ms since 1970) as in `read_arrow`."""
         need_pyarrow()
         from kafkalog._face import arrow
 
@@ -520,7 +524,7 @@ class Partition(Closing, Shown):
     def writer(self, name: str) -> Writer:
         """An idempotent writer: a record that is appended twice under one sequence number is in the log once.
 
-        See `kafkalog._face.writer` for how its state survives restarts.
+        See `Writer` for how its state survives restarts.
         """
         own = self._writable()
         own.check_appendable()
@@ -530,7 +534,7 @@ class Partition(Closing, Shown):
         """`with log.transaction("job-7") as txn: txn.append(...)`: read_committed readers see all of it or nothing.
 
         Commits at the end of the block, aborts when it raises.  One that a crashed process left open is aborted by the
-        next `open_log`.  See `kafkalog._face.writer`.
+        next `open_log`.
         """
         return self._must_own().transaction(transactional_id)
 

@@ -421,6 +421,7 @@ class Producer(Sends):
 
     @property
     def closed(self) -> bool:
+        """Whether it was closed, by itself or with its store."""
         return self._it.closing or not self._it.life.live
 
     @property

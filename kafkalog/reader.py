@@ -108,6 +108,7 @@ class StoreReader(Closing, Shown):
 
     @property
     def closed(self) -> bool:
+        """Whether it was closed, by itself or with its store."""
         return self._closed
 
     def close(self) -> None:
@@ -506,6 +507,7 @@ class StoreReader(Closing, Shown):
 
     @property
     def paused(self) -> list[TopicPartition]:
+        """The partitions that are not read until `resume`."""
         return [partition for partition, reader in self._turns.readers.items() if reader.paused]
 
     def _leave(self, reader: PartitionReader) -> None:

@@ -1,6 +1,6 @@
 """What a reader gets: one record, with the attribute names of kafka-python 3.0's ConsumerRecord.
 
-`Record` is native (`kafkalog._native.codec.reading`).  `to_confluent` dresses a record as confluent-kafka's Message,
+`Record` is native.  `to_confluent` dresses a record as confluent-kafka's Message,
 whose names are methods: both styles on one class would clash (`timestamp` against `timestamp()`).
 """
 
@@ -33,21 +33,27 @@ class ConfluentMessage:
         self._record = record
 
     def topic(self) -> str:
+        """The topic's name."""
         return self._record.topic
 
     def partition(self) -> int:
+        """The partition's number."""
         return self._record.partition
 
     def offset(self) -> int:
+        """The record's offset."""
         return self._record.offset
 
     def key(self) -> bytes | None:
+        """The key; None for none."""
         return self._record.key
 
     def value(self) -> bytes | None:
+        """The value; None for a tombstone."""
         return self._record.value
 
     def headers(self) -> list[Header] | None:
+        """Pairs of name and value; None where there are none."""
         return list(self._record.headers) or None
 
     def timestamp(self) -> tuple[int, int]:
@@ -57,13 +63,16 @@ class ConfluentMessage:
         return (self._record.timestamp_type + 1, self._record.timestamp)
 
     def leader_epoch(self) -> int | None:
+        """The epoch of the leader that appended it; None where the log does not say."""
         return None if self._record.leader_epoch < 0 else self._record.leader_epoch
 
     def latency(self) -> float | None:
+        """None: nothing was sent."""
         return None
 
     def error(self) -> None:
-        return None
+        """None: what was read is no error."""
+        return
 
     def __len__(self) -> int:
         return 0 if self._record.value is None else len(self._record.value)

@@ -81,10 +81,12 @@ class Store(Closing):
 
     @property
     def closed(self) -> bool:
+        """Whether it was closed, or belongs to another process."""
         return not self._home.life.live
 
     @property
     def read_only(self) -> bool:
+        """Whether it was opened to be read alone."""
         return self._home.read_only
 
     @property

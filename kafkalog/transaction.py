@@ -265,7 +265,7 @@ class StoreTransaction(Block, Shown):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Append one record to the transaction, as `Topic.append` does; where it is.
+        """Append one record to the transaction, as `Topic.append` does (`timestamp` in ms since 1970); where it is.
 
         ProducerFencedException where another transaction of the id has begun since, or this one took longer than its
         timeout: it is aborted.  What else is raised leaves it as it was before the call.

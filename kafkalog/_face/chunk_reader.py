@@ -713,6 +713,7 @@ class MultiMessageSetSend:
 
     @property
     def size(self) -> int:
+        """How many bytes there are to send."""
         return RESULT_HEADER.size + sum(send.size for send in self.sends)
 
     def send_to(self, sock: socket.socket) -> int:

@@ -184,7 +184,8 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
         return found
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the record is not in the log; None where it is."""
+        """Why the record is not in the log; None where it is.  Waits for at most `timeout` seconds, by default for
+        ever; concurrent.futures.TimeoutError then."""
         if not self._batch.wait(timeout):
             raise FutureTimeoutError
         return self._exception

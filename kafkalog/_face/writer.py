@@ -138,7 +138,8 @@ class Writer(Single, Shown):
         timestamp: int | None = None,
         sequence: int | None = None,
     ) -> int | None:
-        """Append one record; returns its offset, or None when the log had that `sequence` already."""
+        """Append one record, with a `timestamp` in ms since 1970; returns its offset, or None when the log had
+        that `sequence` already."""
         offsets = self.append_many(((value, key, headers, timestamp),), sequence=sequence)
         return offsets[0] if offsets else None
 

@@ -73,6 +73,7 @@ class Meter:
         self._started_ns = self._ticked_ns = clock.nanoseconds()
 
     def mark(self, count: int = 1) -> None:
+        """Counts `count` more events."""
         with self._lock:
             self._tick()
             self._count += count
@@ -80,10 +81,12 @@ class Meter:
 
     @property
     def count(self) -> int:
+        """How many events there were."""
         return self._count
 
     @property
     def value(self) -> MeterValue:
+        """The count and the rates, in events a second."""
         with self._lock:
             now_ns = self._tick()
             elapsed_ns = now_ns - self._started_ns
@@ -121,9 +124,11 @@ class Timer:
         self._mean = self._squares = 0.0  # Welford's
 
     def time(self) -> Timing:
+        """A context manager that times its block."""
         return Timing(self, self._clock)
 
     def update(self, elapsed_ns: int) -> None:
+        """Adds one duration, of `elapsed_ns` nanoseconds."""
         if elapsed_ns < 0:  # as yammer
             return
         with self._lock:
@@ -144,6 +149,7 @@ class Timer:
 
     @property
     def value(self) -> TimerValue:
+        """The count, the rates and the percentiles, in milliseconds."""
         with self._lock:
             count, least, most, total = self._count, self._min, self._max, self._sum
             variance = self._squares / (count - 1) if count > 1 else 0.0

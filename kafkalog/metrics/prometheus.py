@@ -48,6 +48,7 @@ class PrometheusCollector:
         return ()
 
     def collect(self) -> Iterable[Metric]:
+        """The metrics as Prometheus's families, at this moment."""
         families: dict[str, Metric] = {}
         for name, value in self._registry.snapshot():
             kind = _kind(name, value)

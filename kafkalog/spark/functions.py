@@ -27,6 +27,8 @@ from kafkalog.engine.format.arrow import read_columns, write_batches
 from kafkalog.errors import IllegalArgumentException, UnsupportedOperationException
 from kafkalog.spark.row_bytes import whole_batches
 
+__all__ = ["crc32c", "decode_batches", "encode_batch", "header", "header_values", "murmur2_partition"]
+
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 RECORDS_TYPE = (
     "array<struct<key:binary,value:binary,offset:bigint,timestamp:timestamp,timestampType:int,"
@@ -284,3 +286,7 @@ class _Encode:
                 f"{name}: found {count} records of offsets {first} to {last}, expected 0 to {LONG_MAX - 1}"
             )
         return first
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -33,6 +33,8 @@ from kafkalog.spark.triggers import parse_triggers
 from kafkalog.spark.worker import AnswersAtOnce
 from kafkalog.spark.write_options import parse_sink_options
 
+__all__ = ["KafkalogDataSource", "KafkalogReader", "PushingReader", "register"]
+
 COLUMN_TYPES = {
     "key": "binary",
     "value": "binary",
@@ -52,6 +54,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
+        """What `format` calls it."""
         return "kafkalog"
 
     def schema(self) -> str:
@@ -184,3 +187,7 @@ class PushingReader(KafkalogReader):
 def register(spark: Any) -> None:
     """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself."""
     spark.dataSource.register(KafkalogDataSource)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,6 +24,8 @@ from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopi
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.report import SECOND_LOOK_S
 
+__all__ = ["Change", "CheckpointRow", "CheckpointTable", "Extent", "change_line", "checkpoint_table", "plan_change"]
+
 RECOVERY, START, WATERMARK, CLEANER = names.OFFSET_CHECKPOINT_FILES
 
 
@@ -254,3 +256,7 @@ def _keep_copy(path: str, files: Files) -> str:
     files.write_file(copy, files.read_bytes(path), sync=True)
     files.sync_dir(parent_dir(copy))
     return copy
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -38,6 +38,8 @@ from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_wha
 from kafkalog.toolbox.second_look import Stats, Wrong, look_while_it_rests, may_pass
 from kafkalog.toolbox.segment_facts import was_compacted
 
+__all__ = ["Cleanable", "Compacted", "How", "cleanable", "compact", "left_alone", "watermarks_are_blank"]
+
 RATIO = "min.cleanable.dirty.ratio"
 
 
@@ -266,3 +268,7 @@ def _held(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> Reason:
         ratio = log.config.min_cleanable_dirty_ratio
         return Reason("ratio", f"no more of it is dirty than {RATIO}={ratio} allows for", first_dirty_offset)
     return tell(uncleaned, log.config, now_ms)
+
+
+def __dir__() -> list[str]:
+    return __all__

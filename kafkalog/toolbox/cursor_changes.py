@@ -39,6 +39,17 @@ from kafkalog.store import store_settings
 from kafkalog.toolbox.cursors import CursorLook, GroupCursors
 from kafkalog.toolbox.recovery import open_undamaged
 
+__all__ = [
+    "Aim",
+    "Change",
+    "ChangePlan",
+    "carry_out",
+    "plan_deletion",
+    "plan_from_file",
+    "plan_offset_deletion",
+    "plan_reset",
+]
+
 Plan = Mapping[TopicPartition, int]
 NO_PLAN: Plan = {}
 
@@ -71,6 +82,7 @@ class ChangePlan:
     refused: dict[str, str] = field(default_factory=dict)
 
     def of_group(self, group: str) -> list[Change]:
+        """The changes of one group."""
         return [each for each in self.changes if each.group == group]
 
     @property
@@ -348,3 +360,7 @@ def _opened(look: CursorLook, home: _Home, group: str) -> Iterator[GroupOffsets]
         yield made
     finally:
         store.close()
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -28,6 +28,8 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError, GroupIdNotFoundException, KafkalogError, UnknownTopicOrPartitionException
 
+__all__ = ["Bounds", "Cursor", "CursorLook", "GroupCursors"]
+
 NOT_HERE = "not in these directories"
 ANOTHER_TOPIC = "of a topic that was deleted, and made anew"
 
@@ -56,6 +58,7 @@ class Cursor(NamedTuple):
 
     @property
     def lag(self) -> int | None:
+        """How many offsets lie between it and the partition's end; None where that is not known."""
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
 
@@ -70,6 +73,7 @@ class GroupCursors(NamedTuple):
 
     @property
     def committed(self) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed, by partition."""
         return {each.partition: each.committed for each in self.cursors if each.committed is not None}
 
     @property
@@ -263,3 +267,7 @@ class CursorLook:
     def _tell(self, path: str, error: KafkalogError) -> None:
         text = " ".join(str(error).split())
         self.findings.append(text if path in text else f"{path}: {text}")
+
+
+def __dir__() -> list[str]:
+    return __all__

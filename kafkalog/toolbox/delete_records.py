@@ -17,6 +17,8 @@ from kafkalog.errors import OffsetOutOfRangeException, PolicyViolationException
 from kafkalog.toolbox.recovery import open_undamaged
 from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
 
+__all__ = ["Deletion", "delete_records", "plan_deletion"]
+
 
 class Deletion(NamedTuple):
     """What a raise of the log start does: `segments` lie wholly below and go with the next retention."""
@@ -78,3 +80,7 @@ def delete_records(log_dir: str, deletion: Deletion, config: LogConfig, *, files
     not closed cleanly and is damaged (`kafkalog recover` cuts it)."""
     with open_undamaged(log_dir, deletion.partition, config, files) as log:
         return log.delete_records(deletion.new_start)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -20,6 +20,8 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.folders import Folders, folders_of
 
+__all__ = ["DiskUsage", "Sum", "disk_usage"]
+
 DIRECTORY = "(directory)"  # what belongs to no topic
 KINDS = (
     "logs",
@@ -65,6 +67,7 @@ class Sum:
     allocated: int = 0
 
     def add(self, used: Used) -> None:
+        """Adds what one more takes."""
         self.files += 1
         self.size += used.size
         self.allocated += used.allocated
@@ -175,3 +178,7 @@ def _preallocated(total: Sum, view: PartitionView, folder: str, allocated: dict[
             total.files += 1
             total.size += used.size - end
             total.allocated += max(0, used.allocated - -(-end // _BLOCK_BYTES) * _BLOCK_BYTES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,6 +24,8 @@ from kafkalog.toolbox.compaction_state import CompactionState, look_at_compactio
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look
 from kafkalog.toolbox.words import span
 
+__all__ = ["Explained", "Explanation", "FutureRecord", "Reason", "explain"]
+
 
 class FutureRecord(NamedTuple):
     """The first record whose timestamp lies in the future."""
@@ -281,3 +283,7 @@ def _first_after(view: PartitionView, base_offset: int, now_ms: int) -> FutureRe
             for record in log.records(max(offset, log.log_start_offset), offset + 1):
                 return FutureRecord(record.offset, record.timestamp)
     return None
+
+
+def __dir__() -> list[str]:
+    return __all__

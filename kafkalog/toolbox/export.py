@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.log.source import Source
 
+__all__ = ["ExportOptions", "ExportReport", "ExportedFile", "export", "targets"]
+
 FORMATS: Mapping[str, tuple[str, ...]] = {  # and the compressions that each can have, the usual one first
     "parquet": ("snappy", "none", "gzip", "lz4", "zstd"),
     "arrow": ("none", "lz4", "zstd"),
@@ -76,10 +78,12 @@ class ExportReport:
 
     @property
     def records(self) -> int:
+        """How many records are in its files."""
         return sum(file.records for file in self.files)
 
     @property
     def bytes(self) -> int:
+        """How many bytes its files have."""
         return sum(file.bytes for file in self.files)
 
 
@@ -231,3 +235,7 @@ class _Counted(ChunkReader):
         if chunk is not None and self._progress is not None:
             self._progress(len(chunk.data))
         return chunk
+
+
+def __dir__() -> list[str]:
+    return __all__

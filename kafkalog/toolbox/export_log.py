@@ -21,6 +21,8 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.export_hours import NOTES, Note, read_note, witness_of, write_note
 
+__all__ = ["LogId", "LogNow", "settle_log"]
+
 WITNESSES_MAX = 16  # that are looked for: compaction takes one now and then, not all
 
 
@@ -87,3 +89,7 @@ def _difference(kept: LogId | None, now: LogNow, notes: Sequence[Note], record_a
     if kept is not None and kept.log_dir != now.id.log_dir and (None in ids or ids[0] != ids[1]):
         return f"found the directory {now.id.log_dir}, expected {kept.log_dir}, and no record that both have"
     return None
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.view import PartitionView
     from kafkalog.records import Record
 
+__all__ = ["Entry", "history"]
+
 LATEST = "latest"
 SUPERSEDED = "superseded"  # a later one counts; the next clean may take it
 ABORTED = "aborted"  # its transaction was
@@ -91,3 +93,7 @@ class _Marking(ChunkReader):
         while self._aborted and self._aborted[0][1] < offset:
             self._aborted.popleft()
         return bool(self._aborted) and self._aborted[0][0] <= offset
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -30,6 +30,8 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError, NoSuchFileException
 from kafkalog.toolbox.export_hours import HourFile, layout_of
 
+__all__ = ["Imported", "has_records", "import_partition"]
+
 BATCH_BYTES = 256 << 10
 READ_ROWS = 16_384
 READ_BYTES = 4 << 20  # of rows of one row group, by what its rows have on average
@@ -215,3 +217,7 @@ class _Part:
         else:
             self.batch = self.batch.slice(count)
         return taken if count else None
+
+
+def __dir__() -> list[str]:
+    return __all__

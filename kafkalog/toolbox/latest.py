@@ -1,6 +1,6 @@
 """The last value of each key of a partition of a directory, for the command line and for files that others read.
 
-What counts as last is `kafkalog._face.latest`; here it is asked of a view, which is only read, without a lock, beside
+`Partition.latest` says what counts as last; here it is asked of a view, which is only read, without a lock, beside
 a running broker too.  A key of a topic lives in one partition, but in several where partitions were added since: each
 partition answers for itself.  Needs pyarrow.
 """
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.view import PartitionView
     from kafkalog.records import Record
 
+__all__ = ["LatestOptions", "export_latest", "latest", "latest_records"]
+
 
 @dataclass(frozen=True)
 class LatestOptions:
     """`end`: the state as of an offset (exclusive) or a time (exclusive, by the records' timestamps), by default as of
     now. `tombstones`: also keys whose last value is null. `memory_bytes`: for the map of keys, None for
-    `kafkalog._face.latest.MEMORY_BYTES`."""
+    512 MiB."""
 
     end: Bound = None
     isolation: str = "read_committed"
@@ -84,3 +86,7 @@ def export_latest(
         )
 
     return export(log_dir, partitions, target, files_options, report=report, read=read)
+
+
+def __dir__() -> list[str]:
+    return __all__

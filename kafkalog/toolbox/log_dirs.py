@@ -23,6 +23,8 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.folders import folders_of
 
+__all__ = ["log_dirs"]
+
 UNKNOWN_BROKER = -1  # a directory without meta.properties, as kafkalog makes it
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
 UNKNOWN_LAG = -1
@@ -108,3 +110,7 @@ def _partition(
         "end": end,
         "of": partition,
     }
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -42,6 +42,8 @@ from kafkalog.errors import (
 )
 from kafkalog.toolbox.folders import folders_of
 
+__all__ = ["Move", "Step", "carry_out", "plan_move"]
+
 COPY_BYTES = 1 << 20
 Progress = Callable[[int], None]
 
@@ -77,10 +79,12 @@ class Move:
 
     @property
     def source(self) -> str:
+        """The partition's folder in the directory that it leaves."""
         return os.path.join(self.source_dir, str(self.partition))
 
     @property
     def target(self) -> str:
+        """Its folder in the directory that it goes to."""
         return os.path.join(self.target_dir, str(self.partition))
 
     @property
@@ -334,3 +338,7 @@ def _drop_lines(lease: Lease) -> None:
 def _has_lines(log_dir: str, partition: TopicPartition, files: Files) -> bool:
     lines = CheckpointLines(log_dir, files)
     return any(lines.line(name, partition) is not None for name in names.OFFSET_CHECKPOINT_FILES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -37,6 +37,8 @@ from kafkalog.errors import (
 from kafkalog.partition import Partition
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
 
+__all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
+
 READ_BYTES = 1 << 20
 HOLDER = TopicPartition("", -1)  # no partition has this name
 
@@ -293,3 +295,7 @@ def _compare(result: Recovered, folder: str, before: dict[str, _Seen], after: di
             result.dropped[os.path.join(folder, name)] = before[name].size
     kept = set(after)
     result.cuts = [cut for cut in result.cuts if os.path.basename(cut.path) in kept]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,6 +24,8 @@ from kafkalog.toolbox.report import Finding, Report
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.transactions import TransactionCheck
 
+__all__ = ["SegmentIndexes", "check_indexes", "find_wrong_indexes", "rewrite"]
+
 INDEX_INTERVAL_BYTES = 4096
 TAIL_BYTES = 17  # a shorter rest is not seen by Kafka's file framing
 
@@ -127,3 +129,7 @@ def rewrite(segment: SegmentIndexes, *, files: Files = OS_FILES) -> None:
     """Puts the right indexes in place, each in one step; none where there is no space for all."""
     assert segment.right is not None
     files.write_all_atomic(parent_dir(segment.log_path), segment.right)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -32,6 +32,8 @@ from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
 
+__all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
+
 
 class Going(NamedTuple):
     """A segment that is to go: `allocated` is what its files take of the disk."""
@@ -52,6 +54,7 @@ class Choice:
 
     @property
     def allocated(self) -> int:
+        """How many bytes of the disk go."""
         return sum(each.allocated for each in self.going)
 
 
@@ -67,6 +70,7 @@ class Plan:
 
     @property
     def allocated(self) -> int:
+        """How many bytes of the disk go, in all."""
         return sum(choice.allocated for choice in self.choices) + sum(self.deleted_folders.values())
 
 
@@ -229,3 +233,7 @@ def _delete(plan: Plan, choice: Choice, config: LogConfig, hold: Lease, files: F
         engine.maybe_increment_log_start_offset(choice.new_start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
         delete_by(engine, Rule.LOG_START)
         unlink_what_waits(hold)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -42,6 +42,8 @@ from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 
+__all__ = ["Lost", "SalvageReport", "salvage"]
+
 
 class Lost(NamedTuple):
     """Bytes of the source that were not copied; `first_offset` to `last_offset` are missing (last < first: none)."""
@@ -272,3 +274,7 @@ class _Salvage:
         self._report.lost.append(Lost(path, position, end - position, self._next_offset, last, what))
         self._progress(end - position)
         return end
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,6 +19,8 @@ from kafkalog.records import Record
 if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import ChunkReader
 
+__all__ = ["Condition", "Match", "matching", "records_of"]
+
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
 BATCH_ROWS = 65_536
 BATCH_BYTES = 32 << 20
@@ -120,3 +122,7 @@ def records_of(batch: Any, topic: str, partition: int) -> Iterator[Record]:
     for offset, timestamp, kind, key, value, headers, epoch in zip(*lists, strict=True):
         pairs = tuple((header["key"], header["value"]) for header in headers or ())
         yield Record(topic, partition, epoch, offset, timestamp, kind, key, value, pairs)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -25,6 +25,8 @@ from kafkalog.toolbox.folders import Folders, another_name, folders_of
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.segment_facts import Contents, all_headers, headers_at_ends
 
+__all__ = ["TopicRow", "Topics", "topics"]
+
 
 @dataclass
 class TopicRow:
@@ -50,10 +52,12 @@ class TopicRow:
 
     @property
     def internal(self) -> bool:
+        """Whether it is one of Kafka's own."""
         return self.topic in names.INTERNAL_TOPICS
 
     @property
     def codec_names(self) -> list[str]:
+        """The codecs of its batches, by name."""
         known = codecs.NAMES
         return [known[codec] if codec < len(known) else f"unknown({codec})" for codec in self.contents.codec_ids()]
 
@@ -198,3 +202,7 @@ def _topic_ids(folders: Iterable[str], files: Files) -> list[str]:
             if topic_id is not None and topic_id not in found:
                 found.append(topic_id)
     return found
+
+
+def __dir__() -> list[str]:
+    return __all__

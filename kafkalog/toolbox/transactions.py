@@ -24,6 +24,8 @@ from kafkalog.errors import KafkalogError
 if TYPE_CHECKING:
     from kafkalog.engine.segment.scan import ScanSlice
 
+__all__ = ["TransactionCheck"]
+
 
 class TransactionCheck:
     """Made for one partition: `begin` a segment, `feed` its batches, `finish` it; the next."""
@@ -115,3 +117,7 @@ def _named(entry: AbortedTxn) -> str:
         f"the aborted transaction of producer {entry.producer_id} at offsets {entry.first_offset} to "
         f"{entry.last_offset}"
     )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -44,6 +44,8 @@ from kafkalog.toolbox.folders import another_name, folders_of
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report
 
+__all__ = ["SegmentCheck", "verify", "verify_directory"]
+
 LOOKS_MAX = 3  # at a segment in which something is wrong, and which is being written
 
 
@@ -212,7 +214,7 @@ class SegmentCheck:
         self._walked = False  # the segment's log: records are followed, and progress told, once
 
     def check(self, base: int, following: int | None) -> bool:
-        """One segment's log and indexes; `following` is the next segment's base offset.  False: it is not there."""
+        """One segment's log and indexes; `base` is its base offset, `following` the next segment's.  False: it is not there."""
         whole, begin = self.report, (self.next_offset, self.epoch)
         path = names.log_file(self.directory, base)
         before: set[tuple[str, int, str]] = set()
@@ -359,3 +361,7 @@ class SegmentCheck:
         self.report.add(path, position, end - position, what)
         self._tell(end - position)
         return end
+
+
+def __dir__() -> list[str]:
+    return __all__
