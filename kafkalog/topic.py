@@ -77,8 +77,8 @@ class Topic(Shown):
         return self.info.partitions
 
     def partition(self, number: int) -> Partition:
-        """One of its partitions, by its `number` from 0 on, with all that a Partition of `open_log` has: it is read, written
-        to, awaited, cut and compacted by itself.
+        """One of its partitions, by its `number` from 0 on, with all that a Partition of `open_log` has: it is read,
+        written to, awaited, cut and compacted by itself.
 
             prices = store.topic("prices").partition(0)
             prices.append(b"12.50", key=b"tea")

@@ -214,7 +214,7 @@ class SegmentCheck:
         self._walked = False  # the segment's log: records are followed, and progress told, once
 
     def check(self, base: int, following: int | None) -> bool:
-        """One segment's log and indexes; `base` is its base offset, `following` the next segment's.  False: it is not there."""
+        """One segment's log and indexes, by its `base` offset and the `following` one's.  False: it is not there."""
         whole, begin = self.report, (self.next_offset, self.epoch)
         path = names.log_file(self.directory, base)
         before: set[tuple[str, int, str]] = set()
