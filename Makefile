@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check quick quick-tests nightly durations test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -53,8 +53,10 @@ quick: $(VENV)/.built  ## in three minutes: lint, types, unit, golden and proper
 # Here no file starts a process or shares much: a test goes to whichever worker is free.
 QUICK := tests/unit tests/golden tests/property tests/conformance/test_scenarios.py \
 	tests/spark/test_batch_read.py::test_columns_are_those_that_are_listed
+# Folders in memory, where there are such, and only those of tests that fail are kept.
+QUICK_FLAGS := --dist worksteal -q -m 'not slow' -o tmp_path_retention_policy=failed
 quick-tests: $(VENV)/.built
-	$(PYTEST) $(TEST_FLAGS) --dist worksteal -q -m 'not slow' $(QUICK) $(PYTEST_FLAGS)
+	$(if $(wildcard /dev/shm),PYTEST_DEBUG_TEMPROOT=/dev/shm) $(PYTEST) $(TEST_FLAGS) $(QUICK_FLAGS) $(QUICK) $(PYTEST_FLAGS)
 
 nightly: $(VENV)/.built  ## every long form: all crash states, interrupts, kills and faults, fuzzing, the wheel from nothing
 	$(MAKE) --no-print-directory lint
@@ -76,6 +78,9 @@ durations: $(VENV)/.built  ## measures how long each test file takes, for tests/
 	$(PYTEST) $(TEST_FLAGS) --ignore=tests/spark --junitxml=build/tests.xml
 	$(PYTEST) $(TEST_FLAGS) tests/spark --junitxml=build/spark.xml
 	$(PY) -m tests.durations build/tests.xml build/spark.xml
+
+planted: $(VENV)/.built  ## twenty faults in a copy of the package, one after the other: which does `make quick` miss?
+	$(PY) -m tests.planted
 
 lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint
 	$(PY) -m ruff check .

@@ -35,6 +35,7 @@ def sampled(places: Sequence[object], limit: int | None) -> list[int]:
 
     Where places are visited again and again, as lines in a loop are, the first and the last visit of each count.
     """
+    assert places, "no place to try: what looks for them is broken"
     if limit is None or len(places) <= limit:
         return list(range(len(places)))
     first: dict[object, int] = {}

@@ -21,7 +21,7 @@ from tests.conformance.ways import Ways
 from tests.damage import differential
 from tests.sampling import FIRST
 
-EXAMPLES = int(os.environ.get("KAFKALOG_FUZZ_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("KAFKALOG_FUZZ_EXAMPLES", "20"))
 COUNT = int(os.environ.get("KAFKALOG_FUZZ_COUNT", "40"))
 DAMAGE_COUNT = COUNT // 2
 

@@ -32,7 +32,7 @@ CONFIG = {
     "cleanup.policy": "compact", "internal.segment.bytes": "500", "delete.retention.ms": "1000",
     "index.interval.bytes": "60", "max.message.bytes": "10000",
 }  # fmt: skip
-SAMPLE = None if LONG else 400
+SAMPLE = None if LONG else 80
 Row = tuple[int, str | None, str | None]
 
 

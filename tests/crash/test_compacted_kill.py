@@ -25,7 +25,7 @@ from tests.sampling import LONG, draw
 from tests.unit.cleaner_kit import keyed, rows
 from tests.unit.log_kit import NOW_MS
 
-KILLS = 120 if LONG else 5
+KILLS = 120 if LONG else 3
 THREADS, EACH, KEYS = 2, 2, 13
 CONFIG = {**COMPACTED, "file.delete.delay.ms": "5", "delete.retention.ms": "20"}
 POOL = replace(CleanerConfig.for_tests(), num_threads=2, backoff_ms=1, io_buffer_size=4000, max_message_size=2000)

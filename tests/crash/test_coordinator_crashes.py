@@ -26,7 +26,7 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 ID, GROUP = "biller", "g"
 PLACE = TopicPartition("__consumer_offsets", partition_for(GROUP, 2))
 SMALL = {"segment.index.bytes": "480", "internal.segment.bytes": "900"}
-SAMPLE = None if LONG else 250
+SAMPLE = None if LONG else 110
 
 
 def workload(files: RecordingFiles, root: Path, version: TransactionVersion, *, syncs: bool) -> None:

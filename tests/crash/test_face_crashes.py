@@ -72,7 +72,7 @@ def check_all(recording: RecordingFiles, tmp_path: Path, name: str = "t-0", *, s
         assert recovered(place, name) == values
 
     states = harness.check_crashes(
-        recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096, shuffles=2
+        recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096, shuffles=2
     )
     print(f"face: {states} states")
 
@@ -120,7 +120,7 @@ def test_transactions_are_whole_or_not_there(tmp_path: Path) -> None:
         marks = [op.path for op in recording.ops[: state.op_count] if op.kind == "mark"]
         assert marks.count("committed") <= count <= marks.count("transaction")
 
-    harness.check_crashes(recording, check, sample=None if LONG else 120, keep=tmp_path / "state", torn_step=4096)
+    harness.check_crashes(recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096)
 
 
 def test_what_was_deleted_or_cut_stays_so(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_what_was_deleted_or_cut_stays_so(tmp_path: Path) -> None:
             assert all(offset < 15 or (value or b"").startswith(b"new") for offset, value in found.items())
             assert set(range(start, 15)) <= found.keys()
 
-    harness.check_crashes(recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096)
+    harness.check_crashes(recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096)
 
 
 def test_two_partitions_share_the_marker(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from tests.crash import harness
 from tests.crash.partition import Oracle
 from tests.crash.workloads import WORKLOADS, Workload, mixed
-from tests.sampling import LONG
+from tests.sampling import FIRST, LONG
 
-SAMPLE = 55
-MIXED_SEEDS = range(16) if LONG else range(4)
+SAMPLE = 20
+MIXED_SEEDS = range(16) if LONG else range(FIRST, FIRST + 2)
 
 counts: dict[str, int] = {}
 

@@ -14,7 +14,7 @@ from tests.crash.managed import DISKS, House, Story, check_start, clean, visit_c
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
 from tests.sampling import LONG
 
-SAMPLE = None if LONG else 130
+SAMPLE = None if LONG else 40
 
 Workload = Callable[[House], None]
 

@@ -22,7 +22,7 @@ from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.sampling import LONG, share
 from tests.unit.log_kit import batch
 
-STEP = 1 if LONG else 9
+STEP = 1 if LONG else 25
 LOOKS = ("open", "pread", "list_dir", "read_bytes", "map")
 Call = Callable[[], object]
 

@@ -21,7 +21,7 @@ from tests.crash.managed import DISKS, FAST, SETTINGS, contents, folders_of, val
 from tests.sampling import LONG, draw
 from tests.unit.log_kit import batch
 
-KILLS = 120 if LONG else 5
+KILLS = 120 if LONG else 3
 THREADS, EACH = 3, 3
 BUSY = SETTINGS._replace(
     initial_task_delay_ms=1, recovery_checkpoint_ms=20, start_checkpoint_ms=30, high_watermark_checkpoint_ms=20

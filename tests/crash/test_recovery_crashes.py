@@ -9,8 +9,8 @@ from tests.crash.partition import Oracle
 from tests.crash.workloads import WORKLOADS, Workload, mixed
 from tests.sampling import LONG
 
-STATES = 40 if LONG else 5  # crash states of each workload whose recovery is interrupted
-INTERRUPTIONS = 60 if LONG else 14  # how often each
+STATES = 40 if LONG else 3  # crash states of each workload whose recovery is interrupted
+INTERRUPTIONS = 60 if LONG else 8  # how often each
 
 
 @pytest.mark.parametrize("workload", [*WORKLOADS, mixed(11), mixed(12)], ids=lambda workload: workload.__name__)

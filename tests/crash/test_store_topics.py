@@ -22,8 +22,8 @@ from tests.crash.stored import DISKS, FAST, Shelf, State, Story, as_settings, ch
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles
 from tests.sampling import LONG, share
 
-SAMPLE = None if LONG else 110
-STEP = 1 if LONG else 7
+SAMPLE = None if LONG else 40
+STEP = 1 if LONG else 15
 KILLS = 60 if LONG else 4
 Workload = Callable[[Shelf], None]
 

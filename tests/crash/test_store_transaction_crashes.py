@@ -31,7 +31,7 @@ SMALL = {"segment.index.bytes": "480", "internal.segment.bytes": "900"}
 # A sector that is lost with nothing but a batch's base offset leaves a batch at offset 0, whose CRC is right: what is
 # below its segment is seen to be torn, in a segment that begins with 0 it is not (by Kafka neither).
 FIRST_OFFSET = 1000
-SAMPLE = None if LONG else 150
+SAMPLE = None if LONG else 60
 
 
 def make(root: Path) -> None:

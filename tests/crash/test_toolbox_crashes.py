@@ -86,7 +86,7 @@ def test_retain(tmp_path: Path) -> None:
         assert verify(at, deep=True).ok
 
     states = harness.check_crashes(
-        recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096
+        recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
     )
     print(f"retain: {states} states")
 
@@ -112,7 +112,7 @@ def test_delete_records(tmp_path: Path) -> None:
             assert start == 14
 
     states = harness.check_crashes(
-        recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096
+        recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
     )
     print(f"delete-records: {states} states")
 
@@ -165,7 +165,7 @@ def test_compact(tmp_path: Path) -> None:
         assert verify(at, deep=True).ok
 
     states = harness.check_crashes(
-        recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096
+        recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
     )
     print(f"compact: {states} states")
 
@@ -210,6 +210,6 @@ def test_move(tmp_path: Path) -> None:
         assert verify(here, deep=True).ok
 
     states = harness.check_crashes(
-        recording, check, sample=None if LONG else 200, keep=tmp_path / "state", torn_step=4096
+        recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
     )
     print(f"move: {states} states")

@@ -25,7 +25,7 @@ from tests.live.oracle import in_a_thread, no_descriptors_below
 from tests.sampling import LONG
 from tests.unit.cleaner_kit import COMPACT, CleanerKit, Producer, keyed, latest, rows
 
-LIMIT = None if LONG else 120
+LIMIT = None if LONG else 30
 CONFIG = {**COMPACT, "internal.segment.bytes": "400", "min.cleanable.dirty.ratio": "0", "index.interval.bytes": "50"}
 OURS = (
     "engine/cleaner/", "engine/log/replacement.py", "engine/log/unified_log.py", "engine/log/local_log.py",

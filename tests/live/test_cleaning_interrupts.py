@@ -34,7 +34,7 @@ from tests.unit.cleaner_kit import latest, rows
 from tests.unit.cleaning_kit import COMPACTED, fill
 from tests.unit.log_kit import NOW_MS
 
-LIMIT = 300 if LONG else 14
+LIMIT = 300 if LONG else 6
 QUICK = replace(CleanerConfig.for_tests(), backoff_ms=3)
 SETTINGS = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=QUICK)
 T, KEPT = TopicPartition("t", 0), TopicPartition("kept", 0)

@@ -39,7 +39,7 @@ from tests.live.oracle import FAST, in_a_thread, no_descriptors_below
 from tests.live.test_forks import in_a_child, refused
 from tests.sampling import LONG
 
-LIMIT = None if LONG else 100
+LIMIT = None if LONG else 25
 CONFIG = {
     "cleanup.policy": "compact", "internal.segment.bytes": "600", "index.interval.bytes": "100",
     "delete.retention.ms": "1000", "file.delete.delay.ms": "60000",

@@ -25,7 +25,7 @@ from tests.live.oracle import FAST, copy_as_killed, in_a_thread
 from tests.sampling import LONG, sampled
 from tests.unit.coordinator_logs import LogStore
 
-LIMIT = None if LONG else 25
+LIMIT = None if LONG else 12
 SMALL = {"segment.index.bytes": "480"}
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 ID, GROUP = "biller", "g"

@@ -19,7 +19,7 @@ from tests.crash.test_kill import Nursery, check_kill, note
 from tests.live.crew import open_live
 from tests.sampling import LONG
 
-KILLS = 150 if LONG else 8
+KILLS = 150 if LONG else 4
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])

@@ -27,7 +27,7 @@ from tests.unit.log_kit import batch
 
 PARTITION = TopicPartition("t", 0)
 REFUSALS = (IllegalStateException, KafkaStorageException, OffsetOutOfRangeException)
-PLACES = None if LONG else 150
+PLACES = None if LONG else 40
 
 
 class Handler(Tracer):

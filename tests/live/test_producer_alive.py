@@ -31,7 +31,7 @@ from tests.live.test_forks import files_of, in_a_child
 from tests.sampling import LONG
 
 Count = Callable[[str, int], None]
-LIMIT = None if LONG else 40
+LIMIT = None if LONG else 15
 PARTITIONS = 3
 ROLLING = {"internal.segment.bytes": "200000", "segment.index.bytes": "4000", "index.interval.bytes": "1000"}
 OURS = ("producer.py", "_face/record_future.py", "topic.py", "store.py", "_face/store_home.py")

@@ -25,7 +25,7 @@ from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
 from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below
 from tests.sampling import LONG, sampled
 
-LIMIT = 300 if LONG else 14
+LIMIT = 300 if LONG else 6
 _numbers = itertools.count()
 Step = Callable[[Shelf], object]
 

@@ -26,7 +26,7 @@ from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
 from tests.live.oracle import FAST, in_a_thread
 from tests.sampling import LONG, sampled
 
-LIMIT = None if LONG else 40
+LIMIT = None if LONG else 15
 STORM_S = 60.0 if LONG else 4.0
 PARTITIONS = 3
 OURS = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -255,6 +256,7 @@ class World:
         assert (None if stored is None else stored.offset) == (None if last is None else int(last.split("/")[0]))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 32), st.sampled_from(list(TransactionVersion)))
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_transaction_ends_one_way(seed: int, version: TransactionVersion) -> None:

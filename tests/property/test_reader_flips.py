@@ -70,6 +70,7 @@ def outcome(records: Iterator[tuple[int, bytes | None]]) -> tuple[list[tuple[int
     return got, None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("how", ["closed cleanly", "in use", "writable"])
 def test_one_changed_byte(

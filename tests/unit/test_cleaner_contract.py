@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +130,7 @@ def committed(log: UnifiedLog, aborted: set[int]) -> list[Row]:
     return [row for row in rows(log) if row[0] not in aborted]
 
 
+@pytest.mark.slow
 @given(steps=st.lists(STEPS, min_size=3, max_size=25))
 @settings(max_examples=3000 if LONG else 120, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_last_committed_value_of_each_key_survives(steps: list[tuple]) -> None:  # type: ignore[type-arg]

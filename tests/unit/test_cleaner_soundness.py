@@ -115,6 +115,7 @@ def test_the_plain_way_and_the_checked_one_leave_the_same_bytes(tmp_path: Path) 
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_managers_pool_looks_and_kafkas_class_does_not(tmp_path: Path, bare: bool) -> None:
     config = CleanerConfig.for_tests()

@@ -89,6 +89,7 @@ def test_whoever_only_reads_sees_the_whole_log_at_each_rename(house: House, tmp_
     assert state(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_crash_at_each_rename_leaves_it_to_be_read_and_salvaged(house: House, tmp_path: Path) -> None:
     before = state(tmp_path)
     crashes: list[Path] = []

@@ -80,11 +80,13 @@ def spark_sizes(place: Path) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 def test_a_large_record_is_read_through_every_door(large: Path, door: str) -> None:
     assert DOORS[door](large) == [6, SIZE, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -109,6 +111,7 @@ def test_a_large_record_is_read_by_every_command(
         assert b'"records": 3' in found.octets or "3 records" in found.out
 
 
+@pytest.mark.slow
 def test_a_large_record_is_salvaged(large: Path, tmp_path: Path, run: Run) -> None:
     assert run("salvage", large / "t-0", tmp_path / "out").code == 0
     assert DOORS["records"](tmp_path / "out") == [6, SIZE, 5]

@@ -149,6 +149,7 @@ def test_the_next_disk_fails_too(house: House, files: FaultyFiles) -> None:
     check_all_is_on(house, 0, 40)
 
 
+@pytest.mark.slow
 def test_it_dies_in_the_next_switch(tmp_path: Path) -> None:
     """Until the second switch is done the note beside the old log is what keeps the first copy from counting."""
     outcomes = []

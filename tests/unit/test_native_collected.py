@@ -154,6 +154,7 @@ def test_only_tuples_of_three() -> None:
         future.result()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_little_in_each_of_many_partitions(tmp_path: Path) -> None:
     def resident() -> int:

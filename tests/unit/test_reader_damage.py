@@ -246,6 +246,7 @@ def test_no_seek_passes_over_damage(tmp_path: Path, field: str, read_only: bool)
         assert got == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read_only", [True, False])
 def test_damage_that_a_chunk_cuts_off_from_its_neighbours(tmp_path: Path, read_only: bool) -> None:
     path = fill(tmp_path)

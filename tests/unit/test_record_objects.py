@@ -236,6 +236,7 @@ def test_damage_is_met_at_the_same_record(tmp_path: Path, codec: int) -> None:
     assert refused > 10
 
 
+@pytest.mark.slow
 def test_batches_that_are_not_usual(tmp_path: Path) -> None:
     """Older ones, those of very many records, none at all, log append time."""
     of_four = [(NOW_MS, b"k", of_value(n), ()) for n in range(4)]

@@ -65,6 +65,7 @@ def test_scenarios(name: str, options: tuple[str, ...], tmp_path: Path, capsys: 
         assert not again["added"] + again["removed"] + again["changed"]
 
 
+@pytest.mark.slow
 def test_any_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = tmp_path / "whole"
     with kafkalog.open_log(whole, "t-0", config={"internal.segment.bytes": "600"}) as log:

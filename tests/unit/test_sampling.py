@@ -12,7 +12,12 @@ from tests.sampling import draw, sampled
 
 def test_without_a_limit_all_are_taken() -> None:
     assert sampled("abc", None) == sampled("abc", 3) == sampled("abc", 9) == [0, 1, 2]
-    assert sampled("", None) == sampled("", 5) == []
+
+
+def test_a_lane_without_a_place_is_broken() -> None:
+    for limit in (None, 5):
+        with pytest.raises(AssertionError, match="no place to try"):
+            sampled([], limit)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 99])

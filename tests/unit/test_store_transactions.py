@@ -282,6 +282,7 @@ def test_many_appends_to_one_partition_go_on_in_sequence(store: Store) -> None:
     assert entry.last_seq == -1  # the end's epoch: the next one begins with 0
 
 
+@pytest.mark.slow
 def test_a_transaction_over_a_thousand_partitions(tmp_path: Path) -> None:
     with open_store(tmp_path, durability="fsync", files=UnsyncedFiles()) as store:
         store.create_topic("many", 1000)

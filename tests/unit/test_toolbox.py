@@ -46,6 +46,7 @@ def records(root: Path) -> list[tuple[int, bytes | None]]:
         return [(record.offset, record.value) for record in log]
 
 
+@pytest.mark.slow
 def test_each_flipped_bit_of_a_header_is_found_and_the_rest_salvaged(whole: Path, tmp_path: Path) -> None:
     data = (whole / "t-0" / LOG).read_bytes()
     size = len(data) // BATCHES
