@@ -264,7 +264,21 @@ def open_live(path: Any, partition: str = "t-0", **options: Any) -> kafkalog.Par
     return log
 
 
-_opened: list[weakref.ref[kafkalog.Partition]] = []
+DOORS = ("open_log", "a store")
+
+
+def open_door(door: str, path: Any, **options: Any) -> tuple[kafkalog.Partition, Callable[[], None]]:
+    """t-0 by one of two doors, and what closes it."""
+    if door == "open_log":
+        log = open_live(path, **options)
+        return log, log.close
+    config = {**CONFIG, **options.pop("config", {})}
+    store = kafkalog.open(path, files=FAST, maintenance=False, **options)
+    _opened.append(weakref.ref(store))
+    return store.create_topic("t", config=config).partition(0), store.close
+
+
+_opened: list[weakref.ref[kafkalog.Partition | kafkalog.Store]] = []
 
 
 def close_what_was_left() -> None:

@@ -22,12 +22,14 @@ from kafkalog.errors import LogDirLockedException
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import RecordingFiles
 from tests.live.crew import (
+    DOORS,
     SECONDS,
     Crew,
     Member,
     batch_start,
     full,
     latest_through,
+    open_door,
     open_live,
     ordinary_choice,
     read_through,
@@ -80,14 +82,15 @@ def rounds() -> Callable[[], bool]:
     return lambda: time.monotonic() < end
 
 
-def test_close_beside_everything(base: Path, count: Count) -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_close_beside_everything(door: str, base: Path, count: Count) -> None:
     rng = random.Random(1)
     go_on, number = rounds(), 0
     while go_on() or number < 10:
         number += 1
         path = base / f"round{number}"
         oracle, crew = Oracle(), Crew("close")
-        log = open_live(path, config=LARGE)
+        log, close = open_door(door, path, config=LARGE)
         appenders(crew, log, oracle, seed=number)
         crew.add("read", partial(read_through, log, oracle))
         crew.add("read", partial(latest_through, log, oracle))
@@ -96,34 +99,36 @@ def test_close_beside_everything(base: Path, count: Count) -> None:
         crew.add("flush", log.flush)
         crew.enough = full(log)
         with ordinary_choice(number % 2 == 0):
-            crew.run(rng.random() * 0.03, log.close)
+            crew.run(rng.random() * 0.03, close)
         assert log.closed
         settled(path, "t-0", oracle, {**CONFIG, **LARGE})
         count("steps beside close", crew.steps)
     count("closes beside threads", number)
 
 
-def test_closes_of_several_threads(base: Path) -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_closes_of_several_threads(door: str, base: Path) -> None:
     for number in range(20):
         path = base / f"round{number}"
         oracle, crew = Oracle(), Crew("close")
-        log = open_live(path)
+        log, close = open_door(door, path)
         appenders(crew, log, oracle, seed=number)
         for _ in range(3):
-            crew.add("close", log.close, once=True)
-        crew.run(0.002, log.close)
+            crew.add("close", close, once=True)
+        crew.run(0.002, close)
         assert log.closed
         settled(path, "t-0", oracle, CONFIG)
 
 
-def test_truncate_beside_appends(base: Path, count: Count) -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_truncate_beside_appends(door: str, base: Path, count: Count) -> None:
     go_on, number = rounds(), 0
     while go_on() or number < 2:
         number += 1
         path = base / f"round{number}"
         rng = random.Random(number)
         oracle, crew = Oracle(gaps=True), Crew("truncate")
-        log = open_live(path)
+        log, close = open_door(door, path)
         appenders(crew, log, oracle, transactions=False, seed=number)
         crew.enough = full(log)
 
@@ -145,17 +150,18 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
         assert log.engine is not None
         assert log.engine.recovery_point <= log.end_offset
         append_one(log, oracle)
-        log.close()
+        close()
         settled(path, "t-0", oracle, CONFIG)
         count("truncations beside appends", len(oracle.cuts))
 
 
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("delay_ms", ["0", "500"])
-def test_retention_beside_appends_and_readers(delay_ms: str, base: Path, count: Count) -> None:
+def test_retention_beside_appends_and_readers(delay_ms: str, door: str, base: Path, count: Count) -> None:
     config = {"file.delete.delay.ms": delay_ms, "retention.bytes": "6000"}
     oracle, crew = Oracle(retention=True), Crew("retention")
     path = base / "log"
-    log = open_live(path, config=config)
+    log, close = open_door(door, path, config=config)
     appenders(crew, log, oracle)
 
     def retain() -> None:
@@ -181,21 +187,22 @@ def test_retention_beside_appends_and_readers(delay_ms: str, base: Path, count: 
         crew.run(SECONDS)
     oracle.judge(look(log))
     check_killed(path, str(base / "killed"), "t-0", oracle, config={**CONFIG, **config})
-    log.close()
+    close()
     settled(path, "t-0", oracle, {**CONFIG, **config})
     count("steps beside retention", crew.steps)
 
 
-def test_readers_of_all_kinds_beside_appends(base: Path, count: Count) -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_readers_of_all_kinds_beside_appends(door: str, base: Path, count: Count) -> None:
     go_on, number = rounds(), 0
     while go_on() or not number:
         number += 1
-        readers_beside_appends(base / f"round{number}", number, count)
+        readers_beside_appends(door, base / f"round{number}", number, count)
 
 
-def readers_beside_appends(path: Path, seed: int, count: Count) -> None:
+def readers_beside_appends(door: str, path: Path, seed: int, count: Count) -> None:
     oracle, crew = Oracle(), Crew("append")
-    log = open_live(path)
+    log, close = open_door(door, path)
     crew.enough = full(log)
     appenders(crew, log, oracle, seed=seed)
 
@@ -229,7 +236,7 @@ def readers_beside_appends(path: Path, seed: int, count: Count) -> None:
         beside.refresh()
         assert [name_of(record.value) for record in beside] == [name_of(record.value) for record in log]
     oracle.judge(look(log))
-    log.close()
+    close()
     settled(path, "t-0", oracle, CONFIG)
     count("steps of readers and appenders", crew.steps)
 

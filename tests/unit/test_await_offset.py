@@ -20,6 +20,7 @@ import kafkalog
 from kafkalog.engine.files import OS_FILES, notify
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
 from tests.file_doubles import Fault, FaultyFiles
+from tests.unit.doors import DOORS, open_door
 
 SOON_S = 0.8  # far below what would wake a waiter anyway
 
@@ -74,8 +75,9 @@ def test_what_is_there_is_not_waited_for(tmp_path: Path) -> None:
         assert not log.await_offset(2, timeout_ms=30)
 
 
-def test_an_append_wakes_at_once(tmp_path: Path) -> None:
-    with kafkalog.open_log(tmp_path, "t-0") as log:
+@pytest.mark.parametrize("door", DOORS)
+def test_an_append_wakes_at_once(door: str, tmp_path: Path) -> None:
+    with open_door(door, tmp_path, "t-0") as log:
         waiting, later = Waiting(log, 0), Waiting(log, 2)
         log.append(b"a")
         assert waiting.done()
@@ -85,9 +87,10 @@ def test_an_append_wakes_at_once(tmp_path: Path) -> None:
         assert later.took_s < SOON_S
 
 
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("how", ["commit", "abort"])
-def test_the_end_of_a_transaction_wakes_committed_readers(tmp_path: Path, how: str) -> None:
-    with kafkalog.open_log(tmp_path, "t-0") as log:
+def test_the_end_of_a_transaction_wakes_committed_readers(door: str, tmp_path: Path, how: str) -> None:
+    with open_door(door, tmp_path, "t-0") as log:
         transaction = log.transaction("job")
         transaction.begin()
         transaction.append(b"a")
@@ -116,8 +119,9 @@ def test_a_close_is_told(tmp_path: Path) -> None:
         waiting.done()
 
 
-def test_after_a_truncation_it_waits_for_the_offset_anew(tmp_path: Path) -> None:
-    with kafkalog.open_log(tmp_path, "t-0") as log:
+@pytest.mark.parametrize("door", DOORS)
+def test_after_a_truncation_it_waits_for_the_offset_anew(door: str, tmp_path: Path) -> None:
+    with open_door(door, tmp_path, "t-0") as log:
         log.append(b"x")
         log.append_many([b"x"] * 4)
         in_vain, waiting = Waiting(log, 5, timeout_ms=300), Waiting(log, 5)
@@ -244,13 +248,15 @@ def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
         lambda log: log.await_offset(0, isolation="committed"),
     ],
 )
-def test_types(tmp_path: Path, call: Callable[[kafkalog.Partition], object]) -> None:
-    with kafkalog.open_log(tmp_path, "t-0") as log, pytest.raises(IllegalArgumentException, match=r"found|unknown"):
+@pytest.mark.parametrize("door", DOORS)
+def test_types(door: str, tmp_path: Path, call: Callable[[kafkalog.Partition], object]) -> None:
+    with open_door(door, tmp_path, "t-0") as log, pytest.raises(IllegalArgumentException, match=r"found|unknown"):
         call(log)
 
 
-def test_the_longest_time(tmp_path: Path) -> None:
-    with kafkalog.open_log(tmp_path, "t-0") as log:
+@pytest.mark.parametrize("door", DOORS)
+def test_the_longest_time(door: str, tmp_path: Path) -> None:
+    with open_door(door, tmp_path, "t-0") as log:
         waiting = Waiting(log, 0, timeout_ms=(1 << 63) - 1)
         log.append(b"a")
         assert waiting.done()

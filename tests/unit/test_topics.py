@@ -20,6 +20,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedCompressionTypeException,
 )
+from tests.unit.doors import DOORS, open_door
 
 NOW_MS = 1_700_000_000_000
 
@@ -28,8 +29,9 @@ def values(log: kafkalog.Partition, **options: str) -> list[bytes | None]:
     return [record.value for record in log.records(**options)]  # type: ignore[arg-type]
 
 
-def test_append_and_read_back(tmp_path: Path) -> None:
-    with kafkalog.open_log(tmp_path, "topic-3", clock=ManualClock(NOW_MS)) as log:
+@pytest.mark.parametrize("door", DOORS)
+def test_append_and_read_back(door: str, tmp_path: Path) -> None:
+    with open_door(door, tmp_path, "topic-3", clock=ManualClock(NOW_MS)) as log:
         assert log.append(b"v", key=b"k", headers=[("h", b"x"), ("h", None)], timestamp=NOW_MS - 5) == 0
         assert log.append_many([b"a", None, (b"b", b"key"), (b"c", None, [("z", b"")], NOW_MS - 1)]) == range(1, 5)
         assert log.append_columns([b"d", b"e"], keys=[None, b"k"], timestamps=[NOW_MS, NOW_MS]) == range(5, 7)
@@ -97,16 +99,18 @@ def test_columns_in_and_out(tmp_path: Path) -> None:
         assert values(log) == [b"x" * 99] * 20
 
 
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_codecs(tmp_path: Path, codec: str) -> None:
-    with kafkalog.open_log(tmp_path, "t-0", compression=codec) as log:
+def test_codecs(door: str, tmp_path: Path, codec: str) -> None:
+    with open_door(door, tmp_path, "t-0", compression=codec) as log:
         log.append_many([b"same" * 50] * 20)
         assert values(log) == [b"same" * 50] * 20
         assert (log.engine is not None and log.engine.size < 1000) == (codec != "none")
 
 
-def test_large_appends_become_several_batches(tmp_path: Path) -> None:
-    with kafkalog.open_log(tmp_path, "t-0", config={"max.message.bytes": "1000"}) as log:
+@pytest.mark.parametrize("door", DOORS)
+def test_large_appends_become_several_batches(door: str, tmp_path: Path) -> None:
+    with open_door(door, tmp_path, "t-0", config={"max.message.bytes": "1000"}) as log:
         assert log.append_many(b"x" * 300 for _ in range(10)) == range(10)
         assert values(log) == [b"x" * 300] * 10
 

@@ -26,6 +26,7 @@ from kafkalog.errors import (
     OffsetOutOfRangeException,
     OutOfOrderSequenceException,
 )
+from tests.unit.doors import open_door
 
 pa = pytest.importorskip("pyarrow")
 NOW_MS = 1_700_000_000_000
@@ -219,9 +220,9 @@ def on_disk(root: Path) -> dict[str, bytes | None]:
     return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(root.rglob("*"))}
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[kafkalog.Partition]:
-    with kafkalog.open_log(tmp_path, "t-0", clock=ManualClock(NOW_MS)) as log:
+@pytest.fixture(params=["open_log", "a store"])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kafkalog.Partition]:
+    with open_door(request.param, tmp_path, "t-0", clock=ManualClock(NOW_MS)) as log:
         log.append_many([(b"%d" % n, b"k", (), NOW_MS + n) for n in range(5)])
         yield log
 
@@ -329,9 +330,9 @@ def test_offset_for_time_is_the_same_read_only(log: kafkalog.Partition, tmp_path
             assert log.offset_for_time(time) == view.offset_for_time(time), time
             assert log.offset_for_time(np.int64(time)) == view.offset_for_time(time)
         assert [log.offset_for_time(time) for time in (-3, -1, 0, NOW_MS + 3, NOW_MS + 5)] == [2, 2, 2, 3, None]
-    with kafkalog.open_log(tmp_path, "t-1") as empty:
+    with kafkalog.open_log(tmp_path / "other", "t-1") as empty:
         assert empty.offset_for_time(-1) is None
-        with kafkalog.open_log(tmp_path, "t-1", read_only=True) as view:
+        with kafkalog.open_log(tmp_path / "other", "t-1", read_only=True) as view:
             assert view.offset_for_time(-1) is None
 
 
