@@ -1,4 +1,4 @@
-"""The face for services: the `Partition` that `kafkalog.open_log` gives.
+"""The face for services: the `Partition` that `kafkalog.open_log` gives, and a store's `topic.partition(0)`.
 
 It acts as one replica: every append is at once below the high watermark.  Two ways to be open: writable, which stands
 on what appends (`PartitionAppends`) and on a `Source`, and read-only, which touches nothing and stands on a Source
@@ -60,7 +60,7 @@ class _Awaited(NamedTuple):
 
 
 class Partition(Closing, Shown):
-    """One partition.  Made by `open_log`."""
+    """One partition.  Made by `open_log`, and by `Topic.partition` for one of a store."""
 
     _inner = frozenset({"appends", "is_forked_copy"})
 
@@ -125,7 +125,8 @@ class Partition(Closing, Shown):
     def close(self) -> None:
         """Close as a broker's clean shutdown does: trim, flush, snapshot, checkpoints; a second call does nothing.
 
-        Transactions that are still open are aborted.  With the last log of the directory the clean-shutdown marker is
+        One of a store is closed with its store, and this does nothing.  Of one that `open_log` gave, transactions that
+        are still open are aborted.  With the last log of the directory the clean-shutdown marker is
         written and the lock given back.  When flushing fails (KafkaStorageException) no checkpoint and no marker are
         written: the next open recovers.
         """
@@ -534,7 +535,8 @@ class Partition(Closing, Shown):
         """`with log.transaction("job-7") as txn: txn.append(...)`: read_committed readers see all of it or nothing.
 
         Commits at the end of the block, aborts when it raises.  One that a crashed process left open is aborted by the
-        next `open_log`.
+        next `open_log`.  In a store it is a transaction of the store (`kafkalog.transaction`), whose records all go to
+        this partition.
         """
         return self._must_own().transaction(transactional_id)
 

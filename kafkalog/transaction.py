@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
     from kafkalog.engine.log.producer_append import ProducerStateEntry
 
-__all__ = ["StoreTransaction"]
+__all__ = ["PartitionTransaction", "StoreTransaction"]
 
 TIMEOUT_MS = 60_000  # transaction.timeout.ms
 OffsetsToCommit: TypeAlias = (  # each spelled out: a Mapping's keys are invariant

@@ -111,6 +111,11 @@ import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders")
 """,
+    "kafkalog.topic.Topic.partition": """
+import kafkalog
+store = kafkalog.open("data")
+store.create_topic("prices")
+""",
     "kafkalog.store": "import kafkalog",
     "kafkalog.errors.DiskFull": """
 import kafkalog

@@ -45,6 +45,7 @@ from kafkalog.errors import (
     InconsistentTopicIdException,
     KafkalogError,
     KafkaStorageException,
+    LogCleaningAbortedException,
 )
 
 if TYPE_CHECKING:
@@ -368,7 +369,18 @@ class LogManager(ManagerLife):
         as `kafkalog.engine.cleaner.compaction.compact`.  `rolls`: an active segment that has records is closed first.
         """
         self._check()
-        return self._cleaning.compact(log, config, self._check, passes_max=passes_max, rolls=rolls)
+        try:
+            return self._cleaning.compact(log, config, self._check_goes_on, passes_max=passes_max, rolls=rolls)
+        except LogCleaningAbortedException:
+            self._check()  # says so if the manager has ended it
+            raise
+
+    def _check_goes_on(self) -> None:
+        """Stops a compaction in good order where the manager ends."""
+        try:
+            self._check()
+        except KafkalogError as error:
+            raise LogCleaningAbortedException("the manager ends") from error
 
     # --- truncation ----------------------------------------------------------------------------------
 
