@@ -27,7 +27,7 @@ from kafkalog.engine.host.held import HeldDirectory
 from kafkalog.engine.host.log_contexts import Opening
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.host.settings import ManagerSettings
-from kafkalog.engine.host.topic_configs import take_over
+from kafkalog.engine.host.topic_configs import FixedTopicConfigs, take_over
 from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorageException
@@ -202,7 +202,7 @@ class LogDirectory:
         self.manager = LogManager.__new__(LogManager)  # here before it holds anything: an interrupt may come behind
         LogManager.__init__(
             self.manager, [self.path], SETTINGS, scheduler=self._scheduler, clock=self._clock, files=self.files,
-            take_over=True,
+            topic_configs=FixedTopicConfigs({}), take_over=True,  # whoever opens a log says its settings
         )  # fmt: skip
         self.manager.startup()
         self.had_clean = self.manager.had_clean_shutdown(self.path)

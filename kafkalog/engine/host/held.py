@@ -43,6 +43,7 @@ class HeldDirectory:
         self.cleaner_offsets = self._checkpoint(names.CLEANER_OFFSET_CHECKPOINT_FILE)
         self._lock: FileLock | None = None
         self._told: set[tuple[str, TopicPartition]] = set()
+        self._made: set[str] = set()  # checkpoints that were missing
 
     def _checkpoint(self, name: str) -> OffsetCheckpointFile:
         return OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
@@ -99,6 +100,7 @@ class HeldDirectory:
         """An empty file where there is none, as Kafka's constructor leaves it.  OSError."""
         if not self.files.exists(checkpoint.path):
             self.files.create(checkpoint.path)
+            self._made.add(checkpoint.path)
 
     def read(
         self,
@@ -119,7 +121,8 @@ class HeldDirectory:
         path = checkpoint.path
         try:
             lines = checkpoint.read()
-            problem = f"{path}: found {NO_ENTRIES}" if path in emptied else None
+            if path in emptied:
+                problem = f"{path}: found {'no such file' if path in self._made else NO_ENTRIES}"
         except FileNotFoundError:
             problem = None if is_new else f"{path}: found no such file"
             self.write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one

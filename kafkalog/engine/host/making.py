@@ -191,4 +191,6 @@ class LogMaker:
                 last.__cause__ = error
         if isinstance(last, (DiskFull, TooManyOpenFilesException)):
             raise last
+        if len(log_dirs) == 1 and last is not None and not self._bare:
+            raise last
         raise KafkaStorageException(f"No log directories available. Tried {', '.join(log_dirs)}") from last

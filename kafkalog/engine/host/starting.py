@@ -124,6 +124,8 @@ class Start:
         if self.on_demand:
             found = self._let_wait(found)
         for of in found:
+            if self.on_demand and not of.folders:
+                continue
             state = "clean shutdown" if of.had_clean_shutdown else "recovery: no clean shutdown file was found"
             Lines(LOGGER, of.held.path).info("loading %d logs (%s)", len(of.folders), state)
         self._remaining = remaining = Remaining(
