@@ -15,6 +15,7 @@ from kafkalog._native.codec import batches
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.builder import build_batch
 
+HEADER_BYTES = 61
 NOW_MS = 1_700_000_000_000
 SEGMENT_BYTES = {"k16": 256 << 20, "one": 64 << 20, "lz4": 48 << 20, "zstd": 48 << 20}
 CODEC = {"k16": codecs.NONE, "one": codecs.NONE, "lz4": codecs.LZ4, "zstd": codecs.ZSTD}
@@ -49,7 +50,7 @@ def write_segment(directory: Path, kind: str, size_bytes: int | None = None) -> 
     with (partition / f"{0:020d}.log").open("wb") as file:
         while written < size_bytes:
             model = models[number % len(models)]
-            batches.restamp(model, 0, last_offset=offset + count - 1, leader_epoch=0)
+            model[:HEADER_BYTES] = batches.restamped_header(model, last_offset=offset + count - 1, leader_epoch=0)
             file.write(model)
             offset += count
             written += len(model)

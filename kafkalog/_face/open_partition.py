@@ -31,7 +31,7 @@ from kafkalog.engine.host import directory as directories
 from kafkalog.engine.host.truncating import refuse_inside_batch
 from kafkalog.engine.log.engine_source import EngineSource
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.errors import DiskFull, KafkalogError
+from kafkalog.errors import DiskFull, IllegalStateException
 
 if TYPE_CHECKING:
     from kafkalog.config import CleanerConfig
@@ -189,10 +189,7 @@ class OpenPartition(PartitionAppends):
         """As the Partition that its user knows."""
         return f"<Partition {self.topic_partition} of {self.log_dir!r}, {'open' if self.life.live else 'closed'}>"
 
-    def refusal(self) -> KafkalogError:
-        manager = self.lease.directory.manager
-        if self.life.live and manager.offline_log_dirs:
-            return manager.directories.lost()
+    def refusal(self) -> IllegalStateException:
         return self.life.refusal(f"{self.topic_partition} of {self.log_dir}")
 
     def checkpoint(self) -> None:

@@ -205,6 +205,8 @@ class LogDirectory:
             topic_configs=FixedTopicConfigs({}), take_over=True,  # whoever opens a log says its settings
         )  # fmt: skip
         self.manager.startup()
+        # A failed disk stays ours until everybody has left: who has a partition open hears of it by his own calls.
+        self.manager.failure_channel.listen(_leave_as_it_is)
         self.had_clean = self.manager.had_clean_shutdown(self.path)
         self._state = _HELD
 
@@ -298,6 +300,10 @@ def enter(
         if isinstance(error, KafkalogError):
             raise
         raise KafkaStorageException.because_of(error, f"cannot open the log directory {path}") from error
+
+
+def _leave_as_it_is(log_dir: str) -> None:
+    pass
 
 
 def _after_fork_in_child() -> None:
