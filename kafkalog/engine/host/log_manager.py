@@ -259,8 +259,10 @@ class LogManager(ManagerLife):
     def checkpoint_now(self, log_dir: str) -> None:
         """Log starts and recovery points of a directory go to the disk.  KafkaStorageException where it refuses."""
         if not self.directories.checkpoint(log_dir, self.registry, raises=True):
-            error = KafkaStorageException(f"the checkpoints of {log_dir} were not written")
-            raise error from self.failure_channel.cause(log_dir)
+            message, cause = f"the checkpoints of {log_dir} were not written", self.failure_channel.cause(log_dir)
+            if isinstance(cause, OSError):
+                raise KafkaStorageException.because_of(cause, message) from cause
+            raise KafkaStorageException(message) from cause
 
     def set_line(self, log_dir: str, name: str, partition: TopicPartition, offset: int | None) -> None:
         """Sets a partition's line of the checkpoint of that name, or takes it away; of one that has no log open, but
