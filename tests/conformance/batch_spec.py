@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalog.engine.format import codecs
-from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from tests.reference.legacy import builder_of
 
 TIMESTAMP_TYPES = {"create": "CreateTime", "log_append": "LogAppendTime"}
 
@@ -21,18 +21,17 @@ def batch_from_spec(spec: Mapping[str, Any]) -> bytes:
     if "raw_hex" in spec:
         return bytes.fromhex(spec["raw_hex"])
     codec = codecs.codec_id(spec.get("codec", "none"))
-    builder = MemoryRecordsBuilder(
+    builder = builder_of(
         spec.get("magic", 2),
-        codec,
-        TIMESTAMP_TYPES[spec.get("timestamp_type", "create")],
-        spec.get("base_offset", 0),
-        spec.get("log_append_time", -1),
-        spec.get("producer_id", -1),
-        spec.get("producer_epoch", -1),
-        spec.get("base_sequence", -1),
-        spec.get("transactional", False),
-        False,
-        spec.get("leader_epoch", -1),
+        codec=codec,
+        timestamp_type=TIMESTAMP_TYPES[spec.get("timestamp_type", "create")],
+        base_offset=spec.get("base_offset", 0),
+        log_append_time=spec.get("log_append_time", -1),
+        producer_id=spec.get("producer_id", -1),
+        producer_epoch=spec.get("producer_epoch", -1),
+        base_sequence=spec.get("base_sequence", -1),
+        is_transactional=spec.get("transactional", False),
+        partition_leader_epoch=spec.get("leader_epoch", -1),
         level=spec.get("level") if codec in codecs.DEFAULT_LEVELS else None,
     )
     for record in spec.get("records", ()):

@@ -228,7 +228,13 @@ class Driver:
             sequence = self.sequences.get(producer_id, 0)
             self.sequences[producer_id] = sequence + count
         builder = MemoryRecordsBuilder(
-            2, codec, "CreateTime", offset, -1, producer_id, producer_epoch, sequence, transactional, False, epoch
+            codec=codec,
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            is_transactional=transactional,
+            partition_leader_epoch=epoch,
         )
         for number in range(count):
             builder.append(self.host.clock.now_ms + number, b"k%d" % number, self.payload(size))

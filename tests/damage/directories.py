@@ -18,10 +18,11 @@ from kafkalog import open_log
 from kafkalog._native.codec import batches as native
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import ManualClock, ManualScheduler
-from kafkalog.engine.format.builder import MemoryRecordsBuilder, SimpleRecord, build_batch
+from kafkalog.engine.format.builder import SimpleRecord, build_batch
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.partition import Log
+from tests.reference.legacy import builder_of
 
 Tree = dict[str, bytes]
 
@@ -86,9 +87,7 @@ def fill_old(log: Log, clock: ManualClock) -> None:
     for number in range(14):
         base = engine.log_end_offset
         magic, codec = number % 2, (0, 1, 3, 2)[number % 4] if number < 12 else 0
-        builder = MemoryRecordsBuilder(
-            magic, codec, "CreateTime" if magic else "NoTimestampType", base, partition_leader_epoch=0
-        )
+        builder = builder_of(magic, codec=codec, base_offset=base)
         for i in range(3):
             builder.append(clock.milliseconds() if magic else -1, b"k%d" % i, b"old %d:%d " % (number, i) * 8)
         engine.append_as_follower(builder.build(), 0)

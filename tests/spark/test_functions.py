@@ -14,9 +14,10 @@ from kafkalog._native.codec.crc32c import crc32c
 from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.engine.format.arrow import write_batches
 from kafkalog.engine.format.batch import MemoryRecords
-from kafkalog.engine.format.builder import SimpleRecord, build_batch
+from kafkalog.engine.format.builder import SimpleRecord
 from kafkalog.engine.format.records import iterate
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
+from tests.reference.legacy import build_batch
 
 pytest.importorskip("pyspark")
 

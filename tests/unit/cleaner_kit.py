@@ -10,10 +10,10 @@ from kafkalog._native.codec.batches import BatchHeader
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings, CleanResult
 from kafkalog.engine.cleaner.to_clean import next_to_clean
-from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.engine.log.types import AppendOrigin
 from kafkalog.engine.log.unified_log import UnifiedLog
+from tests.reference.legacy import builder_of
 from tests.unit.log_kit import NOW_MS, Kit
 
 COMPACT = {"cleanup.policy": "compact", "delete.retention.ms": "1000", "internal.segment.bytes": "10000"}
@@ -45,10 +45,10 @@ def keyed(
 ) -> bytes:
     """A batch of (key, value) at timestamps from `ts` on; `log_append`: the broker's time, where it sets that."""
     who = producer or Producer(-1, -1, -1)
-    builder = MemoryRecordsBuilder(
+    builder = builder_of(
         magic,
-        codec,
-        "LogAppendTime" if log_append >= 0 else "CreateTime",
+        codec=codec,
+        timestamp_type="LogAppendTime" if log_append >= 0 else "CreateTime",
         log_append_time=log_append,
         producer_id=who.producer_id,
         producer_epoch=who.epoch,

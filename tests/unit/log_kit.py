@@ -31,7 +31,13 @@ def batch(
 ) -> bytes:
     """A v2 batch of `count` records with timestamps from `ts` on (ms)."""
     builder = MemoryRecordsBuilder(
-        2, codec, "CreateTime", offset, -1, producer_id, producer_epoch, sequence, transactional, False, epoch
+        codec=codec,
+        base_offset=offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+        partition_leader_epoch=epoch,
     )
     for number in range(count):
         builder.append(ts + number, b"k%d" % number, value)

@@ -13,10 +13,11 @@ from typing import Any
 from kafkalog._native.codec import batches as native
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import OS_FILES, Files, ManualClock
-from kafkalog.engine.format.builder import SimpleRecord, build_batch
+from kafkalog.engine.format.builder import SimpleRecord
 from kafkalog.engine.log.replay import RecoveryReplay
 from kafkalog.engine.log.types import AppendOrigin
 from kafkalog.engine.segment.log_segment import LogSegment
+from tests.reference.legacy import build_batch
 
 BASE = 100
 

@@ -31,6 +31,7 @@ from kafkalog.errors import (
     InvalidRecordException,
     KafkalogError,
 )
+from tests.reference.legacy import builder_of
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -62,9 +63,9 @@ class Filter:
         return result
 
 
-def batch(*pairs: tuple[str | None, str | None], base: int = 10, ts: int = TS, **options: Any) -> bytes:
+def batch(*pairs: tuple[str | None, str | None], base: int = 10, ts: int = TS, magic: int = 2, **options: Any) -> bytes:
     """(key, value) at offsets from `base` on and times from `ts` on."""
-    builder = MemoryRecordsBuilder(base_offset=base, **options)
+    builder = builder_of(magic, base_offset=base, **options)
     for number, (key, value) in enumerate(pairs):
         builder.append(ts + number, None if key is None else key.encode(), None if value is None else value.encode())
     return builder.build()
@@ -209,7 +210,7 @@ def test_the_brokers_time_is_every_records_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", [NONE, GZIP, LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_formats_become_magic_2_even_where_nothing_goes(tmp_path: Path, magic: int, codec: int) -> None:
-    builder = MemoryRecordsBuilder(magic, codec, base_offset=0)
+    builder = builder_of(magic, codec=codec, base_offset=0)
     for number, key in enumerate((b"gone", b"a", b"b", b"gone")):
         builder.append(TS + number, key, b"v")
     data = builder.build()

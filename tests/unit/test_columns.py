@@ -17,8 +17,8 @@ from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog._native.codec.records import OK, Record, write_records
 from kafkalog.engine.format import arrow, codecs
 from kafkalog.engine.format.batch import MemoryRecords
-from kafkalog.engine.format.builder import build_batch
 from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from tests.reference.legacy import build_batch
 
 ROWS: list[Any] = [(i, b"k%d" % i, None if i % 3 == 0 else b"v" * i, [("h", b"%d" % i)] * (i % 2)) for i in range(50)]
 

@@ -10,15 +10,16 @@ import pytest
 from kafkalog import errors
 from kafkalog.engine.format import codecs, legacy
 from kafkalog.engine.format.batch import MemoryRecords
-from kafkalog.engine.format.builder import build_batch
 from kafkalog.engine.format.records import records
+from tests.reference import legacy as writer
+from tests.reference.legacy import build_batch
 
 ROWS: list[Any] = [(5, b"k", b"v", ()), (9, None, b"w", ()), (7, b"", None, ())]
 
 
 def wrapper(inner: bytes, offset: int, *, magic: int = 1, codec: int = codecs.GZIP, value: Any = ...) -> bytes:
-    packed = codecs.compress(codec, inner, magic=magic) if value is ... else value
-    return legacy.entry(offset, legacy.message(magic, 3, None, packed, codec))
+    packed = writer.compress(codec, inner, magic=magic) if value is ... else value
+    return writer.entry(offset, writer.message(magic, 3, None, packed, codec))
 
 
 def read(data: bytes) -> Any:
@@ -50,7 +51,7 @@ def test_plain_messages_are_batches_of_one() -> None:
 
 
 def test_wrapper_offset_0_means_absolute() -> None:
-    inner = legacy.entry(4, legacy.message(1, 1, None, b"a")) + legacy.entry(5, legacy.message(1, 1, None, b"b"))
+    inner = writer.entry(4, writer.message(1, 1, None, b"a")) + writer.entry(5, writer.message(1, 1, None, b"b"))
     assert [one.offset for one in read(wrapper(inner, 0))] == [4, 5]
     assert [one.offset for one in read(wrapper(inner, 105))] == [104, 105]
     with pytest.raises(errors.InvalidRecordException, match="less than the last inner message offset"):
@@ -63,7 +64,7 @@ def test_log_append_time_of_the_wrapper_wins() -> None:
 
 
 def test_refused_wrappers() -> None:
-    good = legacy.entry(0, legacy.message(1, 1, None, b"a"))
+    good = writer.entry(0, writer.message(1, 1, None, b"a"))
     nested = wrapper(good, 0)
     for data, text in [
         (wrapper(nested, 0), "Inner messages must not be compressed"),
@@ -81,13 +82,13 @@ def test_refused_wrappers() -> None:
 
 
 def test_sizes_beyond_the_message() -> None:
-    body = bytearray(legacy.message(0, -1, b"key", b"value"))
+    body = bytearray(writer.message(0, -1, b"key", b"value"))
     for at in (6, 13):
         damaged = body.copy()
         damaged[at : at + 4] = struct.pack(">i", 100)
         with pytest.raises(errors.CorruptRecordException):
-            read(legacy.entry(0, bytes(damaged)))
-    entry = legacy.entries(legacy.entry(0, bytes(body[:-1] + b"!")), 0, len(body) + 12)[0]
+            read(writer.entry(0, bytes(damaged)))
+    entry = legacy.entries(writer.entry(0, bytes(body[:-1] + b"!")), 0, len(body) + 12)[0]
     with pytest.raises(errors.CorruptRecordException, match="stored crc"):
         entry.ensure_valid()
 

@@ -21,7 +21,7 @@ from kafkalog.cli.app import COMMANDS, invoke
 from kafkalog.engine.files import Files, OsFiles
 from kafkalog.engine.files.usage import free_bytes, walk
 from kafkalog.engine.format import codecs
-from kafkalog.engine.format.builder import MemoryRecordsBuilder, build_batch
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.meta_properties import MetaProperties, write_meta_properties
 from kafkalog.engine.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
@@ -31,6 +31,7 @@ from kafkalog.toolbox.log_dirs import STORAGE_ERROR
 from kafkalog.toolbox.verify import verify
 from tests.crash import harness
 from tests.file_doubles import FaultyFiles, UnsyncedFiles
+from tests.reference.legacy import build_batch
 from tests.unit.cli_kit import SCENARIOS
 
 SMALL = {"internal.segment.bytes": "600", "index.interval.bytes": "150"}

@@ -106,7 +106,13 @@ class Partition:
 def batch(
     sequence: int, offset: int, *, count: int = 1, pid: int = PID, epoch: int = 0, transactional: bool = False
 ) -> BatchHeader:
-    builder = MemoryRecordsBuilder(2, 0, "CreateTime", offset, -1, pid, epoch, sequence, is_transactional=transactional)
+    builder = MemoryRecordsBuilder(
+        base_offset=offset,
+        producer_id=pid,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+    )
     for _ in range(count):
         builder.append(1000, None, b"v")
     return header_at(builder.build())

@@ -20,9 +20,10 @@ from kafkalog._face.chunk_reader import ChunkReader, walk_records
 from kafkalog._native.codec.batches import compute_crc
 from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format import codecs
-from kafkalog.engine.format.builder import build_batch, empty_batch_header
+from kafkalog.engine.format.builder import empty_batch_header
 from kafkalog.errors import BadBytesError, InvalidRecordException
 from kafkalog.records import Record
+from tests.reference.legacy import build_batch
 
 NOW_MS = 1_700_000_000_000
 FIELDS = ("t", 3, 1, 42, 77, 0, b"k", b"v", (("h", b"x"), ("n", None)))

@@ -13,9 +13,9 @@ from kafkalog._native.codec import batches as native_batches
 from kafkalog._native.codec import records as native_records
 from kafkalog.engine.format import batch, codecs
 from kafkalog.engine.format.batch import HEADER, MemoryRecords, ensure_valid, write_header
-from kafkalog.engine.format.builder import build_batch
 from kafkalog.engine.format.records import Record, offset_of_max_timestamp, payload, records, stream
 from tests.reference import records as plain
+from tests.reference.legacy import build_batch
 
 ROWS: list[Any] = [(5, b"k", b"v", ()), (9, None, b"w", (("h", None),)), (7, b"", None, ())]
 

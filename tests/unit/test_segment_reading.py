@@ -12,7 +12,7 @@ import pytest
 from kafkalog._native.codec import batches as native
 from kafkalog.engine.files import OS_FILES, File
 from kafkalog.engine.format import control, names
-from kafkalog.engine.format.builder import SimpleRecord, build_batch
+from kafkalog.engine.format.builder import SimpleRecord
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.engine.format.index_entries import TXN_ENTRIES, TXN_ENTRY
@@ -25,6 +25,7 @@ from kafkalog.engine.segment.scan import LogScan
 from kafkalog.engine.segment.transaction_index import AbortedTxn
 from kafkalog.engine.segment.transactions import TransactionFollower, open_in_snapshot
 from kafkalog.errors import CorruptIndexException, CorruptRecordException, InvalidRecordException
+from tests.reference.legacy import build_batch
 
 from .segment_kit import batch
 

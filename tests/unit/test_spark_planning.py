@@ -11,12 +11,13 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.files import OsFiles
-from kafkalog.engine.format.builder import SimpleRecord, build_batch
+from kafkalog.engine.format.builder import SimpleRecord
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.spark import planning
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.places import files_of
+from tests.reference.legacy import build_batch
 
 pytest.importorskip("pyarrow")
 START_MS = 1_700_000_000_000

@@ -16,9 +16,9 @@ import pytest
 import kafkalog
 from kafkalog._native.codec import batches as native
 from kafkalog.engine.files import OS_FILES
-from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.segment.scan import LARGE_BATCH_BYTES, LogScan, crc_matches_in
 from kafkalog.errors import CorruptRecordException
+from tests.reference.legacy import builder_of
 
 LOG = "00000000000000000000.log"
 GIB = 1 << 30
@@ -112,7 +112,7 @@ def test_recovery_in_little_memory(huge: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_checksums_in_slices(tmp_path: Path, magic: int) -> None:
-    builder = MemoryRecordsBuilder(magic=magic)
+    builder = builder_of(magic)
     builder.append(1, b"key", bytes(3 << 20))
     data = bytearray(builder.build())
     path = tmp_path / LOG

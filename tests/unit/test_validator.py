@@ -23,6 +23,7 @@ from kafkalog.errors import (
     RecordValidationException,
     UnsupportedOperationException,
 )
+from tests.reference.legacy import builder_of
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "validator" / "cases.txt"
 NOW = 1_000_000
@@ -63,7 +64,6 @@ def answer(case: str) -> str:
     rules = TopicRules(
         int(fields[2]),
         int(fields[3]) if fields[3] else None,
-        int(fields[5]),
         fields[4] == "1",
         fields[6] != "LogAppendTime",
         int(fields[7]),
@@ -124,16 +124,15 @@ def validate(
     limits: tuple[int, int] = (LONG_MAX, LONG_MAX),
     origin: AppendOrigin = AppendOrigin.CLIENT,
     level: int | None = None,
-    to_magic: int = 2,
 ) -> ValidationResult:
-    rules = TopicRules(target, level, to_magic, compacted, timestamp_type != "LogAppendTime", *limits)
+    rules = TopicRules(target, level, compacted, timestamp_type != "LogAppendTime", *limits)
     return LogValidator(
         data, MemoryRecords(data).batches(), TopicPartition("t", 0), ManualClock(NOW), rules, source, origin, 3
     ).validate_messages_and_assign_offsets(100, Counters())
 
 
 def produced(codec: int = codecs.NONE, count: int = 3, *, key: bytes | None = b"k", magic: int = 2) -> bytes:
-    builder = MemoryRecordsBuilder(magic, codec)
+    builder = builder_of(magic, codec=codec)
     for index in range(count):
         builder.append(NOW + index, key, b"v" * 50)
     return builder.build()
@@ -169,7 +168,7 @@ def test_any_buffer_will_do(codec: int) -> None:
 @pytest.mark.parametrize("target", range(5))
 def test_a_rebuild_is_what_the_builder_makes(source: int, target: int) -> None:
     result = validate(produced(source), source, target)
-    builder = MemoryRecordsBuilder(2, target, base_offset=100, partition_leader_epoch=3)
+    builder = MemoryRecordsBuilder(codec=target, base_offset=100, partition_leader_epoch=3)
     for index in range(3):
         builder.append(NOW + index, b"k", b"v" * 50)
     assert b"".join(result.buffers) == builder.build()
@@ -211,7 +210,7 @@ def test_time_limits_are_strict() -> None:
 
 
 def test_kept_batches_must_count_their_records_from_zero() -> None:
-    builder = MemoryRecordsBuilder(2, codecs.LZ4)
+    builder = MemoryRecordsBuilder(codec=codecs.LZ4)
     builder.append(NOW, b"k", b"v")
     builder.append(NOW, b"k", b"v", offset=2)
     with pytest.raises(UnsupportedOperationException):
@@ -229,12 +228,3 @@ def test_many_old_messages_become_one_batch() -> None:
     result = validate(produced(magic=1))
     (header,) = result.headers
     assert (header.magic, header.count, header.base_offset) == (2, 3, 100)
-
-
-def test_old_batches_in_place() -> None:
-    data = produced(magic=1)
-    result = validate(data, to_magic=1, timestamp_type="LogAppendTime")
-    assert [header.base_offset for header in result.headers] == [100, 101, 102]
-    written = b"".join(result.buffers)
-    assert {record.timestamp for header in result.headers for record in records_of(written, header)} == {NOW}
-    assert len(written) == len(data)

@@ -103,15 +103,6 @@ def scan(
 ) -> tuple[npt.NDArray[Any], int, int]: ...
 def any_of_interest(table: npt.NDArray[Any], latest_epoch: int) -> bool: ...
 def rows_in_order(table: npt.NDArray[Any], expected: int, limit: int) -> int: ...
-def restamp(
-    data: Buffer,
-    position: int = 0,
-    *,
-    last_offset: int | None = None,
-    leader_epoch: int | None = None,
-    timestamp_type: int | None = None,
-    max_timestamp: int | None = None,
-) -> None: ...
 def restamped_header(
     data: Buffer,
     position: int = 0,

@@ -10,7 +10,7 @@ re-stamp and index entries read the same struct, and calls across modules go thr
 import numpy as np
 
 cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_FillInfo, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, realloc
@@ -29,9 +29,7 @@ from kafkalog._native.codec.layout cimport (
     KL_LOADED,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
-    LEGACY_ATTRIBUTES,
     LEGACY_CRC,
-    LEGACY_TIMESTAMP,
     LOG_OVERHEAD,
     MAGIC,
     MAX_TIMESTAMP,
@@ -580,113 +578,81 @@ def rows_in_order(table, int64_t expected, int64_t limit):
 # --- re-stamping --------------------------------------------------------------------------------
 
 
-cdef int stamp(uint8_t* header, int8_t magic, const uint8_t* rest, int64_t rest_bytes, last_offset, leader_epoch,
-               timestamp_type, max_timestamp) except -1:
-    """Re-stamps the header of `magic`; `rest` is what follows it in the batch, for the checksum."""
-    cdef bint legacy = magic < 2
+cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_offset, leader_epoch, timestamp_type,
+               max_timestamp) except -1:
+    """Re-stamps a header of magic 2; `rest` is what follows it in the batch, for the checksum."""
     cdef int64_t offset = 0
-    cdef int64_t timestamp
+    cdef int64_t timestamp = <int64_t>load64(header + MAX_TIMESTAMP)
     cdef int32_t epoch = 0
-    cdef int attributes, type_flag
+    cdef int attributes = load16(header + ATTRIBUTES)
+    cdef int type_flag = attributes & TIMESTAMP_TYPE_FLAG
     cdef uint32_t crc
-    cdef bint same = True
+    cdef bint same
     # What is refused is refused before anything is written.
     if last_offset is not None:
         offset = last_offset
-        if not legacy:
-            offset = <int64_t>(<uint64_t>offset - <uint64_t><int64_t><int32_t>load32(header + LAST_OFFSET_DELTA))
+        offset = <int64_t>(<uint64_t>offset - <uint64_t><int64_t><int32_t>load32(header + LAST_OFFSET_DELTA))
     if leader_epoch is not None:
-        if legacy:
-            raise ValueError("magic 0 and 1 have no leader epoch")
         epoch = leader_epoch
-    attributes = load8(header + (LEGACY_ATTRIBUTES if legacy else ATTRIBUTES + 1))
-    timestamp = <int64_t>load64(header + (LEGACY_TIMESTAMP if legacy else MAX_TIMESTAMP))
-    type_flag = attributes & TIMESTAMP_TYPE_FLAG
-    if timestamp_type is not None or max_timestamp is not None:
-        if magic == 0:
-            raise ValueError("magic 0 has no timestamp")
-        if timestamp_type is not None:
-            if timestamp_type not in (0, 1):
-                raise ValueError(f"timestamp type {timestamp_type!r} is neither 0 (CreateTime) nor 1 (LogAppendTime)")
-            type_flag = TIMESTAMP_TYPE_FLAG if timestamp_type == 1 else 0
-        same = type_flag == attributes & TIMESTAMP_TYPE_FLAG and (max_timestamp is None or max_timestamp == timestamp)
-        if max_timestamp is not None:
-            timestamp = max_timestamp
-        # As setMaxTimestamp: the attributes are rebuilt from what is known, so foreign bits are lost.
-        if not same and attributes & CODEC_MASK > 4:
-            raise ValueError(f"Unknown compression type id: {attributes & CODEC_MASK}")
+    if timestamp_type is not None:
+        if timestamp_type not in (0, 1):
+            raise ValueError(f"timestamp type {timestamp_type!r} is neither 0 (CreateTime) nor 1 (LogAppendTime)")
+        type_flag = TIMESTAMP_TYPE_FLAG if timestamp_type == 1 else 0
+    same = type_flag == attributes & TIMESTAMP_TYPE_FLAG and (max_timestamp is None or max_timestamp == timestamp)
+    if max_timestamp is not None:
+        timestamp = max_timestamp
+    # As setMaxTimestamp: the attributes are rebuilt from what is known, so foreign bits are lost.
+    if not same and attributes & CODEC_MASK > 4:
+        raise ValueError(f"Unknown compression type id: {attributes & CODEC_MASK}")
     if last_offset is not None:
         store64(header + BASE_OFFSET, <uint64_t>offset)
     if leader_epoch is not None:
         store32(header + LEADER_EPOCH, <uint32_t>epoch)
     if same:
         return 0
-    if legacy:
-        header[LEGACY_ATTRIBUTES] = <uint8_t>(attributes & CODEC_MASK | type_flag)
-        store64(header + LEGACY_TIMESTAMP, <uint64_t>timestamp)
-    else:
-        attributes &= CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
-        store16(header + ATTRIBUTES, <uint16_t>(attributes | type_flag))
-        store64(header + MAX_TIMESTAMP, <uint64_t>timestamp)
+    attributes &= CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+    store16(header + ATTRIBUTES, <uint16_t>(attributes | type_flag))
+    store64(header + MAX_TIMESTAMP, <uint64_t>timestamp)
     with nogil:
-        if legacy:
-            crc = crc32_update(0, header + MAGIC, LEGACY_HEADER - MAGIC)
-            store32(header + LEGACY_CRC, crc32_update(crc, rest, <size_t>rest_bytes))
-        else:
-            crc = crc32c_update(0, header + ATTRIBUTES, RECORDS - ATTRIBUTES)
-            store32(header + CRC, crc32c_update(crc, rest, <size_t>rest_bytes))
+        crc = crc32c_update(0, header + ATTRIBUTES, RECORDS - ATTRIBUTES)
+        store32(header + CRC, crc32c_update(crc, rest, <size_t>rest_bytes))
     return 0
 
 
-cdef int64_t whole_batch(Py_buffer* view, int64_t position, int8_t* magic) except -1:
-    """Size of the batch at `position`, which must be there whole, and its magic."""
+cdef int64_t whole_batch(Py_buffer* view, int64_t position) except -1:
+    """Size of the batch of magic 2 at `position`, which must be there whole."""
     cdef int64_t size = 0
+    cdef int8_t magic = 0
     cdef const uint8_t* p
     if position < 0 or position > view.len:
         raise ValueError(f"position {position} lies outside the buffer's {view.len} bytes")
     p = <const uint8_t*>view.buf + position
-    # A negative magic frames a batch that may be walked over, not one that may be stamped.
-    if next_frame(p, view.len - position, F_FILE, &size, magic) != V_OK or size == 0 or magic[0] < 0:
+    if next_frame(p, view.len - position, F_FILE, &size, &magic) != V_OK or size == 0:
         raise ValueError(f"no whole batch at {position}")
+    if magic != 2:
+        raise ValueError(f"a batch of magic {magic} is not changed")
     return size
 
 
-def restamp(data, int64_t position=0, *, last_offset=None, leader_epoch=None, timestamp_type=None, max_timestamp=None):
-    """Changes the batch at `position` of a writable buffer in place, as Kafka's setters of the same names do.
+def restamped_header(data, int64_t position=0, *, last_offset=None, leader_epoch=None, timestamp_type=None,
+                     max_timestamp=None):
+    """The header (61 bytes) of the batch of magic 2 at `position` as Kafka's setters of the same names leave it; data
+    stays as it is.
 
     `last_offset` moves the base offset so that the last becomes this one; `leader_epoch`; neither touches the
     checksum.  `timestamp_type` (0 CreateTime, 1 LogAppendTime) and `max_timestamp`: nothing when both are as
     stored, else attributes, maximum and checksum are written.  ValueError where Kafka refuses.
     """
     cdef Py_buffer view
-    cdef uint8_t* p
-    cdef int64_t size, head
-    cdef int8_t magic
-    PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
-    try:
-        size = whole_batch(&view, position, &magic)
-        p = <uint8_t*>view.buf + position
-        head = header_bytes(magic)
-        stamp(p, magic, p + head, size - head, last_offset, leader_epoch, timestamp_type, max_timestamp)
-    finally:
-        PyBuffer_Release(&view)
-
-
-def restamped_header(data, int64_t position=0, *, last_offset=None, leader_epoch=None, timestamp_type=None,
-                     max_timestamp=None):
-    """The header (61 bytes; 26 for magic 0 and 1) that `restamp` would leave at `position`; data stays as it is."""
-    cdef Py_buffer view
     cdef const uint8_t* p
-    cdef int64_t size, head
-    cdef int8_t magic
+    cdef int64_t size
     cdef bytes header
     open_octets(data, &view)
     try:
-        size = whole_batch(&view, position, &magic)
+        size = whole_batch(&view, position)
         p = <const uint8_t*>view.buf + position
-        head = header_bytes(magic)
-        header = PyBytes_FromStringAndSize(<const char*>p, head)
-        stamp(<uint8_t*>PyBytes_AS_STRING(header), magic, p + head, size - head, last_offset, leader_epoch,
+        header = PyBytes_FromStringAndSize(<const char*>p, RECORDS)
+        stamp(<uint8_t*>PyBytes_AS_STRING(header), p + RECORDS, size - RECORDS, last_offset, leader_epoch,
               timestamp_type, max_timestamp)
         return header
     finally:
@@ -702,13 +668,10 @@ def producer_header(data, int64_t position, int64_t producer_id, int producer_ep
     cdef uint8_t* head
     cdef int64_t size
     cdef uint32_t crc, attributes
-    cdef int8_t magic
     cdef bytes header
     open_octets(data, &view)
     try:
-        size = whole_batch(&view, position, &magic)
-        if magic != 2:
-            raise ValueError(f"a batch of magic {magic} has no producer")
+        size = whole_batch(&view, position)
         p = <const uint8_t*>view.buf + position
         header = PyBytes_FromStringAndSize(<const char*>p, RECORDS)
         head = <uint8_t*>PyBytes_AS_STRING(header)

@@ -1,7 +1,7 @@
-"""Building batches: the bytes that Kafka's MemoryRecordsBuilder writes, for every magic, codec and option.
+"""Building batches of magic 2: the bytes that Kafka's MemoryRecordsBuilder writes, for every codec and option.
 
 Records are checked and counted as they are appended and encoded together when the batch is closed.  Sources:
-MemoryRecordsBuilder, DefaultRecordBatch.writeHeader, LegacyRecord (4.4.0).
+MemoryRecordsBuilder, DefaultRecordBatch.writeHeader (4.4.0).
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._limits import INT_MAX, to_int32, to_int64
 from kafkalog._native.codec import records as native
-from kafkalog.engine.format import codecs, control, legacy
+from kafkalog.engine.format import codecs, control
 from kafkalog.engine.format.batch import (
     CREATE_TIME,
     LOG_APPEND_TIME,
-    LOG_OVERHEAD,
     NO_PRODUCER,
     NO_TIMESTAMP_TYPE,
     RECORD_BATCH_OVERHEAD,
@@ -48,17 +47,16 @@ class SimpleRecord(NamedTuple):
 
 
 class MemoryRecordsBuilder:
-    """One batch in the making (for magic 0 and 1 without a codec: a run of messages).
+    """One batch in the making.
 
-    Arguments are those of Kafka's constructor behind the buffer; `level` is the codec's, None for
-    its default.
+    Arguments are those of Kafka's constructor, by name; `level` is the codec's, None for its default.
     IllegalArgumentException for combinations that the message format cannot carry.
     """
 
-    # More than eight parameters: a batch's header has as many fields; the order is Kafka's.
+    # More than eight parameters: a batch's header has as many fields.
     def __init__(
         self,
-        magic: int = 2,
+        *,
         codec: int = codecs.NONE,
         timestamp_type: str = CREATE_TIME,
         base_offset: int = 0,
@@ -70,26 +68,13 @@ class MemoryRecordsBuilder:
         is_control_batch: bool = False,
         partition_leader_epoch: int = -1,
         delete_horizon_ms: int = -1,
-        *,
         level: int | None = None,
     ) -> None:
         codecs.check_codec(codec)
         if level is not None:
             codecs.check_level(codec, level)
-        if magic > 0 and timestamp_type == NO_TIMESTAMP_TYPE:
+        if timestamp_type == NO_TIMESTAMP_TYPE:
             raise IllegalArgumentException("TimestampType must be set for magic >= 0")
-        if magic < 2:
-            if is_transactional:
-                raise IllegalArgumentException(f"Transactional records are not supported for magic {magic}")
-            if is_control_batch:
-                raise IllegalArgumentException(f"Control records are not supported for magic {magic}")
-            if codec == codecs.ZSTD:
-                raise IllegalArgumentException(f"ZStandard compression is not supported for magic {magic}")
-            if delete_horizon_ms != -1:
-                raise IllegalArgumentException(f"Delete horizon timestamp is not supported for magic {magic}")
-        if not 0 <= magic <= 2:
-            raise IllegalArgumentException(f"Invalid magic value {magic}")
-        self.magic = magic
         self.codec = codec
         self.level = level
         self.timestamp_type = timestamp_type
@@ -102,21 +87,13 @@ class MemoryRecordsBuilder:
         self.is_control_batch = is_control_batch
         self.partition_leader_epoch = partition_leader_epoch
         self.delete_horizon_ms = delete_horizon_ms
-        self.has_delete_horizon_ms = magic >= 2 and delete_horizon_ms >= 0
-        if magic >= 2:
-            self.batch_header_size_in_bytes = RECORD_BATCH_OVERHEAD
-        elif codec != codecs.NONE:
-            self.batch_header_size_in_bytes = LOG_OVERHEAD + legacy.record_overhead(magic)
-        else:
-            self.batch_header_size_in_bytes = 0
+        self.has_delete_horizon_ms = delete_horizon_ms >= 0
         self.num_records = 0
         self.uncompressed_records_size_in_bytes = 0
         self._max_timestamp = -1
-        self._offset_of_max_timestamp = -1
         self._last_offset: int | None = None
         self._base_timestamp: int | None = delete_horizon_ms if self.has_delete_horizon_ms else None
         self._rows: list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]] = []
-        self._entries: list[bytes] = []
         self._payload: bytes | None = None  # encoded and compressed: no more appends
         self._built: bytes | None = None
         self._aborted = False
@@ -134,7 +111,7 @@ class MemoryRecordsBuilder:
         """Adds a record, at the next offset where none is given.
 
         IllegalArgumentException for an offset that does not grow or lies 2^31 or more above the base, a negative
-        timestamp other than -1, headers below magic 2.
+        timestamp other than -1.
         """
         self._append(self._next_offset() if offset is None else offset, False, timestamp, key, value, headers)
 
@@ -181,8 +158,6 @@ class MemoryRecordsBuilder:
             )
         if timestamp < 0 and timestamp != -1:
             raise IllegalArgumentException(f"Invalid negative timestamp {timestamp}")
-        if self.magic < 2 and headers:
-            raise IllegalArgumentException(f"Magic v{self.magic} does not support record headers")
         if self._payload is not None or self._aborted:
             raise IllegalStateException(
                 "Tried to append a record, but MemoryRecordsBuilder is closed for record appends"
@@ -193,25 +168,16 @@ class MemoryRecordsBuilder:
             )
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
-        if self.magic >= 2:
-            offset_delta = to_int32(offset - self.base_offset)
-            timestamp_delta = to_int64(timestamp - self._base_timestamp)
-            encoded = _encoded(headers)
-            self._rows.append((timestamp_delta, offset_delta, key, value, encoded))
-            size = native.record_size(timestamp_delta, offset_delta, key, value, encoded)
-        else:
-            if self.timestamp_type == LOG_APPEND_TIME:
-                timestamp = self.log_append_time
-            relative = self.magic > 0 and self.codec != codecs.NONE
-            body = legacy.message(self.magic, timestamp, key, value, codecs.NONE, self.timestamp_type)
-            self._entries.append(legacy.entry(offset - self.base_offset if relative else offset, body))
-            size = len(body) + LOG_OVERHEAD
+        offset_delta = to_int32(offset - self.base_offset)
+        timestamp_delta = to_int64(timestamp - self._base_timestamp)
+        encoded = _encoded(headers)
+        self._rows.append((timestamp_delta, offset_delta, key, value, encoded))
         self.num_records += 1
-        self.uncompressed_records_size_in_bytes += size
+        self.uncompressed_records_size_in_bytes += native.record_size(
+            timestamp_delta, offset_delta, key, value, encoded
+        )
         self._last_offset = offset
-        if self.magic > 0 and timestamp > self._max_timestamp:
-            self._max_timestamp = timestamp
-            self._offset_of_max_timestamp = offset
+        self._max_timestamp = max(self._max_timestamp, timestamp)
 
     def _next_offset(self) -> int:
         return self.base_offset if self._last_offset is None else self._last_offset + 1
@@ -234,25 +200,24 @@ class MemoryRecordsBuilder:
 
     @property
     def uncompressed_bytes_written(self) -> int:
-        return self.uncompressed_records_size_in_bytes + self.batch_header_size_in_bytes
+        return self.uncompressed_records_size_in_bytes + RECORD_BATCH_OVERHEAD
 
     def info(self) -> RecordsInfo:
         """The largest timestamp and the offset that goes with it into the time index."""
-        shallow = self.codec != codecs.NONE or self.magic >= 2
         last = -1 if self._last_offset is None else self._last_offset
         if self.timestamp_type == LOG_APPEND_TIME:
-            return RecordsInfo(self.log_append_time, last if shallow else self.base_offset)
+            return RecordsInfo(self.log_append_time, last)
         if self._max_timestamp == -1:
             return RecordsInfo(-1, -1)
-        return RecordsInfo(self._max_timestamp, last if shallow else self._offset_of_max_timestamp)
+        return RecordsInfo(self._max_timestamp, last)
 
     # --- close ------------------------------------------------------------------------------------
 
     def close_for_record_appends(self) -> None:
         if self._payload is None:
-            plain = native.write_records(self._rows) if self.magic >= 2 else b"".join(self._entries)
-            self._rows, self._entries = [], []
-            self._payload = codecs.compress(self.codec, plain, self.level, magic=self.magic)
+            plain = native.write_records(self._rows)
+            self._rows = []
+            self._payload = codecs.compress(self.codec, plain, self.level)
 
     def abort(self) -> None:
         self.close_for_record_appends()
@@ -271,12 +236,7 @@ class MemoryRecordsBuilder:
             return
         self.close_for_record_appends()
         assert self._payload is not None
-        if self.magic >= 2:
-            self._built = self._header() + self._payload
-        elif self.codec != codecs.NONE:
-            self._built = self._wrapper()
-        else:
-            self._built = self._payload
+        self._built = self._header() + self._payload
 
     def build(self) -> bytes:
         """The finished bytes: empty when no record was appended."""
@@ -294,8 +254,6 @@ class MemoryRecordsBuilder:
                 raise IllegalArgumentException("Invalid negative producer epoch")
             if self.base_sequence < 0 and not self.is_control_batch:
                 raise IllegalArgumentException("Invalid negative sequence number used")
-            if self.magic < 2:
-                raise IllegalArgumentException(f"Idempotent messages are not supported for magic {self.magic}")
 
     def _header(self) -> bytes:
         assert self._payload is not None
@@ -318,12 +276,6 @@ class MemoryRecordsBuilder:
             partition_leader_epoch=self.partition_leader_epoch,
             count=self.num_records,
         )
-
-    def _wrapper(self) -> bytes:
-        assert self._last_offset is not None
-        timestamp = self.log_append_time if self.timestamp_type == LOG_APPEND_TIME else self._max_timestamp
-        body = legacy.message(self.magic, timestamp, None, self._payload, self.codec, self.timestamp_type)
-        return legacy.entry(self._last_offset, body)
 
 
 def _encoded(headers: Sequence[Header]) -> tuple[tuple[bytes, bytes | None], ...]:

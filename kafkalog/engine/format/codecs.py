@@ -12,8 +12,8 @@ not surprised.
 A new codec is an id and a name at the end of `NAMES`, its levels in the three tables below, a branch of `compress`, a
 row of `_DECODERS` (and of `check_opening`, where Kafka's stream looks at the bytes before it is read); LAST_CODEC in
 `_native/codec/layout.pxd`, or else appends take the long way (a test compares the two); its id, its `compression.*`
-keys and `compression_level` in `kafkalog.config`; where magic 0 and 1 cannot carry it, a refusal beside zstd's in
-`format.builder` and `format.legacy`.  For speed alone it may have a bound in `_native/codec/frames.pxd`, beside a call
+keys and `compression_level` in `kafkalog.config`; where messages of magic 0 and 1 cannot carry it, a refusal beside
+zstd's in `format.legacy`.  For speed alone it may have a bound in `_native/codec/frames.pxd`, beside a call
 in `frame_decoders` and its slot in `_native/codec/decode.pyx`.
 """
 
@@ -104,18 +104,17 @@ _SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _SNAPPY_BLOCK_BYTES = 32768
 _SNAPPY_CHUNK_BYTES_MAX = 512 << 20
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_HEADER_CHECK, _LZ4_BROKEN_HEADER_CHECK = 0x82, 0x1A  # of FLG 60, BD 40; magic 0 hashes the frame's magic too
+_LZ4_HEADER_CHECK = 0x82  # of FLG 60, BD 40
 
 _ZSTD_EMPTY = bytes.fromhex("28b52ffd2000010000")  # closed without a flush in front: single segment, size 0
 
 _local = threading.local()  # zstd contexts: costly to make, not safe to share
 
 
-def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """`data` as Kafka's output stream of that codec leaves it.
 
-    `level` None is the codec's default; a level for snappy or none is UnsupportedOperationException.  `magic` is
-    the batch's message format: 0 has its own lz4 frame header.
+    `level` None is the codec's default; a level for snappy or none is UnsupportedOperationException.
     """
     check_codec(codec)
     if level is not None:
@@ -130,7 +129,7 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     if codec == SNAPPY:
         return _snappy(data)
     if codec == LZ4:
-        return _lz4(data, level, magic)
+        return _lz4(data, level)
     return _zstd(data, level)
 
 
@@ -159,7 +158,7 @@ def _lz4_level(level: int) -> int:
     return 0 if level == DEFAULT_LEVELS[LZ4] else level
 
 
-def _lz4(data: bytes | memoryview, level: int, magic: int) -> bytes:
+def _lz4(data: bytes | memoryview, level: int) -> bytes:
     frame: bytes = lz4.frame.compress(
         data,
         compression_level=_lz4_level(level),
@@ -169,9 +168,7 @@ def _lz4(data: bytes | memoryview, level: int, magic: int) -> bytes:
         block_checksum=False,
         store_size=False,
     )
-    if magic > 0:
-        return frame
-    return frame[:6] + bytes([_LZ4_BROKEN_HEADER_CHECK]) + frame[7:]
+    return frame
 
 
 def _zstd(data: bytes | memoryview, level: int) -> bytes:

@@ -101,7 +101,6 @@ class TopicRules(NamedTuple):
 
     target_codec: int | None
     level: int | None
-    to_magic: int
     compacted: bool
     create_time: bool
     before_max_ms: int
@@ -114,7 +113,6 @@ class TopicRules(NamedTuple):
         return cls(
             codec,
             None if codec is None else config.compression_level,
-            CURRENT_MAGIC,
             config.compact,
             config.message_timestamp_type != LOG_APPEND_TIME,
             config.message_timestamp_before_max_ms,

@@ -1,7 +1,7 @@
 """The leader's gate: checks produced batches by the topic's rules, gives them offsets, and says what to write.
 
 Three ways, as in Kafka's LogValidator (4.4.0): in place (only the header changes; the records' bytes are written as
-they came), conversion to another message format, and decompression with a rebuild under the topic's codec.  The
+they came), conversion of messages of magic 0 and 1, and decompression with a rebuild under the topic's codec.  The
 order of checks is Kafka's, since it decides which error a batch with several faults gets.  The input is never
 changed; records are walked in native code, once; only a rebuild that changes the records' own bytes makes objects
 of them.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from kafkalog._limits import to_int64
-from kafkalog._native.codec.batches import BatchHeader, header_at, restamp, restamped_header
+from kafkalog._native.codec.batches import BatchHeader, header_at, restamped_header
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog._native.codec.records import BUFFER, OK, SKIP, STREAM
 from kafkalog._native.codec.validation import RecordWalk, assign_uncompressed, walk_records
@@ -46,7 +46,6 @@ from kafkalog.errors import (
     KafkaException,
     KafkalogError,
     NullPointerException,
-    UnsupportedForMessageFormatException,
     UnsupportedOperationException,
 )
 
@@ -206,14 +205,14 @@ class LogValidator:
         """Check every batch and record, give offsets from `offset_counter` on, and say what to write.
 
         Raises InvalidRecordException for a batch, RecordValidationException for records (all of a batch's, in
-        `record_errors`), UnsupportedForMessageFormatException, CorruptRecordException for an inner checksum,
-        KafkaException for a payload that does not decompress, IllegalArgumentException for what the target format
-        cannot hold, UnsupportedOperationException for a kept v2 batch whose inner offsets are not 0, 1, 2...
+        `record_errors`), CorruptRecordException for an inner checksum,
+        KafkaException for a payload that does not decompress, IllegalArgumentException for what magic 2 cannot
+        hold, UnsupportedOperationException for a kept v2 batch whose inner offsets are not 0, 1, 2...
         """
         self._metrics = metrics
         if self._source_codec == codecs.NONE and self._target_codec == codecs.NONE:
             for header in self._headers:
-                if header.magic != self._rules.to_magic:
+                if header.magic < CURRENT_MAGIC:
                     return self._convert_uncompressed(offset_counter)
             return self._assign_uncompressed(offset_counter)
         return self._compressed(offset_counter)
@@ -224,42 +223,14 @@ class LogValidator:
         """assignOffsetsNonCompressed: headers change, records stay."""
         now = self._clock.milliseconds()
         first = self._first_batch(codecs.NONE)
-        if first.magic < CURRENT_MAGIC:
-            return self._assign_legacy_uncompressed(next_offset, now, first)
         assigned = _assign_in_place(self._data, first, next_offset, self._leader_epoch, self._origin, self._rules, now)
         if assigned is None:
             self._validate_batch(first, first)
             self._raise_walk(self._walk(first, now, BUFFER), now, False)
         return assigned
 
-    def _assign_legacy_uncompressed(self, next_offset: int, now: int, first: BatchHeader) -> ValidationResult:
-        last = self._headers[-1]
-        start = first.position
-        out = bytearray(memoryview(self._data)[start : last.position + last.size])
-        max_timestamp = -1
-        for header in self._headers:
-            self._validate_batch(first, header)
-            checked = self._check_legacy(header, now)
-            next_offset += checked.count
-            position = header.position - start
-            if header.magic == 0:
-                restamp(out, position, last_offset=next_offset - 1)
-                continue
-            max_timestamp = max(max_timestamp, checked.max_timestamp)
-            restamp(
-                out,
-                position,
-                last_offset=next_offset - 1,
-                timestamp_type=0 if self._rules.create_time else 1,
-                max_timestamp=checked.max_timestamp if self._rules.create_time else now,
-            )
-        if not self._rules.create_time:
-            max_timestamp = -1 if self._rules.to_magic == 0 else now
-        headers = MemoryRecords(out).batches()
-        return ValidationResult(now, [out], headers, max_timestamp, False, NO_STATS, next_offset)
-
     def _convert_uncompressed(self, next_offset: int) -> ValidationResult:
-        """convertAndAssignOffsetsNonCompressed: all records of all batches into one builder of the other format."""
+        """convertAndAssignOffsetsNonCompressed: all records of all batches into one batch of magic 2."""
         now = self._clock.milliseconds()
         start_nanos = self._clock.nanoseconds()
         # Kafka sizes its buffer first, which reads every record: bad structure comes before all other errors.
@@ -278,24 +249,24 @@ class LogValidator:
 
     def _compressed(self, next_offset: int) -> ValidationResult:
         """validateMessagesAndAssignOffsetsCompressed: source or target is compressed; kept as it is if it may be."""
-        source, to_magic = self._source_codec, self._rules.to_magic
+        source = self._source_codec
         in_place = source == self._target_codec
         now = self._clock.milliseconds()
         first = self._first_batch(source)
-        if first.magic != to_magic or to_magic == 0:
+        if first.magic < CURRENT_MAGIC:
             in_place = False
         if source == codecs.NONE and first.is_control:
             in_place = True
-        skip = in_place and first.magic >= CURRENT_MAGIC
+        skip = in_place
         max_timestamp, uncompressed_bytes, count = -1, 0, 0
         checked_batches: list[_Checked] = []
         for header in self._headers:
             self._validate_batch(first, header)
             checked = self._check(header, now, skip)
-            if header.magic > 0 and to_magic > 0:
+            if header.magic > 0:
                 max_timestamp = max(max_timestamp, checked.max_timestamp)
                 in_place = in_place and checked.sequential
-            uncompressed_bytes += _header_bytes(to_magic, header.codec) + checked.record_bytes
+            uncompressed_bytes += RECORD_BATCH_OVERHEAD + checked.record_bytes
             count += checked.count
             checked_batches.append(checked)
         if self._target_codec != codecs.NONE:
@@ -312,10 +283,9 @@ class LogValidator:
             self._data,
             first.position,
             last_offset=next_offset - 1,
-            leader_epoch=self._leader_epoch if to_magic >= CURRENT_MAGIC else None,
-            # A control batch is kept also where the format is older than its own; its times then stay.
-            timestamp_type=None if to_magic == 0 else 0 if self._rules.create_time else 1,
-            max_timestamp=None if to_magic == 0 else max_timestamp,
+            leader_epoch=self._leader_epoch,
+            timestamp_type=0 if self._rules.create_time else 1,
+            max_timestamp=max_timestamp,
         )
         body = memoryview(self._data)[first.position + len(head) : first.position + first.size]
         stats = RecordValidationStats(uncompressed_bytes, 0, 0)
@@ -327,7 +297,7 @@ class LogValidator:
         """buildRecordsAndAssignOffsets: one batch of all records under the target codec."""
         start_nanos = self._clock.nanoseconds()
         walk = batches[0].walk
-        if walk is not None and self._rules.to_magic == CURRENT_MAGIC and walk.canonical and walk.record_count > 0:
+        if walk is not None and walk.canonical and walk.record_count > 0:
             has_producer = first.producer_id != -1
             if first.base_sequence >= 0 and first.producer_epoch != -1 if has_producer else not first.is_transactional:
                 payload = batches[0].payload
@@ -420,15 +390,6 @@ class LogValidator:
                 raise InvalidRecordException(
                     f"Invalid sequence number {batch.base_sequence} in record batch with producerId "
                     f"{batch.producer_id} in topic partition {self._topic_partition}"
-                )
-        if self._rules.to_magic < CURRENT_MAGIC:
-            if batch.is_transactional:
-                raise UnsupportedForMessageFormatException(
-                    f"Transactional records cannot be used with magic version {self._rules.to_magic}"
-                )
-            if batch.has_producer_id:
-                raise UnsupportedForMessageFormatException(
-                    f"Idempotent records cannot be used with magic version {self._rules.to_magic}"
                 )
 
     def _raise_offsets(self, batch: BatchHeader, offsets: int, count: int) -> None:
@@ -552,17 +513,15 @@ class LogValidator:
         self, first: BatchHeader, base_offset: int, now: int, codec: int, level: int | None
     ) -> MemoryRecordsBuilder:
         return MemoryRecordsBuilder(
-            self._rules.to_magic,
-            codec,
-            CREATE_TIME if self._rules.create_time else LOG_APPEND_TIME,
-            base_offset,
-            now,
-            first.producer_id,
-            first.producer_epoch,
-            first.base_sequence,
-            first.is_transactional,
-            False,
-            self._leader_epoch,
+            codec=codec,
+            timestamp_type=CREATE_TIME if self._rules.create_time else LOG_APPEND_TIME,
+            base_offset=base_offset,
+            log_append_time=now,
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
+            base_sequence=first.base_sequence,
+            is_transactional=first.is_transactional,
+            partition_leader_epoch=self._leader_epoch,
             level=level,
         )
 
@@ -570,11 +529,7 @@ class LogValidator:
         self, builder: MemoryRecordsBuilder, now: int, next_offset: int, uncompressed_bytes: int, start_nanos: int
     ) -> ValidationResult:
         data = builder.build()
-        if (
-            not data
-            and not self._rules.create_time
-            and (builder.magic >= CURRENT_MAGIC or builder.codec != codecs.NONE)
-        ):
+        if not data and not self._rules.create_time:
             # As Kafka: it asks for the last offset of a batch without records.
             raise NullPointerException("a batch without records has no last offset")
         max_timestamp = builder.info().max_timestamp
@@ -589,10 +544,3 @@ class LogValidator:
 
 def _append(builder: MemoryRecordsBuilder, offset: int, record: Record) -> None:
     builder.append(record.timestamp, record.key, record.value, record.headers, offset=offset)
-
-
-def _header_bytes(magic: int, codec: int) -> int:
-    """AbstractRecords.recordBatchHeaderSizeInBytes."""
-    if magic >= CURRENT_MAGIC:
-        return RECORD_BATCH_OVERHEAD
-    return 0 if codec == codecs.NONE else LOG_OVERHEAD + legacy.record_overhead(magic)

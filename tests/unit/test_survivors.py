@@ -17,6 +17,7 @@ from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.engine.format import codecs, records
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from tests.reference.legacy import builder_of
 
 NOW_MS, RETENTION_MS = 1000, 50
 Table = NDArray[Any]
@@ -189,8 +190,8 @@ def test_beside_the_model(seed: int, inflates: bool) -> None:
     assert survivors.size == 0
 
 
-def one(**options: Any) -> bytes:
-    builder = MemoryRecordsBuilder(**options)
+def one(magic: int = 2, **options: Any) -> bytes:
+    builder = builder_of(magic, **options)
     builder.append(1, b"k", b"v")
     return builder.build()
 
