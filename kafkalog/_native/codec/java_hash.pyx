@@ -3,8 +3,10 @@ in it.
 
 A HashMap goes through its buckets in order, and through a bucket's chain in the order of arrival; the number of
 buckets grows with the map and never shrinks, so the order depends on how large the map once was.  `JavaHashMap` keeps
-that history.  Beyond eight colliding keys Java turns a chain into a red-black tree and moves its root to the front;
-`_Bin` follows that for insertions (removals from such a bin keep their relative order, which Java mostly does too).
+that history.  Beyond eight colliding keys Java turns a chain into a red-black tree, puts a new entry behind its parent
+there and moves the root to the front; `_Bin` follows that for insertions, because the bytes of a snapshot show it.
+Removals from such a bin keep the order of the others; when the bin is a chain again is told by its length alone, and
+Java goes by the shape of its tree, which no file promises.
 
 Compiled, though no loop is hot: a producer joins the map in the middle of an append, where no signal handler may come
 between two steps.
@@ -212,8 +214,7 @@ class JavaConcurrentHashMap(JavaHashMap):
     """A dict that iterates as java.util.concurrent.ConcurrentHashMap does, of one thread.
 
     It grows one entry sooner than a HashMap, and growing turns parts of a chain around.  A chain that has become a tree
-    takes new entries at its front, and is a chain again when the tree has become small; where nine keys have one and
-    the same hash, Java builds the tree by identity hashes, and when it becomes small is its secret.
+    takes new entries at its front, whatever the tree looks like.
     """
 
     __slots__ = ()
@@ -240,7 +241,6 @@ class JavaConcurrentHashMap(JavaHashMap):
         if found is None:
             self._bins[index] = _Bin([(hashed, key)])
         elif found.is_tree:
-            found.tree.insert((hashed, key))
             found.nodes.insert(0, (hashed, key))
         else:
             found.nodes.append((hashed, key))
@@ -252,25 +252,11 @@ class JavaConcurrentHashMap(JavaHashMap):
     def _too_long(self, found):
         """A small table grows instead, and not by one step."""
         if self._capacity >= _MIN_TREEIFY_CAPACITY:
-            found.grow_tree()
+            found.is_tree = True
             return
         wanted = table_size_for(self._capacity * 3 + 1)
         while self._capacity - self._capacity // 4 < wanted:
             self._grow()
-
-    def _leave(self, key):
-        index = spread(self._hash_of(key)) & (self._capacity - 1)
-        found = self._bins[index]
-        if not found.is_tree:
-            found.remove(key)
-        else:
-            found.nodes = [node for node in found.nodes if node[1] != key]
-            if found.tree.is_small():
-                found.tree = None
-            else:
-                found.tree.delete(key)
-        if not found.nodes:
-            del self._bins[index]
 
     def _grow(self):
         bit = self._capacity
@@ -281,13 +267,10 @@ class JavaConcurrentHashMap(JavaHashMap):
                 sides = tuple([node for node in old.nodes if bool(node[0] & bit) == high] for high in (False, True))
             else:
                 sides = self._turned(old.nodes, bit)
-            for place, side, other in zip((index, index + bit), sides, reversed(sides)):
+            for place, side in zip((index, index + bit), sides):
                 if side:
-                    bins[place] = _Bin(side) if other or not old.is_tree else old
-                    if old.is_tree and len(side) <= _UNTREEIFY_AT:
-                        bins[place].tree = None
-                    elif old.is_tree and other:
-                        bins[place].grow_tree()
+                    bins[place] = _Bin(side)
+                    bins[place].is_tree = old.is_tree and len(side) > _UNTREEIFY_AT
         self._bins = bins
 
     def _turned(self, nodes, bit):
@@ -345,22 +328,19 @@ def _place(table, entry):
 
 
 class _Bin:
-    """One bucket: (hash, key) in Java's chain order, and the shape of the tree where it has become one."""
+    """One bucket: (hash, key) in Java's chain order; a HashMap's that has become a tree has its shape, too."""
 
-    __slots__ = ("nodes", "tree")
+    __slots__ = ("is_tree", "nodes", "tree")
 
     def __init__(self, nodes):
         self.nodes = nodes
+        self.is_tree = False
         self.tree = None
-
-    @property
-    def is_tree(self):
-        return self.tree is not None
 
     def add(self, hashed, key):
         """True where the chain has become too long."""
         node = (hashed, key)
-        if self.tree is None:
+        if not self.is_tree:
             self.nodes.append(node)
             return len(self.nodes) > _TREEIFY_AT
         parent = self.tree.insert(node)
@@ -369,21 +349,21 @@ class _Bin:
         return False
 
     def treeify(self):
-        self.grow_tree()
+        self.is_tree = True
+        self._grow_tree()
         self._root_to_front()
 
-    def grow_tree(self):
+    def _grow_tree(self):
         self.tree = _Tree()
         for node in self.nodes:
             self.tree.insert(node)
 
     def remove(self, key):
         self.nodes = [node for node in self.nodes if node[1] != key]
-        if self.tree is not None:
-            if len(self.nodes) <= _UNTREEIFY_AT:
-                self.tree = None
-            else:  # as good as Java's rebalancing for what follows; the chain itself is untouched
-                self.grow_tree()
+        if self.is_tree and len(self.nodes) <= _UNTREEIFY_AT:
+            self.is_tree, self.tree = False, None
+        elif self.tree is not None:  # as good as Java's rebalancing for what follows; the chain itself is untouched
+            self._grow_tree()
 
     def _root_to_front(self):
         assert self.tree is not None
@@ -393,8 +373,7 @@ class _Bin:
 
 
 class _Tree:
-    """A red-black tree by (hash as a signed int, key), in the shape of HashMap.TreeNode and ConcurrentHashMap.TreeBin.
-    """
+    """A red-black tree by (hash as a signed int, key), in the shape of HashMap.TreeNode."""
 
     __slots__ = ("left", "node", "parent", "red", "right", "root")
 
@@ -463,105 +442,6 @@ class _Tree:
             if top >= 0:
                 self.red[top] = True
                 self._rotate(top, left=not up_is_left)
-
-    def is_small(self):
-        """Too small for a tree, as ConcurrentHashMap sees it before it takes a node out."""
-        root = self.root
-        return root < 0 or self.right[root] < 0 or self.left[root] < 0 or self.left[self.left[root]] < 0
-
-    def delete(self, key):
-        """Take a key out, and balance what is left."""
-        gone = next(at for at, node in enumerate(self.node) if node is not None and node[1] == key)
-        self.node[gone] = None
-        if self.left[gone] >= 0 and self.right[gone] >= 0:
-            self._swap_with_successor(gone)
-        below = self.left[gone] if self.left[gone] >= 0 else self.right[gone]
-        if below >= 0:
-            self._replace_below(self.parent[gone], gone, below)
-            self.left[gone] = self.right[gone] = self.parent[gone] = -1
-            if not self.red[gone]:
-                self._balance_deletion(below)
-            return
-        if not self.red[gone]:
-            self._balance_deletion(gone)
-        up = self.parent[gone]
-        if up >= 0:
-            if self.left[up] == gone:
-                self.left[up] = -1
-            elif self.right[up] == gone:
-                self.right[up] = -1
-            self.parent[gone] = -1
-
-    def _replace_below(self, up, old, new):
-        """`new` takes the place of `old` below `up`."""
-        self.parent[new] = up
-        if up < 0:
-            self.root = new
-        elif self.left[up] == old:
-            self.left[up] = new
-        else:
-            self.right[up] = new
-
-    def _swap_with_successor(self, gone):
-        after = self.right[gone]
-        while self.left[after] >= 0:
-            after = self.left[after]
-        self.red[gone], self.red[after] = self.red[after], self.red[gone]
-        above, right_of_after, right = self.parent[gone], self.right[after], self.right[gone]
-        up_of_after = self.parent[after]
-        self._replace_below(above, gone, after)
-        if after == right:
-            self.right[after] = gone
-            self.parent[gone] = after
-        else:
-            self.parent[gone] = up_of_after
-            self.left[up_of_after] = gone
-            self.right[after] = right
-            self.parent[right] = after
-        self.left[after] = self.left[gone]
-        self.parent[self.left[after]] = after
-        self.left[gone] = -1
-        self.right[gone] = right_of_after
-        if right_of_after >= 0:
-            self.parent[right_of_after] = gone
-
-    def _balance_deletion(self, at):
-        while at >= 0 and at != self.root:
-            if self.red[at]:
-                self.red[at] = False
-                return
-            up = self.parent[at]
-            is_left = self.left[up] == at
-            near, far = (self.left, self.right) if is_left else (self.right, self.left)
-            other = far[up]
-            if other >= 0 and self.red[other]:
-                self.red[other] = False
-                self.red[up] = True
-                self._rotate(up, left=is_left)
-                up = self.parent[at]
-                other = far[up]
-            if other < 0:
-                at = up
-                continue
-            inner, outer = near[other], far[other]
-            if (inner < 0 or not self.red[inner]) and (outer < 0 or not self.red[outer]):
-                self.red[other] = True
-                at = up
-                continue
-            if outer < 0 or not self.red[outer]:
-                self.red[inner] = False
-                self.red[other] = True
-                self._rotate(other, left=not is_left)
-                up = self.parent[at]
-                other = far[up]
-            self.red[other] = self.red[up]
-            if far[other] >= 0:
-                self.red[far[other]] = False
-            self.red[up] = False
-            self._rotate(up, left=is_left)
-            at = self.root
-        if at >= 0:
-            self.red[at] = False
 
     def _rotate(self, at, *, left):
         down, side = (self.right, self.left) if left else (self.left, self.right)
