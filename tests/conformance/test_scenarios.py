@@ -18,7 +18,7 @@ def test_there_are_scenarios() -> None:
     assert len(NAMES) >= 64
 
 
-@pytest.mark.parametrize("way", ways.known())
+@pytest.mark.parametrize("way", ways.WAYS)
 @pytest.mark.parametrize("name", NAMES)
 def test_scenario(name: str, way: str, tmp_path: Path) -> None:
     scenario, work_dir, out = SCENARIOS / name, tmp_path / "work", tmp_path / "out"

@@ -1,8 +1,8 @@
 """The two ways of an ordinary client batch into a log: the short choice of an append, and the long way round it.
 
-Both must leave the same files and give the same answers.  `kafkalog.engine.log.append.ORDINARY_CHOICE` turns the short
-one off; where there is no such switch there is one way.  A script is run `short`, `long`, or both after one another;
-`both` gives half of the scripts to each, which finds as much in the time of one.
+Both must leave the same files and give the same answers; `kafkalog.engine.log.ordinary` has both, and chooses.  A
+script is run `short`, `long`, or both after one another; `both` gives half of the scripts to each, which finds as much
+in the time of one.
 """
 
 from __future__ import annotations
@@ -11,29 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kafkalog.engine.log import append
+from kafkalog.engine.log import ordinary
 
-SWITCH = "ORDINARY_CHOICE"
 SHORT, LONG = "short", "long"
-
-
-def known() -> tuple[str, ...]:
-    """The ways that this kafkalog has."""
-    return (SHORT, LONG) if hasattr(append, SWITCH) else (SHORT,)
+WAYS = {SHORT: ordinary.short_way, LONG: ordinary.long_way}
 
 
 @contextmanager
 def taking(way: str) -> Iterator[None]:
     """Appends of this process go that way meanwhile."""
-    before = getattr(append, SWITCH, None)
-    if before is None:
-        yield
-        return
-    setattr(append, SWITCH, way == SHORT)
+    before, ordinary.append = ordinary.append, WAYS[way]
     try:
         yield
     finally:
-        setattr(append, SWITCH, before)
+        ordinary.append = before
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class Ways:
         if text == "both":
             return cls((SHORT, LONG), halves=True)
         chosen = tuple(text.split(","))
-        if not set(chosen) <= {SHORT, LONG}:
+        if not set(chosen) <= set(WAYS):
             raise ValueError(f"{text!r} is not made of short and long, and is not both")
         return cls(chosen)
 

@@ -15,17 +15,18 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import kafkalog
-from kafkalog.engine.log import append as appending
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     OffsetOutOfRangeException,
     OutOfOrderSequenceException,
 )
+from tests.conformance import ways
 from tests.conftest import LONG
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import FAST, Oracle, in_a_thread
@@ -232,14 +233,9 @@ def latest_through(log: kafkalog.Log, oracle: Oracle) -> None:
         }
 
 
-@contextlib.contextmanager
-def ordinary_choice(on: bool) -> Iterator[None]:
-    """Whether an ordinary batch takes the short way through an append (see `kafkalog.engine.log.append`)."""
-    before, appending.ORDINARY_CHOICE = appending.ORDINARY_CHOICE, on
-    try:
-        yield
-    finally:
-        appending.ORDINARY_CHOICE = before
+def ordinary_choice(short: bool) -> AbstractContextManager[None]:
+    """Which way an ordinary batch takes through an append meanwhile."""
+    return ways.taking(ways.SHORT if short else ways.LONG)
 
 
 def batch_start(log: kafkalog.Log, offset: int) -> int:

@@ -35,7 +35,7 @@ from typing import Any
 import kafkalog
 from kafkalog._face.writer import Transaction
 from kafkalog.engine.files import OS_FILES, ManualClock, ManualScheduler
-from kafkalog.engine.log import append as appending
+from tests.conformance import ways
 from tests.live.oracle import (
     FAST,
     Oracle,
@@ -343,11 +343,8 @@ class Runner:
         self.base = base
 
     def run(self, case: Case, kind: str, limit: int | None) -> Outcome:
-        before, appending.ORDINARY_CHOICE = appending.ORDINARY_CHOICE, case.short
-        try:
+        with ways.taking(ways.SHORT if case.short else ways.LONG):
             return self._run(case, kind, limit)
-        finally:
-            appending.ORDINARY_CHOICE = before
 
     def _run(self, case: Case, kind: str, limit: int | None) -> Outcome:
         template = self._template(case)

@@ -17,6 +17,7 @@ import pytest
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import moves
 from kafkalog.engine.log import append as appending
+from kafkalog.engine.log import ordinary
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkalogError, KafkaStorageException, OffsetOutOfRangeException
 from tests.conftest import LONG
@@ -193,7 +194,7 @@ def test_out_of_an_append_nothing_is_moved_away(base: Path, monkeypatch: pytest.
         refused.append(1)
         return real(*args)
 
-    monkeypatch.setattr(appending, "ORDINARY_CHOICE", False)
+    monkeypatch.setattr(ordinary, "append", ordinary.long_way)
     monkeypatch.setattr(appending, "validate_append", inside)
     try:
         trial.append()

@@ -17,7 +17,7 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.log import append as appending
-from kafkalog.engine.log import replay
+from kafkalog.engine.log import ordinary, replay
 from kafkalog.errors import IllegalStateException
 from tests.live.crew import SECONDS, open_live
 
@@ -73,7 +73,7 @@ def signals(handler: Callable[[], None], every_s: float) -> Iterator[None]:
 def test_a_signal_handler_appends(
     base: Path, way: str, short: bool, monkeypatch: pytest.MonkeyPatch, count: Count
 ) -> None:
-    monkeypatch.setattr(appending, "ORDINARY_CHOICE", short)
+    monkeypatch.setattr(ordinary, "append", ordinary.short_way if short else ordinary.long_way)
     with open_live(base / "log", config=WAYS[way]) as log:
         told = Acknowledged(log)
         until = time.monotonic() + SECONDS / 2
@@ -106,7 +106,7 @@ class Garbage:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("short", [True, False], ids=["short", "long"])
 def test_a_finalizer_appends(base: Path, way: str, short: bool, monkeypatch: pytest.MonkeyPatch, count: Count) -> None:
-    monkeypatch.setattr(appending, "ORDINARY_CHOICE", short)
+    monkeypatch.setattr(ordinary, "append", ordinary.short_way if short else ordinary.long_way)
     before = gc.get_threshold()
     with open_live(base / "log", config=WAYS[way]) as log:
         told = Acknowledged(log)

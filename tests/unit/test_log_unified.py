@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalog.engine.format.batch import MemoryRecords
-from kafkalog.engine.log import append as appending
+from kafkalog.engine.log import ordinary
 from kafkalog.engine.log.local_log import LocalLog
 from kafkalog.engine.log.types import FetchIsolation
 from kafkalog.errors import (
@@ -87,7 +87,7 @@ def test_the_short_choice_changes_nothing(
 
         def general(given: bytes, epoch: int) -> Any:
             with monkeypatch.context() as patch:
-                patch.setattr(appending, "ORDINARY_CHOICE", False)
+                patch.setattr(ordinary, "append", ordinary.long_way)
                 return logs[1].append_as_leader(given, epoch)
 
         assert logs[0].append_as_leader(data, number // 10) == general(data, number // 10)

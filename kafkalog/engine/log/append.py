@@ -8,7 +8,7 @@ transactions is found by `_check_producers` and done by the commit, which moves 
 The same code serves leaders and followers, ordinary batches and all others.  What is special about a client's ordinary
 batch (whole, good, kept as it is, going on where its producer was) is a choice inside the first step: one native call
 (`Watermarks.append_ordinary`) finds that each of the others has but to look, and then writes; it calls the same rules.
-ORDINARY_CHOICE turns that off, so that tests can compare.
+Which way such a batch takes is chosen in `ordinary.py`.
 
 Before the lock nothing is known of the log's state; from there on everything runs under it.  The last step is one
 native call (`Watermarks.commit`): nothing that the log has promised changes before it, and nothing is left to do after
@@ -28,10 +28,11 @@ from kafkalog._native.codec.validation import OrdinaryBatch
 from kafkalog._native.state.log_end import OPEN, ProducerChange
 from kafkalog._native.state.tail import WRITTEN
 from kafkalog.engine.files import Buffer
-from kafkalog.engine.format.batch import CREATE_TIME, RECORD_BATCH_OVERHEAD, MemoryRecords
-from kafkalog.engine.format.codecs import check_codec, decompress_partial
+from kafkalog.engine.format.batch import CREATE_TIME, MemoryRecords
+from kafkalog.engine.format.codecs import check_codec
 from kafkalog.engine.format.octets import frozen
-from kafkalog.engine.format.records import READ_BYTES_MAX, base_offset, iterate
+from kafkalog.engine.format.records import base_offset, iterate
+from kafkalog.engine.log import ordinary
 from kafkalog.engine.log.partition import PartitionState
 from kafkalog.engine.log.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
 from kafkalog.engine.log.replay import update_producers
@@ -63,8 +64,6 @@ COORDINATOR = AppendOrigin.COORDINATOR
 REPLICATION = AppendOrigin.REPLICATION
 RAFT_LEADER = AppendOrigin.RAFT_LEADER
 
-ORDINARY_CHOICE = True  # tests turn it off: every append then takes the general way
-
 
 class AppendTerms(NamedTuple):
     """On whose behalf an append comes, and what follows from that.  A follower keeps offsets and size as they are;
@@ -92,19 +91,15 @@ def append(
     # Admit; an ordinary batch goes all the way in here.
     batch: OrdinaryBatch | None = None
     stats = NO_STATS
-    if terms is CLIENT_TERMS and ORDINARY_CHOICE:
+    if terms is CLIENT_TERMS:
         try:
-            done = log.append_ordinary(given, leader_epoch, LogAppendInfo, NO_STATS)
-            if isinstance(done, LogAppendInfo):
-                return done
-            batch = done
-            if batch is not None and batch.is_compressed:
-                batch, stats = _unpacked(batch, log.config.max_decompressed_message_bytes)
-                done = None if batch is None else log.commit_ordinary(batch, leader_epoch, LogAppendInfo, stats)
-                if done is not None:
-                    return done
+            done = ordinary.append(log, given, leader_epoch)
         except (OverflowError, OSError) as error:
             _fail(log, error)
+        if isinstance(done, LogAppendInfo):
+            return done
+        if done is not None:
+            batch, stats = done
     if batch is None:
         data = frozen(given, "batches")
         info, headers = analyze(log, data, terms, leader_epoch)
@@ -166,14 +161,6 @@ def append(
             _fail(log, error)
         finally:
             log.lock.busy = False
-
-
-def _unpacked(batch: OrdinaryBatch, max_record_bytes: int) -> tuple[OrdinaryBatch | None, RecordValidationStats]:
-    """The compressed batch, if its records are good too, and what that cost; None: the validator says what is wrong."""
-    payload, failure = decompress_partial(batch.codec, batch.payload)
-    if failure is not None or len(payload) > READ_BYTES_MAX or not batch.check_payload(payload, max_record_bytes):
-        return None, NO_STATS
-    return batch, RecordValidationStats(RECORD_BATCH_OVERHEAD + batch.record_bytes)
 
 
 def _assign_epochs(log: PartitionState, headers: Sequence[BatchHeader]) -> tuple[int, bool]:

@@ -1,0 +1,47 @@
+"""The way of a client's ordinary batch into a log: `append`, chosen here and nowhere else.
+
+The short way admits such a batch by one native look and, where no step of an append has more to do than to look, writes
+it in the same call.  The long way leaves every batch to `append.py`, whose steps come to the same bytes and answers;
+tests choose it, and compare.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.engine.format.codecs import decompress_partial
+from kafkalog.engine.format.records import READ_BYTES_MAX
+from kafkalog.engine.log.partition import PartitionState
+from kafkalog.engine.log.types import LogAppendInfo, RecordValidationStats
+from kafkalog.engine.log.validator import NO_STATS
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from kafkalog._native.codec.validation import OrdinaryBatch
+
+Admitted = tuple["OrdinaryBatch", RecordValidationStats]
+
+
+def short_way(log: PartitionState, records: Buffer, leader_epoch: int) -> LogAppendInfo | Admitted | None:
+    """What an append says that is done; a batch that may go in and is not written yet; None: for the general checks."""
+    done = log.append_ordinary(records, leader_epoch, LogAppendInfo, NO_STATS)
+    if done is None or isinstance(done, LogAppendInfo):
+        return done
+    if not done.is_compressed:
+        return done, NO_STATS
+    payload, failure = decompress_partial(done.codec, done.payload)
+    room = log.config.max_decompressed_message_bytes
+    if failure is not None or len(payload) > READ_BYTES_MAX or not done.check_payload(payload, room):
+        return None  # the validator says what is wrong
+    stats = RecordValidationStats(RECORD_BATCH_OVERHEAD + done.record_bytes)
+    return log.commit_ordinary(done, leader_epoch, LogAppendInfo, stats) or (done, stats)
+
+
+def long_way(log: PartitionState, records: Buffer, leader_epoch: int) -> LogAppendInfo | Admitted | None:
+    """No batch is taken for an ordinary one."""
+    return None
+
+
+append = short_way
