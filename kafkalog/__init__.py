@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kafkalog._face.writer import Transaction as Transaction
     from kafkalog._face.writer import Writer as Writer
     from kafkalog.config import LogConfig as LogConfig
-    from kafkalog.engine.cleaner.compaction import CompactionStats as CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats as CompactionStats
     from kafkalog.engine.format.names import TopicPartition as TopicPartition
     from kafkalog.engine.host.log_dirs import list_partitions
     from kafkalog.engine.host.log_manager import LogManager as LogManager
@@ -83,7 +83,7 @@ _MOVED = {
 }  # fmt: skip
 _HOME = {
     "ChunkReader": "kafkalog._face.chunk_reader",
-    "CompactionStats": "kafkalog.engine.cleaner.compaction",
+    "CompactionStats": "kafkalog.engine.cleaner.passes",
     "KafkalogError": "kafkalog.errors",
     "LogConfig": "kafkalog.config",
     "LogManager": "kafkalog.engine.host.log_manager",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from kafkalog._face.chunk_reader import Chunk
     from kafkalog._native.codec.batches import BatchHeader
-    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats
 
 __all__ = ["Partition", "Writer"]
 

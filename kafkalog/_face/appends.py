@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kafkalog.config import CleanerConfig
-    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats
     from kafkalog.engine.log.source import Source
     from kafkalog.records import Header
 

@@ -24,7 +24,7 @@ from kafkalog.errors import PolicyViolationException
 if TYPE_CHECKING:
     from kafkalog._native.codec.offset_map import LastOffsets
     from kafkalog.config import CleanerConfig, LogConfig
-    from kafkalog.engine.cleaner.compaction import Callbacks, CompactionStats
+    from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
 
 
 def policy_of(config: LogConfig) -> str:
@@ -92,9 +92,9 @@ class PartitionCleaning:
         callbacks: Callbacks | None = None,
         lasts: LastOffsets | None = None,
     ) -> CompactionStats:
-        """As `kafkalog.engine.cleaner.compaction.compact`; `rolls`: an active segment that has records is closed first.
+        """As `kafkalog.engine.cleaner.passes.compact`; `rolls`: an active segment that has records is closed first.
         PolicyViolationException for a log that is not compacted."""
-        from kafkalog.engine.cleaner import compaction  # the offset map and its loops are nothing that an open needs
+        from kafkalog.engine.cleaner import passes  # the offset map and its loops are nothing that an open needs
 
         log = self._log
         if log.lock.is_mine():
@@ -108,7 +108,7 @@ class PartitionCleaning:
         with self._compacting:
             if rolls and log.active_segment.size > 0:
                 log.roll()
-            return compaction.compact(
+            return passes.compact(
                 self._manager,
                 log,
                 config,

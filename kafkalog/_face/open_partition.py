@@ -5,8 +5,8 @@ last one is dropped without a close, its files are let go, and it is recovered a
 reading, or of what a caller may give as a record.
 
 Which transactions are open is kept here, for a close and a read must end those that nobody else will end.  Of a
-transaction it knows what `OpenTransaction` says.  `ending_transactions` is held while one is committed or aborted, and
-is taken before the engine's lock.  Thread-safe.
+transaction it knows what `LiveTransaction` says.  `ending_transactions` is held while one is committed or
+aborted, and is taken before the engine's lock.  Thread-safe.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from kafkalog.errors import DiskFull, IllegalStateException
 
 if TYPE_CHECKING:
     from kafkalog.config import CleanerConfig
-    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats
 
 
-class OpenTransaction(Protocol):
+class LiveTransaction(Protocol):
     """What a partition asks of its transactions (`kafkalog._face.writer.Transaction`)."""
 
     producer_id: int
@@ -80,8 +80,8 @@ class OpenPartition(PartitionAppends):
         self.cleaning = PartitionCleaning(engine, lease, clock)
         self.sync_appends = sync_appends
         # By transactional id, kept by Transaction; a block that an interrupt came out of is nobody's to end.
-        self.live_transactions: weakref.WeakValueDictionary[str, OpenTransaction] = weakref.WeakValueDictionary()
-        self.held_transactions: set[OpenTransaction] = set()  # those begun by hand
+        self.live_transactions: weakref.WeakValueDictionary[str, LiveTransaction] = weakref.WeakValueDictionary()
+        self.held_transactions: set[LiveTransaction] = set()  # those begun by hand
         self.begun_transactions: set[int] = set()  # producer ids; kept by Transaction
         self.ending_transactions = threading.RLock()
         self.writer_guards = {}
@@ -202,13 +202,13 @@ class OpenPartition(PartitionAppends):
         self.usable()
         return self._transactions(self, transactional_id)
 
-    def abort_begun(self, *, but: Iterable[OpenTransaction] = ()) -> None:
+    def abort_begun(self, *, but: Iterable[LiveTransaction] = ()) -> None:
         """Abort what was begun here and nobody ended or will end, whatever interrupted that; of `but` somebody will."""
         if self.begun_transactions:
             with self.ending_transactions:
                 self._abort_begun(but)
 
-    def _abort_begun(self, but: Iterable[OpenTransaction]) -> None:
+    def _abort_begun(self, but: Iterable[LiveTransaction]) -> None:
         alive = {transaction.producer_id for transaction in list(but) if transaction.active}
         for producer_id in self.begun_transactions - alive:
             entry = self.engine.producer_state_manager.last_entry(producer_id)

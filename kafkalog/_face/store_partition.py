@@ -32,7 +32,7 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog.config import CleanerConfig
-    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats
     from kafkalog.engine.log.source import Source
 
 

@@ -27,7 +27,7 @@ FIRST_STORE_PRODUCER_ID = 1 << 61
 STORE_PRODUCER_IDS = range(FIRST_STORE_PRODUCER_ID, 1 << 62)
 
 
-class OpenTransaction(Protocol):
+class IdUser(Protocol):
     """What is asked of a transaction (`kafkalog.transaction.StoreTransaction`)."""
 
     @property
@@ -46,14 +46,14 @@ class _Id:
     def __init__(self, name: str) -> None:
         self.name = name
         self.lock = threading.RLock()
-        self.inside: weakref.ref[OpenTransaction] | None = None
+        self.inside: weakref.ref[IdUser] | None = None
         self.kept: ProducerIdAndEpoch | None = None  # for the next one
         self.timeout_ms = -1  # that the coordinator knows
         self.is_ours = False  # this store has taken it over, or has begun to: nobody else goes on with what is open
         self.is_unsure = False  # in the middle of a take-over, or one was cut short
         self.is_gone = False  # it was let go of, for good: the next user makes another one of its name
 
-    def user(self) -> OpenTransaction | None:
+    def user(self) -> IdUser | None:
         """Who is inside."""
         found = self.inside
         return None if found is None else found()
@@ -66,7 +66,7 @@ class TransactionalIds:
         self._coordinator = coordinator
         self._ids: dict[str, _Id] = {}
 
-    def enter(self, name: str, user: OpenTransaction, timeout_ms: int) -> None:
+    def enter(self, name: str, user: IdUser, timeout_ms: int) -> None:
         """`user` begins a transaction; whoever is inside is fenced.  Errors as `init_producer_id`."""
         while True:
             one = self._ids.get(name) or self._ids.setdefault(name, _Id(name))
@@ -77,13 +77,13 @@ class TransactionalIds:
                     return
                 self._drop_unused(one)  # where that was cut short
 
-    def _enter(self, one: _Id, user: OpenTransaction, timeout_ms: int) -> None:
+    def _enter(self, one: _Id, user: IdUser, timeout_ms: int) -> None:
         before = one.user()
         if before is not None and before.active:
             one.kept = self._taken_over(one, timeout_ms)
         one.inside = weakref.ref(user)
 
-    def holder(self, name: str, user: OpenTransaction, timeout_ms: int) -> ProducerIdAndEpoch | None:
+    def holder(self, name: str, user: IdUser, timeout_ms: int) -> ProducerIdAndEpoch | None:
         """With what `user`, who is inside, writes; None where somebody else is by now.  Errors as `enter`."""
         one = self._ids.get(name)
         if one is None:
@@ -103,12 +103,12 @@ class TransactionalIds:
         one.timeout_ms, one.is_unsure = timeout_ms, False
         return taken
 
-    def is_inside(self, name: str, user: OpenTransaction) -> bool:
+    def is_inside(self, name: str, user: IdUser) -> bool:
         """Whether nobody has begun another transaction of the id since."""
         one = self._ids.get(name)
         return one is not None and one.user() is user
 
-    def leave(self, name: str, user: OpenTransaction, kept: ProducerIdAndEpoch | None) -> None:
+    def leave(self, name: str, user: IdUser, kept: ProducerIdAndEpoch | None) -> None:
         """`user` has ended his transaction; `kept` is with what the next one goes on, None where he never had it, or
         where that is not known."""
         one = self._ids.get(name)

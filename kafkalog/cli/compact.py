@@ -26,7 +26,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, DiskError, UnknownTopicOrPartitionException
 from kafkalog.partition import DEDUPE_BUFFER_BYTES_MIN
-from kafkalog.toolbox.compact import Compacted, How, compact, left_alone, watermarks_are_blank
+from kafkalog.toolbox.compact import Compacted, PassOptions, compact, left_alone, watermarks_are_blank
 from kafkalog.toolbox.compaction_state import Reason
 
 COUNTS = ("superseded", "tombstones", "without_key", "aborted", "markers")
@@ -89,7 +89,7 @@ def command(
         if size < DEDUPE_BUFFER_BYTES_MIN:
             raise Usage(f"--dedupe-buffer-size: found {size} bytes, expected at least {DEDUPE_BUFFER_BYTES_MIN}")
         cleaner = replace(cleaner, dedupe_buffer_size=size)
-    how = How(replace(cleaner, num_threads=1), roll)
+    how = PassOptions(replace(cleaner, num_threads=1), roll)
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     alone = left_alone(log_dir, chosen, known, policy_is_said=broker_file is not None and named)
     wanted = {partition: path for partition, path in chosen.items() if partition not in alone}

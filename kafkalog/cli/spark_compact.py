@@ -49,7 +49,7 @@ def command(
     if by_shuffle and not len(only) == len(roots) == 1:
         raise Usage("--by-shuffle does one partition: expected one DIR and --only orders-0")
     with session(master, conf) as spark:
-        from kafkalog.spark.jobs import compaction as jobs
+        from kafkalog.spark.jobs import compacting as jobs
         from kafkalog.spark.jobs.shuffle import compacted_by_shuffle
 
         buffer = jobs.MAP_BYTES

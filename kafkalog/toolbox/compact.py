@@ -24,7 +24,7 @@ from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._native.codec.offset_map import LastOffsets
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.engine.cleaner.compaction import Callbacks, CompactionStats
+from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
 from kafkalog.engine.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.engine.files.overlay import OverlayFiles, Watch
@@ -38,12 +38,12 @@ from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_wha
 from kafkalog.toolbox.second_look import Stats, Wrong, look_while_it_rests, may_pass
 from kafkalog.toolbox.segment_facts import was_compacted
 
-__all__ = ["Cleanable", "Compacted", "How", "cleanable", "compact", "left_alone", "watermarks_are_blank"]
+__all__ = ["Cleanable", "Compacted", "PassOptions", "cleanable", "compact", "left_alone", "watermarks_are_blank"]
 
 RATIO = "min.cleanable.dirty.ratio"
 
 
-class How(NamedTuple):
+class PassOptions(NamedTuple):
     """`cleaner`: the memory; `rolls`: active segments with records are closed first, so that they count, too; `lasts`:
     the last offset of each key as somebody else has found it, for one partition."""
 
@@ -103,7 +103,7 @@ def compact(
     log_dir: str,
     partitions: Mapping[TopicPartition, str],
     settings: TopicSettings,
-    how: How | None = None,
+    how: PassOptions | None = None,
     *,
     act: bool,
     files: Files = OS_FILES,
@@ -116,7 +116,7 @@ def compact(
     LogDirLockedException when another process has the directory; what is wrong with one partition is in its `error`,
     and the others go on.
     """
-    how = how or How()
+    how = how or PassOptions()
     if act:
         yield from _compact(log_dir, partitions, settings, how, files, _LastPass(), progress)
         return
@@ -168,7 +168,7 @@ def _compact(
     root: str,
     partitions: Iterable[TopicPartition],
     settings: TopicSettings,
-    how: How,
+    how: PassOptions,
     files: Files,
     watch: _LastPass,
     progress: Callable[[int], None] | None,
@@ -200,7 +200,7 @@ def _what_is_wrong(error: KafkalogError) -> KafkalogError:
 
 
 def _compact_one(
-    root: str, result: Compacted, settings: TopicSettings, how: How, files: Files, callbacks: Callbacks
+    root: str, result: Compacted, settings: TopicSettings, how: PassOptions, files: Files, callbacks: Callbacks
 ) -> None:
     by_ratio = RATIO in settings.given
     with _ready(root, result.partition, settings, how, files) as (engine, cleaning):
@@ -210,7 +210,7 @@ def _compact_one(
 
 @contextmanager
 def _ready(
-    root: str, partition: TopicPartition, settings: TopicSettings, how: How, files: Files
+    root: str, partition: TopicPartition, settings: TopicSettings, how: PassOptions, files: Files
 ) -> Iterator[tuple[UnifiedLog, PartitionCleaning]]:
     """A log that may be compacted now, as far as its replicas have it."""
     config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
@@ -236,7 +236,7 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(
-    log_dir: str, partition: TopicPartition, settings: TopicSettings, how: How, files: Files = OS_FILES
+    log_dir: str, partition: TopicPartition, settings: TopicSettings, how: PassOptions, files: Files = OS_FILES
 ) -> Cleanable:
     """What a pass over a partition would clean now; it is opened as for one.  LogDirLockedException and the errors of
     an open."""

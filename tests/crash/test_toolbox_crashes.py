@@ -133,7 +133,7 @@ def test_compact(tmp_path: Path) -> None:
         recording = RecordingFiles(str(root), UnsyncedFiles())
         settings = TopicSettings(disk, compacted)
         folders = {partition: f"{disk}/{partition}" for partition in (T0, U0)}
-        how = compact.How(CleanerConfig(1, 24 * 3))  # two passes
+        how = compact.PassOptions(CleanerConfig(1, 24 * 3))  # two passes
         for result in compact.compact(disk, folders, settings, how, act=True, files=recording):
             assert result.error is None
             assert result.stats is not None

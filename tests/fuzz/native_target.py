@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kafkalog._native.codec import batches, compaction, crc32c, records, validation
+from kafkalog._native.codec import batches, crc32c, records, survivors, validation
 from kafkalog._native.codec import decode as decoding
 from kafkalog._native.codec import encode as encoding
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap, implementations
@@ -427,10 +427,10 @@ def compact(source: Input) -> None:
     if flags & 8 and len(table):
         table = lying(table, noise)
     maps = [SkimpyOffsetMap(24 * slots, implementation=name) for name in (None, implementations()[-1])]
-    whole = compaction.add_keys(maps[0], data, table, start_offset=start, limit=limit)
+    whole = survivors.add_keys(maps[0], data, table, start_offset=start, limit=limit)
     at, is_full, read = 0, False, 0
     while at < len(table) and not is_full:
-        after, is_full, more = compaction.add_keys(maps[1], data, table[: at + 1], at, start_offset=start, limit=limit)
+        after, is_full, more = survivors.add_keys(maps[1], data, table[: at + 1], at, start_offset=start, limit=limit)
         read += more
         if after == at:
             break
@@ -439,7 +439,7 @@ def compact(source: Input) -> None:
     assert is_full or whole[0] == at, (whole, at)
     assert (maps[0].size, maps[0].latest_offset) == (maps[1].size, maps[1].latest_offset)
     assert maps[0].size <= min(slots, limit)
-    both = [compaction.Survivors(each, now_ms=now, delete_retention_ms=retention, keep_ends=ends) for each in maps]
+    both = [survivors.Survivors(each, now_ms=now, delete_retention_ms=retention, keep_ends=ends) for each in maps]
     taken = both[0].take(data, table)
     at = 0
     while at < len(table) and (after := both[1].take(data, table[: at + 1], at)) > at:

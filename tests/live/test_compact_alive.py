@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.engine.cleaner import compaction
+from kafkalog.engine.cleaner import passes
 from kafkalog.engine.files import ManualClock, ManualScheduler
 from kafkalog.engine.segment.log_segment import LogSegment
 from kafkalog.engine.segment.log_segments import LogSegments
@@ -45,7 +45,7 @@ CONFIG = {
     "delete.retention.ms": "1000", "file.delete.delay.ms": "60000",
 }  # fmt: skip
 OURS = (
-    "engine/cleaner/", "_face/compaction.py", "partition.py", "engine/host/directory.py", "engine/log/replacement.py",
+    "engine/cleaner/", "_face/passes.py", "partition.py", "engine/host/directory.py", "engine/log/replacement.py",
     "engine/log/unified_log.py", "engine/log/offsets.py",
 )  # fmt: skip
 LARGE = {"internal.segment.bytes": "8000"}
@@ -299,7 +299,7 @@ def test_truncation_and_retention(base: Path, count: Count) -> None:
 def called_at_chunk(number: int, work: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """A signal whose handler is `work` comes before that chunk of a compaction."""
     chunks: list[int] = []
-    check = compaction._Compaction._check
+    check = passes._Compaction._check
 
     def counted(self: Any) -> None:
         chunks.append(1)
@@ -308,7 +308,7 @@ def called_at_chunk(number: int, work: Callable[[], object], monkeypatch: pytest
         check(self)
 
     before = signal.signal(signal.SIGUSR1, lambda *_: work())
-    monkeypatch.setattr(compaction._Compaction, "_check", counted)
+    monkeypatch.setattr(passes._Compaction, "_check", counted)
     try:
         yield chunks
     finally:

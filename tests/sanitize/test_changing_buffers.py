@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog._native.codec import batches, compaction, crc32c, decode, encode, json_text, murmur2, records, validation
+from kafkalog._native.codec import batches, crc32c, decode, encode, json_text, murmur2, records, validation
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog._native.codec.survivors import Survivors, add_keys
 from kafkalog._native.state import search
 from kafkalog.engine.format import arrow, codecs
 from kafkalog.engine.format import records as format_records
@@ -223,14 +224,14 @@ def inflated(codec: int, body: memoryview) -> Any:
 def compacted(data: Any, table: Any) -> None:
     """Both walks of a pass, by rows and batch by batch; what stays can be scanned, or bytes changed under it."""
     known = SkimpyOffsetMap(24 * 150)
-    row, is_full, read = compaction.add_keys(known, data, table, limit=140)
+    row, is_full, read = add_keys(known, data, table, limit=140)
     assert 0 <= row <= len(table)
     assert known.size <= 140
     assert read >= 0
     assert is_full in (False, True)
-    assert 0 <= compaction.add_keys(known, data, table, limit=140, inflate=inflated)[0] <= len(table)
+    assert 0 <= add_keys(known, data, table, limit=140, inflate=inflated)[0] <= len(table)
     assert known.size <= 140
-    survivors = compaction.Survivors(known, now_ms=5, delete_retention_ms=7, keep_ends=[39, 1000])
+    survivors = Survivors(known, now_ms=5, delete_retention_ms=7, keep_ends=[39, 1000])
     survivors.take(data, table, room=30_000, inflate=inflated, deflate=lambda codec, records: records)
     taken = survivors.take(data, table, room=30_000)
     assert 0 <= taken <= len(table)

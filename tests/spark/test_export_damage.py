@@ -203,7 +203,7 @@ def test_what_is_left_out_is_told_where_nobody_logs(tmp_path: Path, monkeypatch:
     (work,) = plan(options)
     monkeypatch.setattr(logging.getLogger("kafkalog.spark"), "disabled", True)
     with SharedLock(str(target / NOTES)) as shared:
-        how = exporting.How(str(target), Layout(), "none", shared.token)
+        how = exporting.ExportTarget(str(target), Layout(), "none", shared.token)
         done = exporting._export(how, exporting.Task(work, options, 0, []))
     assert len(done.skipped) == 1
 

@@ -113,7 +113,7 @@ with borrowed(pickle.loads(base64.b64decode(sys.argv[1]))):
 
 
 def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None:
-    from kafkalog.spark.jobs import compaction, recovery, shared
+    from kafkalog.spark.jobs import compacting, recovery, shared
     from kafkalog.spark.jobs.run import Unanswered, attempted, choose
 
     fill(tmp_path, "t-0", 30)
@@ -131,12 +131,12 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
         assert first.stdin is not None
         assert first.stdout is not None
         assert first.stdout.readline() == "at work\n"
-        recover = recovery.How({}, from_start=False)
+        recover = recovery.RecoveryOptions({}, from_start=False)
         attempts = [
             pool.submit(
                 attempted, lambda task: recovery._recover(recover, task), recovery._not_recovered, (task, loan)
             ),
-            pool.submit(attempted, lambda task: compaction.compact_loan(task, {}, None), _failed, loan),
+            pool.submit(attempted, lambda task: compacting.compact_loan(task, {}, None), _failed, loan),
         ]
         assert not any(attempt.done() for attempt in attempts)
         first.stdin.close()
@@ -155,7 +155,7 @@ def test_an_attempt_whose_job_is_over_does_not_answer(tmp_path: Path) -> None:
         (task,) = choose(tmp_path, "t-0")
         loan = directory.lend(T0)
         directory.share()
-    how = recovery.How({}, from_start=True)
+    how = recovery.RecoveryOptions({}, from_start=True)
     with pytest.raises(Unanswered, match="not shared any more"):
         attempted(partial(recovery._recover, how), recovery._not_recovered, (task, loan))
     assert files_of(tmp_path / "t-0") == before

@@ -15,7 +15,7 @@ from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import LogDirLockedException, PolicyViolationException, UnknownTopicOrPartitionException
-from kafkalog.toolbox.compact import How, compact
+from kafkalog.toolbox.compact import PassOptions, compact
 from kafkalog.toolbox.recovery import recover
 from tests.spark.kit import SEGMENTS, damage_tail, files_of, fill, is_clean
 
@@ -213,7 +213,7 @@ def test_compaction_by_shuffle_is_one_pass_of_an_unbounded_map(
     shutil.copytree(root, alone)
     settings = {"cleanup.policy": "compact", **SEGMENTS}
     clock = ManualClock(1_800_000_000_000)
-    how = How(CleanerConfig(num_threads=1), rolls=True, clock=clock)
+    how = PassOptions(CleanerConfig(num_threads=1), rolls=True, clock=clock)
     partition = TopicPartition("t", 0)
     (expected,) = compact(
         str(alone), {partition: str(alone / "t-0")}, TopicSettings(str(alone), settings), how, act=True

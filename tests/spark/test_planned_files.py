@@ -23,7 +23,7 @@ from kafkalog.spark import planning
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, Tell, plan, warn
 from kafkalog.spark.tasks import read_range
-from kafkalog.toolbox.compact import How, compact
+from kafkalog.toolbox.compact import PassOptions, compact
 from tests.spark.kit import fill
 
 pytest.importorskip("pyspark")
@@ -158,7 +158,7 @@ def test_a_compacted_file_that_got_the_number_of_the_planned_one(tmp_path: Path)
     number = first.stat().st_ino
     kept = first.with_name("kept")
     kept.hardlink_to(first)
-    how, settings = How(CleanerConfig(num_threads=1), rolls=True), TopicSettings(str(tmp_path), config)
+    how, settings = PassOptions(CleanerConfig(num_threads=1), rolls=True), TopicSettings(str(tmp_path), config)
     (done,) = compact(str(tmp_path), {TopicPartition("t", 0): str(tmp_path / "t-0")}, settings, how, act=True)
     assert done.error is None
     compacted = first.read_bytes()

@@ -12,8 +12,8 @@ from kafkalog._native.codec.batches import BatchHeader
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.engine.cleaner.filter import FilterResult, filter_to
 from kafkalog.engine.cleaner.io_buffers import Chunk
-from kafkalog.engine.cleaner.retention import Retention, Terms
 from kafkalog.engine.cleaner.stats import CleanerStats
+from kafkalog.engine.cleaner.survival import Survival, Terms
 from kafkalog.engine.cleaner.transactions import CleanedTransactionMetadata
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.batch import HEADER, MemoryRecords, ensure_valid
@@ -58,8 +58,8 @@ class Filter:
         table, why, valid = native.scan(data, framing=native.FRAMING_BUFFER, check_crc=False)
         chunk = Chunk(self.records, 5000, memoryview(data), table, why, valid)
         result = FilterResult()
-        retention = Retention(self.offset_map, self.transactions, self.terms, self.stats)
-        self.rows = filter_to(chunk, 0, retention, result, output_bytes_max)
+        survival = Survival(self.offset_map, self.transactions, self.terms, self.stats)
+        self.rows = filter_to(chunk, 0, survival, result, output_bytes_max)
         return result
 
 

@@ -18,7 +18,7 @@ import pytest
 import kafkalog
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.engine.cleaner.compaction import CompactionStats
+from kafkalog.engine.cleaner.passes import CompactionStats
 from kafkalog.engine.files import OS_FILES, ManualClock
 from kafkalog.engine.files.os_files import OsFile
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
@@ -26,7 +26,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import BeingWrittenException, CorruptRecordException, LogDirLockedException
-from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
+from kafkalog.toolbox.compact import Compacted, PassOptions, compact, left_alone
 from kafkalog.toolbox.explain import explain
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import UnsyncedFiles
@@ -95,7 +95,7 @@ def tree(root: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def one(root: Path, how: How, *, act: bool, **given: str) -> Compacted:
+def one(root: Path, how: PassOptions, *, act: bool, **given: str) -> Compacted:
     settings = TopicSettings(str(root), {**COMPACT, **{key.replace("_", "."): value for key, value in given.items()}})
     (found,) = compact(str(root), {T0: f"{root}/{T0}"}, settings, how, act=act, files=FAST)
     return found
@@ -120,7 +120,7 @@ def test_a_dry_run_tells_what_is_done(tmp_path: Path, seed: int, monkeypatch: py
         given = {"min_compaction_lag_ms": str(rng.choice((0, 0, 2000)))}
         if rng.random() < 0.2:
             given["min_cleanable_dirty_ratio"] = "0.5"
-        how = How(
+        how = PassOptions(
             CleanerConfig(1, slots * 24, max_message_size=rng.choice((400, 524288)), io_buffer_size=400),
             rng.random() < 0.4,
             clock,
@@ -147,14 +147,14 @@ def test_a_dry_run_tells_what_is_done(tmp_path: Path, seed: int, monkeypatch: py
         assert timeless(again.stats).passes == 0 or given.get("min_cleanable_dirty_ratio")
 
 
-SOON = How(CleanerConfig(1, 2400), clock=ManualClock(NOW_MS + 10_000))
+SOON = PassOptions(CleanerConfig(1, 2400), clock=ManualClock(NOW_MS + 10_000))
 
 
 def test_several_passes(tmp_path: Path) -> None:
     """A map of two keys: the same in the end as with room for all; what one pass writes another reads."""
     for name in ("small", "large"):
         keyed(tmp_path / name, 100, keys=7)
-    small = How(CleanerConfig(1, 72), clock=SOON.clock)
+    small = PassOptions(CleanerConfig(1, 72), clock=SOON.clock)
     told, done = (one(tmp_path / "small", small, act=act) for act in (False, True))
     assert timeless(told.stats) == timeless(done.stats)
     assert timeless(done.stats).passes > 10
@@ -353,7 +353,7 @@ def test_a_delete_horizon_that_is_compressed_differs_by_some_bytes(tmp_path: Pat
         for _ in range(30):
             log.append_many([(rng.choice((None, b"v%d" % rng.randrange(99))), b"k%d" % key) for key in range(20)])
     told = timeless(one(tmp_path, SOON, act=False).stats)
-    done = timeless(one(tmp_path, How(SOON.cleaner, clock=ManualClock(NOW_MS + 123_456)), act=True).stats)
+    done = timeless(one(tmp_path, PassOptions(SOON.cleaner, clock=ManualClock(NOW_MS + 123_456)), act=True).stats)
     assert abs(told.bytes_after - done.bytes_after) <= 16
     told = replace(told, bytes_after=done.bytes_after, bytes_written=done.bytes_written)
     assert told == done
@@ -486,7 +486,7 @@ def test_explain_tells_what_a_pass_would_take(tmp_path: Path, seed: int) -> None
     rng, clock = random.Random(seed), ManualClock(NOW_MS)
     fill(tmp_path, rng, clock)
     if rng.random() < 0.5:
-        one(tmp_path, How(CleanerConfig(1, 24 * rng.choice((4, 1000))), clock=clock), act=True)
+        one(tmp_path, PassOptions(CleanerConfig(1, 24 * rng.choice((4, 1000))), clock=clock), act=True)
         fill(tmp_path, rng, clock, 60)
     with PartitionView(tmp_path, T0) as view:
         end, bases = view.log_end_offset, [segment.base_offset for segment in view.segments]
@@ -497,7 +497,7 @@ def test_explain_tells_what_a_pass_would_take(tmp_path: Path, seed: int) -> None
     told = explain(str(tmp_path), T0, LogConfig.from_props(None, config), clock.now_ms)
     state = told.compaction
     assert state is not None
-    found = one(tmp_path, How(clock=clock), act=False, **given)
+    found = one(tmp_path, PassOptions(clock=clock), act=False, **given)
     stats = timeless(found.stats)
     assert state.first_dirty_offset == stats.first_dirty_offset
     assert state.checkpointed == checkpoint(tmp_path).get(T0)

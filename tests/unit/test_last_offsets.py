@@ -19,7 +19,7 @@ from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.toolbox.compact import Cleanable, How, cleanable, compact
+from kafkalog.toolbox.compact import Cleanable, PassOptions, cleanable, compact
 
 PARTITION = TopicPartition("t", 0)
 CONFIG = {"cleanup.policy": "compact", "internal.segment.bytes": "4000"}
@@ -53,11 +53,11 @@ def test_a_pass_by_bits_is_a_pass_by_keys(tmp_path: Path, codec: str) -> None:
     fill(mine, codec)
     shutil.copytree(mine, its)
     settings = TopicSettings(str(mine), CONFIG)
-    found = cleanable(str(mine), PARTITION, settings, How())
+    found = cleanable(str(mine), PARTITION, settings, PassOptions())
     assert found.first_dirty_offset == found.log_start_offset == 0 < found.first_uncleanable_offset
     lasts = lasts_of(mine, found, found.first_uncleanable_offset)
     results = []
-    for root, how in ((mine, How(lasts=lasts)), (its, How())):
+    for root, how in ((mine, PassOptions(lasts=lasts)), (its, PassOptions())):
         how = how._replace(clock=ManualClock(1_900_000_000_000))
         results += compact(str(root), {PARTITION: str(root / "t-0")}, settings, how, act=True)
     for result in results:
@@ -73,9 +73,9 @@ def test_a_pass_by_bits_is_a_pass_by_keys(tmp_path: Path, codec: str) -> None:
 def test_bits_beyond_what_may_be_cleaned_are_refused(tmp_path: Path) -> None:
     fill(tmp_path, "none")
     settings = TopicSettings(str(tmp_path), CONFIG)
-    found = cleanable(str(tmp_path), PARTITION, settings, How())
+    found = cleanable(str(tmp_path), PARTITION, settings, PassOptions())
     lasts = lasts_of(tmp_path, found, found.first_uncleanable_offset + 1)
-    (result,) = compact(str(tmp_path), {PARTITION: ""}, settings, How(lasts=lasts), act=True)
+    (result,) = compact(str(tmp_path), {PARTITION: ""}, settings, PassOptions(lasts=lasts), act=True)
     assert isinstance(result.error, IllegalArgumentException)
     assert "last offsets are known up to" in str(result.error)
     with pytest.raises(ValueError, match="found 1 bytes of bits"):

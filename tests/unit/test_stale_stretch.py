@@ -12,7 +12,7 @@ import pytest
 
 import kafkalog
 from kafkalog.config import CleanerConfig
-from kafkalog.engine.cleaner.compaction import compact
+from kafkalog.engine.cleaner.passes import compact
 from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import UnknownTopicOrPartitionException

@@ -267,7 +267,7 @@ class JavaConcurrentHashMap(JavaHashMap):
                 sides = tuple([node for node in old.nodes if bool(node[0] & bit) == high] for high in (False, True))
             else:
                 sides = self._turned(old.nodes, bit)
-            for place, side, other in zip((index, index + bit), sides, reversed(sides)):
+            for place, side in zip((index, index + bit), sides):
                 if side:
                     bins[place] = _Bin(side)
                     bins[place].is_tree = old.is_tree and len(side) > _UNTREEIFY_AT

@@ -32,9 +32,9 @@ from kafkalog.engine.cleaner.filter import FilterResult, filter_to
 from kafkalog.engine.cleaner.grouping import group_segments_by_size
 from kafkalog.engine.cleaner.io_buffers import Chunk, IoBuffers
 from kafkalog.engine.cleaner.mapping import OffsetMapping
-from kafkalog.engine.cleaner.retention import Retention, Terms
 from kafkalog.engine.cleaner.soundness import Soundness
 from kafkalog.engine.cleaner.stats import CleanerStats
+from kafkalog.engine.cleaner.survival import Survival, Terms
 from kafkalog.engine.cleaner.to_clean import LogToClean
 from kafkalog.engine.cleaner.transactions import CleanedTransactionMetadata
 from kafkalog.engine.files import Clock
@@ -268,9 +268,9 @@ class Cleaner:
                 log.high_watermark,
                 last_records,
             )
-            retention = Retention(self.offset_map, transactions, terms, present.stats)
+            survival = Survival(self.offset_map, transactions, terms, present.stats)
             try:
-                self.clean_into(log, segment, cleaned, retention)
+                self.clean_into(log, segment, cleaned, survival)
             except LogSegmentOffsetOverflowException as error:
                 log.context.logger.info("cleaning stops: %s", error)
                 log.split_overflowed_segment(segment)
@@ -278,12 +278,12 @@ class Cleaner:
                     "a segment had offsets too far from its base, and was split", path=segment.log.path
                 ) from error
 
-    def clean_into(self, log: UnifiedLog, source: LogSegment, cleaned: LogSegment, retention: Retention) -> None:
+    def clean_into(self, log: UnifiedLog, source: LogSegment, cleaned: LogSegment, survival: Survival) -> None:
         """Appends to `cleaned` what stays of one segment.
 
         LogSegmentOffsetOverflowException where an offset does not fit into it.
         """
-        stats = retention.stats
+        stats = survival.stats
         position = 0
         self._begin(log, source)
         while position < source.log.size:
@@ -291,7 +291,7 @@ class Cleaner:
             result = FilterResult()
             row = 0
             while row < len(chunk.table) and len(result.output) <= self.buffers.capacity:
-                row = filter_to(chunk, row, retention, result, self.buffers.capacity)
+                row = filter_to(chunk, row, survival, result, self.buffers.capacity)
             if row == len(chunk.table) and len(result.output) <= self.buffers.capacity:
                 chunk.check_end()
             stats.messages_read += result.messages_read

@@ -6,7 +6,7 @@ sequence numbers; with a horizon, that stands in the place of the base timestamp
 Batches of magic 0 and 1 are always built anew; they begin at the first record that stays and end at the last.
 
 The plain way takes every batch: any magic, any codec, one after the other.  The usual batches go by
-`_native.compaction`, many in one call, to the same bytes; a test runs both ways.  Mirrors MemoryRecords.filterTo
+`_native.survivors`, many in one call, to the same bytes; a test runs both ways.  Mirrors MemoryRecords.filterTo
 (4.4.0).
 """
 
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from kafkalog._limits import to_int64
 from kafkalog._native.codec import batches as native
-from kafkalog._native.codec.compaction import Survivors
+from kafkalog._native.codec.survivors import Survivors
 from kafkalog.engine.cleaner.io_buffers import Chunk
 from kafkalog.engine.cleaner.payload import inflated, payload_of
-from kafkalog.engine.cleaner.retention import BatchRetention, Retention
 from kafkalog.engine.cleaner.stored import Stored, has_value, parsed, stored_records
+from kafkalog.engine.cleaner.survival import BatchRetention, Survival
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.batch import (
     CREATE_TIME,
@@ -67,19 +67,19 @@ class FilterResult:
         self.bytes_retained += len(batch)
 
 
-def filter_to(chunk: Chunk, row: int, retention: Retention, result: FilterResult, output_bytes_max: int) -> int:
+def filter_to(chunk: Chunk, row: int, survival: Survival, result: FilterResult, output_bytes_max: int) -> int:
     """Filters the batches of a chunk's table from a row on into `result`; the row behind the last one.
 
     Once there are more than `output_bytes_max` of them it ends.  Errors of a batch that does not parse, or cannot be
     built anew, name its place.
     """
     while row < len(chunk.table) and len(result.output) <= output_bytes_max:
-        row = _take_usual(chunk, row, retention, result, output_bytes_max - len(result.output))
+        row = _take_usual(chunk, row, survival, result, output_bytes_max - len(result.output))
         if row == len(chunk.table) or len(result.output) > output_bytes_max:
             break
         header = native.headers_from_table(chunk.table[row : row + 1])[0]
         try:
-            _filter_batch(chunk, row, header, retention, result)
+            _filter_batch(chunk, row, header, survival, result)
         except KafkalogError as error:
             chunk.with_place(error, header.position)
             raise
@@ -87,17 +87,17 @@ def filter_to(chunk: Chunk, row: int, retention: Retention, result: FilterResult
     return row
 
 
-def _take_usual(chunk: Chunk, row: int, retention: Retention, result: FilterResult, room: int) -> int:
+def _take_usual(chunk: Chunk, row: int, survival: Survival, result: FilterResult, room: int) -> int:
     """As many of the usual batches as come; the row of one that is not, or the table's end, or the one behind that with
     which they were more than `room` bytes."""
-    survivors = retention.survivors
-    inflate = partial(inflated, retention.terms.max_record_bytes)
+    survivors = survival.survivors
+    inflate = partial(inflated, survival.terms.max_record_bytes)
     row = survivors.take(chunk.data, chunk.table, row, room=room, inflate=inflate, deflate=codecs.compress)
-    _take_over(survivors, retention, result)
+    _take_over(survivors, survival, result)
     return row
 
 
-def _take_over(survivors: Survivors, retention: Retention, result: FilterResult) -> None:
+def _take_over(survivors: Survivors, survival: Survival, result: FilterResult) -> None:
     """What the native loop counted and wrote since the last time."""
     result.max_offset = max(result.max_offset, survivors.max_offset)
     bytes_read, messages_read, messages_retained, bytes_retained, invalid, tombstones = survivors.counted()
@@ -105,53 +105,51 @@ def _take_over(survivors: Survivors, retention: Retention, result: FilterResult)
     result.messages_read += messages_read
     result.messages_retained += messages_retained
     result.bytes_retained += bytes_retained
-    retention.stats.invalid_messages_read += invalid
-    retention.stats.tombstones += tombstones
-    retention.stats.superseded += messages_read - messages_retained - invalid - tombstones
+    survival.stats.invalid_messages_read += invalid
+    survival.stats.tombstones += tombstones
+    survival.stats.superseded += messages_read - messages_retained - invalid - tombstones
     if survivors.size:
         result.output += survivors.bytes()
 
 
-def _take_vouched(
-    chunk: Chunk, row: int, header: BatchHeader, retention: Retention, result: FilterResult
-) -> bool | None:
+def _take_vouched(chunk: Chunk, row: int, header: BatchHeader, survival: Survival, result: FilterResult) -> bool | None:
     """A batch whose records are judged one by one; whether any of them stays, None: it is for the plain way."""
-    payload = payload_of(chunk.data, header, retention.terms.max_record_bytes)
+    payload = payload_of(chunk.data, header, survival.terms.max_record_bytes)
     if payload is None:
         return None
-    survivors = retention.survivors
+    survivors = survival.survivors
     made = survivors.take_batch(chunk.data, chunk.table, row, payload if header.codec else None)
     if made is None:
         return None
     if not isinstance(made, bool):
         survivors.add_batch(made[1], codecs.compress(header.codec, made[0]))
-    _take_over(survivors, retention, result)
+    _take_over(survivors, survival, result)
     return made is not False
 
 
-def _filter_batch(chunk: Chunk, row: int, header: BatchHeader, retention: Retention, result: FilterResult) -> None:
+def _filter_batch(chunk: Chunk, row: int, header: BatchHeader, survival: Survival, result: FilterResult) -> None:
     data = chunk.data
-    decision = retention.check_batch(data, header)
+    decision = survival.check_batch(data, header)
     if not decision.discards_records and not header.is_control:
-        stays = _take_vouched(chunk, row, header, retention, result)
+        stays = _take_vouched(chunk, row, header, survival, result)
         if stays is False and decision.retention is BatchRetention.RETAIN_EMPTY:
             _add_header_alone(header, result)
         if stays is not None:
             return
     result.bytes_read += header.size
     if decision.retention is BatchRetention.DELETE:
-        retention.count_discarded(header, header.count)
+        survival.count_discarded(header, header.count)
         return
-    terms = retention.terms
+    terms = survival.terms
     records = stored_records(data, header, terms.max_record_bytes)
     kept: list[Stored] = []
     count = 0
     while part := list(itertools.islice(records, PART_RECORDS)):
         count += len(part)
-        kept += retention.retained(header, decision, part)
+        kept += survival.retained(header, decision, part)
     result.messages_read += count
     if decision.discards_records:
-        retention.count_discarded(header, count)
+        survival.count_discarded(header, count)
     if not kept:
         if decision.retention is BatchRetention.RETAIN_EMPTY:
             _add_header_alone(header, result)

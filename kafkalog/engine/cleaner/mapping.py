@@ -5,7 +5,7 @@ map counts as full at a share of its slots; the walk ends at the first record th
 the pass then reaches the record before it, perhaps in the middle of a batch.
 
 The plain way takes every batch: any magic, any codec, one batch after the other, its keys in bulk.  The usual batches
-go by `_native.compaction`, many in one call, with the same end; a test runs both ways.
+go by `_native.survivors`, many in one call, with the same end; a test runs both ways.
 Belongs to one pass and its thread; knows no file.  Mirrors the loop of Cleaner.buildOffsetMapForSegment (4.4.0).
 """
 
@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog._native.codec import batches as native
-from kafkalog._native.codec import compaction
+from kafkalog._native.codec import survivors
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.engine.cleaner.io_buffers import Chunk
 from kafkalog.engine.cleaner.payload import inflated, payload_of
@@ -77,7 +77,7 @@ class OffsetMapping:
 
     def _take_usual(self, chunk: Chunk, row: int) -> tuple[int, bool]:
         """As many of the usual batches as come; the row of one that is not, or the table's end, or where it is full."""
-        row, is_full, read = compaction.add_keys(
+        row, is_full, read = survivors.add_keys(
             self.offset_map,
             chunk.data,
             chunk.table,
@@ -94,7 +94,7 @@ class OffsetMapping:
         payload = payload_of(chunk.data, header, self.max_record_bytes)
         if payload is None:
             return None
-        after, is_full, read = compaction.add_keys(
+        after, is_full, read = survivors.add_keys(
             self.offset_map,
             chunk.data,
             chunk.table,

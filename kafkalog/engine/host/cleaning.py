@@ -36,7 +36,7 @@ from kafkalog.errors import ConfigException, IllegalStateException
 from kafkalog.metrics.registry import MetricsRegistry
 
 if TYPE_CHECKING:
-    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats
 
 _PATIENCE_S = 1.0
 
@@ -100,7 +100,7 @@ class Cleaning:
         rolls: bool,
     ) -> CompactionStats:
         """Compacts a log now, in this thread; `check` is called all the while, and raises to end it."""
-        from kafkalog.engine.cleaner import compaction  # the offset map and its loops are nothing that an open needs
+        from kafkalog.engine.cleaner import passes  # the offset map and its loops are nothing that an open needs
 
         if self._manager is None:
             raise IllegalStateException(
@@ -112,8 +112,8 @@ class Cleaning:
             with log.lock:  # of two who ask for it one closes the segment
                 if log.active_segment.size > 0:
                     log.roll()
-        callbacks = compaction.Callbacks(check)
-        return compaction.compact(self._manager, log, config, passes_max=passes_max, callbacks=callbacks)
+        callbacks = passes.Callbacks(check)
+        return passes.compact(self._manager, log, config, passes_max=passes_max, callbacks=callbacks)
 
     # --- what is told ------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
-    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats
 
 T = TypeVar("T")
 _WITH_LINE: Mapping[str, Callable[[Waiting, int | None], Waiting]] = {
@@ -368,7 +368,7 @@ class LogManager(ManagerLife):
         self, log: UnifiedLog, config: CleanerConfig, *, passes_max: int | None = None, rolls: bool = False
     ) -> CompactionStats:
         """Compacts one of its logs now, in this thread, beside the cleaner's threads and also without a cleaner; errors
-        as `kafkalog.engine.cleaner.compaction.compact`.  `rolls`: an active segment that has records is closed first.
+        as `kafkalog.engine.cleaner.passes.compact`.  `rolls`: an active segment that has records is closed first.
         """
         self._check()
         try:

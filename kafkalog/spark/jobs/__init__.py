@@ -8,7 +8,7 @@ plan on the driver and a function of the toolbox on the executors.  The director
 both find them.  `kafkalog spark` is the same on a command line.
 """
 
-from kafkalog.spark.jobs.compaction import compact
+from kafkalog.spark.jobs.compacting import compact
 from kafkalog.spark.jobs.exporting import export
 from kafkalog.spark.jobs.importing import import_
 from kafkalog.spark.jobs.recovery import recover

@@ -111,7 +111,7 @@ class Missing(NamedTuple):
     wrong: list[Exported]
 
 
-class How(NamedTuple):
+class ExportTarget(NamedTuple):
     target: str
     layout: Layout
     codec: str
@@ -217,7 +217,7 @@ def export_ranges(
             wrong += missing.wrong
             for number, work in enumerate(missing.works):
                 tasks.append(Task(work, base, len(tasks), [] if number else missing.skipped))
-        how = How(place, layout, codec, shared.token)
+        how = ExportTarget(place, layout, codec, shared.token)
         return wrong + run(
             spark, partial(_export, how), tasks, failed=_failed, size=lambda it: it.work.size, progress=progress
         )
@@ -354,7 +354,7 @@ def _with_own_option(error: KafkalogError) -> KafkalogError:
 # --- on an executor --------------------------------------------------------------------------------------
 
 
-def _export(how: How, task: Task) -> Exported:
+def _export(how: ExportTarget, task: Task) -> Exported:
     work, whole, skipped = task.work, task.range, list(task.skipped)
     with guest(os.path.join(how.target, NOTES), how.token, task.slot):
         batches = read_range(work, task.options, how.layout.columns, tell=skipped.append)

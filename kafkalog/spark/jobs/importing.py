@@ -45,7 +45,7 @@ class Planned(NamedTuple):
         return sum(file.bytes for file in self.written)
 
 
-class How(NamedTuple):
+class ImportOptions(NamedTuple):
     source: str
     config: Mapping[str, str]
     compression: str | None
@@ -99,7 +99,7 @@ def imported(
         os.path.realpath(local_path(log_dir, what="log_dir")),
     )
     found = to_import(place, partitions)
-    how = How(place, dict(config or {}), compression)
+    how = ImportOptions(place, dict(config or {}), compression)
     check_settings(how.config, [(root, each.partition.topic) for each in found])
     check_session(spark)
     with SharedDirectory(root, create=True) as shared:
@@ -153,7 +153,7 @@ def _planned(source: str, partition: TopicPartition) -> Planned:
         return Planned(partition, [], portable(error))
 
 
-def _import(how: How, task: tuple[Loan, Planned]) -> tuple[Imported, Returned | None]:
+def _import(how: ImportOptions, task: tuple[Loan, Planned]) -> tuple[Imported, Returned | None]:
     loan, planned = task
     with borrowed(loan) as home:
         # The driver has seen that it may: what lies there already is of an attempt of this job that was cut short.

@@ -27,7 +27,7 @@ class Done(NamedTuple):
     result: Recovered
 
 
-class How(NamedTuple):
+class RecoveryOptions(NamedTuple):
     config: Mapping[str, str]
     from_start: bool
 
@@ -87,7 +87,7 @@ def recovered(
 ) -> list[Done]:
     """As `recover`, in the toolbox's own words."""
     tasks = choose(log_dirs, partitions)
-    how = How(dict(config or {}), from_start)
+    how = RecoveryOptions(dict(config or {}), from_start)
     check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])
     if not act:
         tell = partial(_tell, how)
@@ -96,12 +96,12 @@ def recovered(
     return run_lent(spark, partial(_recover, how), tasks, failed=_not_recovered, progress=progress)
 
 
-def _tell(how: How, task: Chosen) -> Done:
+def _tell(how: RecoveryOptions, task: Chosen) -> Done:
     (result,) = recover_here(task.log_dir, [task.partition], act=False, config=how.config, from_start=how.from_start)
     return Done(task.log_dir, result)
 
 
-def _recover(how: How, task: tuple[Chosen, Loan]) -> tuple[Done, Returned | None]:
+def _recover(how: RecoveryOptions, task: tuple[Chosen, Loan]) -> tuple[Done, Returned | None]:
     chosen, loan = task
     with borrowed(loan) as home:
         (result,) = recover_here(home.path, [loan.partition], act=True, config=how.config, from_start=how.from_start)

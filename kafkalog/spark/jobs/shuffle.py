@@ -26,11 +26,11 @@ from kafkalog.config import CleanerConfig
 from kafkalog.engine.files.overlay import OverlayFiles
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException, KafkalogError, PolicyViolationException
-from kafkalog.spark.jobs.compaction import SCHEMA, compact_loan, row
+from kafkalog.spark.jobs.compacting import SCHEMA, compact_loan, row
 from kafkalog.spark.jobs.run import Chosen, Progress, attempted, choose, collected, frame, run
 from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed, check_session
 from kafkalog.spark.source import register
-from kafkalog.toolbox.compact import Cleanable, Compacted, How, cleanable, left_alone
+from kafkalog.toolbox.compact import Cleanable, Compacted, PassOptions, cleanable, left_alone
 from kafkalog.toolbox.compact import compact as compact_here
 
 BLOCK_OFFSETS = 32_768  # of Spark's bitmap functions
@@ -127,8 +127,8 @@ def _failed(partition: TopicPartition, task: object, error: KafkalogError) -> Fo
     return Compacted(partition, error=error), None
 
 
-def _how(rolls: bool = False, lasts: LastOffsets | None = None) -> How:
-    return How(CleanerConfig(num_threads=1), rolls, lasts=lasts)
+def _how(rolls: bool = False, lasts: LastOffsets | None = None) -> PassOptions:
+    return PassOptions(CleanerConfig(num_threads=1), rolls, lasts=lasts)
 
 
 def _look(config: Mapping[str, str], rolls: bool, loan: Loan) -> Cleanable:

@@ -14,8 +14,7 @@ from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.partition import DEDUPE_BUFFER_BYTES_MIN
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
 from kafkalog.spark.jobs.shared import Loan, Returned, borrowed, check_session, check_settings, run_lent
-from kafkalog.toolbox.compact import Compacted, left_alone
-from kafkalog.toolbox.compact import How as ToolboxHow
+from kafkalog.toolbox.compact import Compacted, PassOptions, left_alone
 from kafkalog.toolbox.compact import compact as compact_here
 from kafkalog.toolbox.compaction_state import Reason
 
@@ -40,7 +39,7 @@ class Done(NamedTuple):
         return self.result.stats is None and self.result.error is None
 
 
-class How(NamedTuple):
+class CompactionOptions(NamedTuple):
     config: Mapping[str, str]
     map_bytes: int
     rolls: bool
@@ -116,7 +115,7 @@ def compacted(
     """As `compact`, in the toolbox's own words; without statistics for what is left alone."""
     tasks = choose(log_dirs, partitions)
     map_bytes = values.whole(map_bytes, "map_bytes", low=DEDUPE_BUFFER_BYTES_MIN, expected="bytes")
-    how = How(dict(config or {}), map_bytes, rolls)
+    how = CompactionOptions(dict(config or {}), map_bytes, rolls)
     if partitions is None and "cleanup.policy" in how.config:
         raise IllegalArgumentException(
             "found a cleanup.policy for whole directories, expected `partitions` with the topics that it is meant for: "
@@ -137,7 +136,7 @@ def compacted(
     ]
 
 
-def _alone(tasks: list[Chosen], how: How) -> dict[Chosen, Reason]:
+def _alone(tasks: list[Chosen], how: CompactionOptions) -> dict[Chosen, Reason]:
     """What is not to be compacted, and why."""
     found = {}
     for root in dict.fromkeys(task.log_dir for task in tasks):
@@ -147,13 +146,13 @@ def _alone(tasks: list[Chosen], how: How) -> dict[Chosen, Reason]:
     return found
 
 
-def _how(how: How) -> ToolboxHow:
-    return ToolboxHow(CleanerConfig(num_threads=1, dedupe_buffer_size=how.map_bytes), how.rolls)
+def _passes(how: CompactionOptions) -> PassOptions:
+    return PassOptions(CleanerConfig(num_threads=1, dedupe_buffer_size=how.map_bytes), how.rolls)
 
 
-def _tell(how: How, task: Chosen) -> Compacted:
+def _tell(how: CompactionOptions, task: Chosen) -> Compacted:
     settings = TopicSettings(task.log_dir, how.config)
-    (result,) = compact_here(task.log_dir, {task.partition: task.path}, settings, _how(how), act=False)
+    (result,) = compact_here(task.log_dir, {task.partition: task.path}, settings, _passes(how), act=False)
     return result
 
 
@@ -165,11 +164,11 @@ def _failed(task: tuple[Chosen, Loan], error: KafkalogError) -> tuple[Compacted,
     return _not_told(task[0], error), None
 
 
-def _compact(how: How, task: tuple[Chosen, Loan]) -> tuple[Compacted, Returned | None]:
-    return compact_loan(task[1], how.config, _how(how))
+def _compact(how: CompactionOptions, task: tuple[Chosen, Loan]) -> tuple[Compacted, Returned | None]:
+    return compact_loan(task[1], how.config, _passes(how))
 
 
-def compact_loan(loan: Loan, config: Mapping[str, str], how: ToolboxHow) -> tuple[Compacted, Returned | None]:
+def compact_loan(loan: Loan, config: Mapping[str, str], how: PassOptions) -> tuple[Compacted, Returned | None]:
     """On an executor: one partition that was lent."""
     with borrowed(loan) as home:
         settings = TopicSettings(home.path, config)

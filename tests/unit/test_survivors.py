@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kafkalog._native.codec import batches, compaction
+from kafkalog._native.codec import batches, survivors
 from kafkalog._native.codec.batches import BatchHeader
-from kafkalog._native.codec.compaction import Survivors, add_keys
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog._native.codec.survivors import Survivors, add_keys
 from kafkalog.engine.format import codecs, records
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
@@ -324,7 +324,7 @@ def test_tables_that_do_not_fit_their_buffer() -> None:
         Survivors(map, now_ms=0, delete_retention_ms=0).take_batch(data, table, 3, b"")
     with pytest.raises(ValueError, match="header"):
         Survivors(map, now_ms=0, delete_retention_ms=0).add_batch(b"x", b"")
-    assert compaction.Survivors(map, now_ms=0, delete_retention_ms=0).bytes() == b""
+    assert survivors.Survivors(map, now_ms=0, delete_retention_ms=0).bytes() == b""
 
 
 def test_survivors_are_not_made_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""Retention: what a pass of the cleaner keeps of a batch, and which of its records.
+"""Survival: what a pass of the cleaner keeps of a batch, and which of its records.
 
 A record stays if it is the last of its key, as far as the offset map knows, or lies behind what the map knows.  A
 tombstone stays, too, until its delete horizon, which the first pass that keeps it sets (batches of magic 0 and 1 have
@@ -17,8 +17,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._native.codec.compaction import Survivors
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog._native.codec.survivors import Survivors
 from kafkalog.engine.cleaner.stats import CleanerStats
 from kafkalog.engine.cleaner.stored import Stored, column, has_key, has_value
 from kafkalog.engine.cleaner.transactions import CleanedTransactionMetadata
@@ -59,7 +59,7 @@ class Terms(NamedTuple):
     last_records: Mapping[int, LastRecord]
 
 
-class Retention:
+class Survival:
     """The decisions over one segment's batches, in their order."""
 
     def __init__(
