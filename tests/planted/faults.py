@@ -120,7 +120,7 @@ FAULTS = [
         "engine/segment/transaction_index.py",
         "completed_txn.producer_id, completed_txn.first_offset, completed_txn.last_offset, last_stable_offset",
         "completed_txn.producer_id, completed_txn.first_offset + 1, completed_txn.last_offset, last_stable_offset",
-        "segment_indexes log_unified producers",
+        "topics_transactions cleaned_transactions producers",
     ),
     Fault(
         "the lock of a directory is one of the system's",
@@ -134,14 +134,14 @@ FAULTS = [
         "engine/host/ending.py",
         "if not (had_clean or all_loaded) or (not written and not self._bare):",
         "if not (had_clean or all_loaded):",
-        "log_manager log_manager_life log_manager_cut_short",
+        "full_disk",
     ),
     Fault(
         "the cleaner keeps a tombstone for delete.retention.ms",
-        "engine/cleaner/retention.py",
-        "return horizon_ms is None or self.terms.now_ms < horizon_ms",
-        "return horizon_ms is not None and self.terms.now_ms < horizon_ms",
-        "cleaner_filter cleaner",
+        "_native/codec/compaction.pyx",
+        "cdef bint tombstones_stay = not row.attributes & DELETE_HORIZON_FLAG or self.now_ms < row.base_timestamp",
+        "cdef bint tombstones_stay = row.attributes & DELETE_HORIZON_FLAG and self.now_ms < row.base_timestamp",
+        "compaction_native cleaner_filter",
     ),
     Fault(
         "a query's offset is that of the next record",

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import os
 import socket
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -225,10 +221,6 @@ def test_clocks() -> None:
     assert system.nanoseconds() <= system.nanoseconds()
 
 
-class _Interrupt(BaseException):
-    pass
-
-
 def _open_here(path: str) -> list[str]:
     """What this process has open at or below `path`."""
     found = []
@@ -236,48 +228,6 @@ def _open_here(path: str) -> list[str]:
         with contextlib.suppress(OSError):
             found.append(os.readlink(f"/proc/self/fd/{fd}"))
     return [name for name in found if name.startswith(path)]
-
-
-def _interrupted_at(step: int, work: Callable[[], object]) -> bool:
-    """Whether `work` had so many steps of bytecode in engine/files/os_files.py; an interrupt is raised at that one."""
-    left = step
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith("os_files.py"):
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == 0:
-                raise _Interrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    except _Interrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # what is closed by being forgotten
-@pytest.mark.parametrize("what", ["sync_dir", "listing", "read_bytes", "sync_file", "write_atomic"])
-def test_an_interrupt_leaves_nothing_open(tmp_path: Path, what: str) -> None:
-    """Another thread may raise one between any two steps in Python; directories stayed open for ever."""
-    root = str(tmp_path)
-    file = os.path.join(root, "file")
-    OS_FILES.write_file(file, b"abc")
-    args = {"sync_dir": (root,), "listing": (root,), "write_atomic": (file, b"abc")}.get(what, (file,))
-    steps = 1
-    while _interrupted_at(steps, lambda: getattr(OS_FILES, what)(*args)):
-        gc.collect()
-        assert _open_here(root) == [], f"step {steps}"
-        steps += 1
-    assert steps > 10
 
 
 def test_sync_dir_names_what_it_cannot_open(path: str) -> None:

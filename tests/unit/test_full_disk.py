@@ -266,6 +266,26 @@ def test_kafkas_own_class_goes_offline(bare: bool, tmp_path: Path) -> None:
             assert log.append_as_leader(batch(), 0).first_offset == 2
 
 
+@pytest.mark.parametrize("name", ["recovery-point-offset", "replication-offset", "log-start-offset"])
+def test_no_marker_stands_over_a_checkpoint_that_found_no_space(tmp_path: Path, name: str) -> None:
+    """It says that the checkpoints are right; without it the next start looks for itself."""
+    marker = tmp_path / ".kafka_cleanshutdown"
+    files = FaultyFiles(UnsyncedFiles())
+    store = kafkalog.open(tmp_path, files=files, maintenance=False)
+    topic = store.create_topic("t")
+    for value in (b"1", b"2"):
+        topic.append(value)
+    topic.delete_records(1, 0)
+    files.fault = Fault(0, errno.ENOSPC, paths=lambda path: os.path.basename(path).startswith(name))
+    with contextlib.suppress(DiskFull):
+        store.close()
+    assert files.failed
+    assert not marker.exists()
+    with kafkalog.open(tmp_path) as store, store.reader(topics=["t"], start="earliest") as reader:
+        assert [record.value for record in reader.poll()] == [b"2"]
+    assert marker.exists()
+
+
 def test_a_topic_goes_to_the_directory_that_has_space(tmp_path: Path) -> None:
     files = FaultyFiles(UnsyncedFiles())
     disks = [str(tmp_path / "full"), str(tmp_path / "free")]

@@ -196,6 +196,9 @@ def test_high_watermark_stays_between_start_and_end(kit: Kit) -> None:
     assert log.maybe_increment_high_watermark(3) is None
     with pytest.raises(IllegalArgumentException):
         log.maybe_increment_high_watermark(7)
+    for offset in (5, 6):  # by one record too
+        assert log.maybe_increment_high_watermark(offset) is not None
+        assert log.high_watermark == offset
 
 
 @pytest.mark.parametrize("most", [2**63, 2**64, float("inf")])

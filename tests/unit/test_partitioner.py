@@ -71,6 +71,12 @@ def test_a_sticky_partition_moves_on_after_batch_size() -> None:
     assert sticky.take(1, range(4)) == 1
 
 
+def test_a_sticky_partition_that_is_exactly_full_is_left() -> None:
+    numbers = iter(range(9))
+    sticky = StickyPartition(lambda partitions: next(numbers))
+    assert [sticky.take(STICKY_BYTES // 2 - 7, range(9)) for _ in range(5)] == [0, 0, 1, 1, 2]
+
+
 def test_a_sticky_partition_is_one_that_there_is() -> None:
     sticky = StickyPartition(lambda partitions: partitions[-1])
     assert sticky.take(1, range(8)) == 7

@@ -15,8 +15,10 @@ from kafkalog._face import batch_maker
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog.engine.files import ManualClock
 from kafkalog.errors import KafkalogError
+from tests.file_doubles import UnsyncedFiles
 
 NOW_MS = 1_700_000_000_000
+FILES = UnsyncedFiles()
 Record = kafkalog.Record
 
 
@@ -88,7 +90,9 @@ def outcome(place: Path, rows: Any, config: dict[str, str], way: str, native: bo
     batch_maker.NATIVE_ROWS = native
     codec = "lz4" if config.get("compression.type") == "gzip" else None  # what a producer sends is not what is kept
     try:
-        with kafkalog.open_log(place, "t-0", config=config, compression=codec, clock=ManualClock(NOW_MS)) as log:
+        with kafkalog.open_log(
+            place, "t-0", config=config, compression=codec, clock=ManualClock(NOW_MS), files=FILES
+        ) as log:
             log.append(b"before", key=b"k")
             answer: Any
             try:
@@ -107,7 +111,9 @@ def outcome(place: Path, rows: Any, config: dict[str, str], way: str, native: bo
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("kind", [*ROWS, *REFUSED])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "many" else kind for kind in (*ROWS, *REFUSED)]
+)
 def test_both_ways_write_the_same(tmp_path: Path, kind: str, settings: str) -> None:
     rows = ROWS.get(kind, REFUSED.get(kind))
     assert rows is not None
