@@ -77,6 +77,7 @@ def expected(payload: bytes, count: int) -> Any:
     return [(*one[:4], tuple((key.decode("utf-8", "replace"), value) for key, value in one[4])) for one in rows]
 
 
+@pytest.mark.slow
 @given(st.lists(row, min_size=1, max_size=5), st.randoms(use_true_random=False), st.booleans())
 @settings(deadline=None, max_examples=400)
 def test_damaged_payloads_decode_as_in_the_plain_twin(rows: list[Any], rng: random.Random, streaming: bool) -> None:

@@ -24,6 +24,7 @@ TOPIC = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), "min.
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_a_pass_stays_within_its_buffers(tmp_path: Path, compression: str) -> None:
     value = np.random.default_rng(1).bytes(VALUE_BYTES)
@@ -61,6 +62,7 @@ def counted_records(count: int) -> bytes:
     return bytes(batch)
 
 
+@pytest.mark.slow
 def test_a_batch_of_very_many_records_takes_its_payload_alone(tmp_path: Path) -> None:
     topic = {**TOPIC, "max.message.bytes": "4000000"}
     with kafkalog.open_log(tmp_path, "c-0", config=topic) as log:

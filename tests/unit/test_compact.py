@@ -106,6 +106,7 @@ def timeless(stats: CompactionStats | None) -> CompactionStats:
     return replace(stats, elapsed_s=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(400 if LONG else 12))
 def test_a_dry_run_tells_what_is_done(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tmp").mkdir()

@@ -202,6 +202,7 @@ def test_settings_of_many_topics_are_lines(tmp_path: Path, monkeypatch: pytest.M
     assert {topic for topic, overrides in topics.items() if overrides} == set(configs.topics)
 
 
+@pytest.mark.slow
 def test_settings_lines_that_were_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is left of the last one: it counts whole or not at all, and what comes next is read again."""
     monkeypatch.setattr(topic_configs, "WHOLE_BYTES", 1000)
@@ -241,6 +242,7 @@ def test_settings_lines_never_stand_behind_another_file(tmp_path: Path, monkeypa
     assert kept(tmp_path / "a").known == configs.known
 
 
+@pytest.mark.slow
 def test_settings_cost_the_same_for_each_topic(tmp_path: Path) -> None:
     """In bytes that are written, of more topics as of fewer."""
 

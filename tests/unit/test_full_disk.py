@@ -188,6 +188,7 @@ class LogLife(Life):
             self.append(b"after", b"key")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [StoreLife, LogLife])
 @pytest.mark.parametrize(
     ("error", "kinds"),

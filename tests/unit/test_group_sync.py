@@ -335,6 +335,7 @@ def test_many_take_turns(gate: Gate) -> None:
     assert syncs <= 299 * THREADS
 
 
+@pytest.mark.slow
 def test_power_loss_takes_nothing_that_a_thread_was_told(tmp_path: Path) -> None:
     config = {"internal.segment.bytes": "1500", "index.interval.bytes": "200"}
     with harness.fast_dir() as root:

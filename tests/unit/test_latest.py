@@ -186,6 +186,7 @@ def answer(found: Latest, **options: Any) -> list[tuple[int, str, str | None]]:
     ]
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(STEPS, min_size=1, max_size=20),
     left_open=st.none() | PAIRS,
@@ -239,6 +240,7 @@ def test_the_last_values_are_those_of_a_dict(
         story.log.close()
 
 
+@pytest.mark.slow
 def test_a_clean_changes_nothing(tmp_path: Path) -> None:
     story = Story(tmp_path)
     rng = random.Random(5)

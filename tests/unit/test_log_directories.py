@@ -729,6 +729,7 @@ def test_a_move_that_was_cut_short_between_the_renames(root: Path, tmp_path: Pat
     assert len(content(other, "t-0")) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_move_on_a_failing_disk_can_be_done_again(error: int) -> None:
     def prepare(place: str) -> None:

@@ -775,6 +775,7 @@ def test_a_crash_between_the_two_renames_is_mended(house: House, monkeypatch: py
         assert not any(name.endswith("_move") for name in os.listdir(house.dirs[1]))
 
 
+@pytest.mark.slow
 def test_a_partition_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
     """Every acknowledged record is read, in order, whichever of the two logs took it."""
     roomy = LogConfig.from_props(None, {"internal.segment.bytes": "100000", "retention.ms": "-1"})

@@ -501,6 +501,7 @@ def test_an_end_out_of_the_middle_of_a_log_is_refused(house: House) -> None:
     ends(house, {"t-0": 1})
 
 
+@pytest.mark.slow
 def test_many_deletions_beside_the_task(house: House) -> None:
     house.settings = SETTINGS._replace(default_config=LogConfig.from_props(None, {"file.delete.delay.ms": "0"}))
     failures: list[BaseException] = []

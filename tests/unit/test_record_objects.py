@@ -214,6 +214,7 @@ def both_ways(place: Path, batches: list[bytes]) -> tuple[list[Any], str]:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.LZ4, codecs.GZIP])
 def test_damage_is_met_at_the_same_record(tmp_path: Path, codec: int) -> None:
     """No record of a damaged batch is handed out, and all before it are."""

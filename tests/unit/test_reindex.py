@@ -79,6 +79,7 @@ def test_all_are_built_again(whole: Path, tmp_path: Path, capsys: pytest.Capture
         assert b"o" * 60 in {record.value for record in log.records(isolation="read_committed")}
 
 
+@pytest.mark.slow
 def test_each_wrong_entry_is_told(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     harmless = 0
     for name, right in indexes(whole).items():

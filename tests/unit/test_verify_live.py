@@ -129,6 +129,7 @@ def test_damage_is_found_once_in_a_file_that_never_rests(tmp_path: Path, rests: 
     assert sum(told) == report.bytes == size
 
 
+@pytest.mark.slow
 def test_verify_beside_a_writer(tmp_path: Path) -> None:
     config = {"internal.segment.bytes": "2000", "index.interval.bytes": "50", "file.delete.delay.ms": "0"}
     stop = threading.Event()
