@@ -138,7 +138,7 @@ FAULTS = [
     ),
     Fault(
         "the cleaner keeps a tombstone for delete.retention.ms",
-        "_native/codec/compaction.pyx",
+        "_native/codec/survivors.pyx",
         "cdef bint tombstones_stay = not row.attributes & DELETE_HORIZON_FLAG or self.now_ms < row.base_timestamp",
         "cdef bint tombstones_stay = row.attributes & DELETE_HORIZON_FLAG and self.now_ms < row.base_timestamp",
         "compaction_native cleaner_filter",
