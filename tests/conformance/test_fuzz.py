@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog._native.codec import batches as native
-from kafkalog.engine.log import append
+from kafkalog.engine.log import ordinary
 from tests.conformance import census, kafka_jars, permitted, replay, ways
 from tests.conformance.compare import Difference
 from tests.conformance.fuzz import Engines, Outcome, fuzz, work_folder
@@ -181,12 +181,11 @@ def test_twisted_batches_are_of_every_kind() -> None:
 
 
 def test_scripts_go_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`replay` takes the way that its list names, and leaves the switch as it was."""
-    taken: list[bool] = []
-    monkeypatch.setattr(append, ways.SWITCH, True, raising=False)
+    """`replay` takes the way that its list names, and leaves the choice as it was."""
+    taken: list[Any] = []
 
     def run_script(*_: object) -> bool:
-        taken.append(getattr(append, ways.SWITCH))
+        taken.append(ordinary.append)
         return True
 
     monkeypatch.setattr(replay, "run_script", run_script)
@@ -198,8 +197,8 @@ def test_scripts_go_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "".join(f"{tmp_path / 'script'}\t{tmp_path}\t{tmp_path / str(number)}\t{way}\n" for number, way in rows)
     )
     assert replay.run_many(tmp_path / "list")
-    assert taken == [True, False, True, False, True, False]
-    assert getattr(append, ways.SWITCH) is True
+    assert taken == [ordinary.short_way, ordinary.long_way] * 3
+    assert ordinary.append is ordinary.short_way
     assert Ways.parse("long").of(3) == (ways.LONG,)
     with pytest.raises(ValueError, match="not made of short and long"):
         Ways.parse("sideways")

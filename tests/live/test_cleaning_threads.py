@@ -26,6 +26,7 @@ import pytest
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.engine.cleaner.to_clean import next_to_clean
 from kafkalog.engine.files import Files
+from kafkalog.engine.files.dropped import wait_for_dropped
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.engine.log.unified_log import UnifiedLog
@@ -290,6 +291,7 @@ def test_a_dropped_manager_shuts_its_cleaner_down(base: Path) -> None:
         warnings.simplefilter("ignore", ResourceWarning)
         del manager
         gc.collect()
+    wait_for_dropped()
     assert found() is None
     until = time.monotonic() + 30
     while [each for each in threading.enumerate() if each.name.startswith("kafka-log-cleaner")]:

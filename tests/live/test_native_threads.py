@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native.codec import batches, compaction, crc32c, records, validation
+from kafkalog._native.codec import batches, crc32c, records, survivors, validation
 from kafkalog._native.codec.arrow import RecordColumns
 from kafkalog._native.codec.decode import ColumnBuilder
 from kafkalog._native.codec.encode import ColumnEncoder
@@ -134,15 +134,15 @@ def mapped(data: bytes) -> object:
 def compacted(data: bytes) -> object:
     table, _, _ = batches.scan(data)
     known = SkimpyOffsetMap(24 * 1000)
-    added = compaction.add_keys(known, data, table, limit=900)
-    survivors = compaction.Survivors(known, now_ms=1, delete_retention_ms=1)
-    taken = [survivors.take(data, table)]
+    added = survivors.add_keys(known, data, table, limit=900)
+    kept = survivors.Survivors(known, now_ms=1, delete_retention_ms=1)
+    taken = [kept.take(data, table)]
     for row, header in enumerate(batches.headers_from_table(table)):
         if header.codec:
             payload = codecs.decompress(header.codec, data[header.position + 61 : header.position + header.size])
-            made = survivors.take_batch(data, table, row, payload)
+            made = kept.take_batch(data, table, row, payload)
             assert made is None or isinstance(made, bool) or len(made[1]) == 61
-    return added, known.size, taken, survivors.counted(), survivors.bytes()
+    return added, known.size, taken, kept.counted(), kept.bytes()
 
 
 CASES: list[tuple[Callable[[bytes], object], bytes]] = [
@@ -247,7 +247,7 @@ def test_one_thread_at_a_time_means_it() -> None:
     whole = encoder.encode_batch()
     plan = batches.IndexPlan(0, 0)
     known = SkimpyOffsetMap(24 * 5000)
-    survivors = compaction.Survivors(known, now_ms=1, delete_retention_ms=1)
+    kept = survivors.Survivors(known, now_ms=1, delete_retention_ms=1)
     last = LatestOffsets(24 * 400)
     keyed = keys_of(300)
     done: list[str] = []
@@ -268,13 +268,13 @@ def test_one_thread_at_a_time_means_it() -> None:
         assert len(plan.take()[0]) % 8 == 0
 
     def put() -> None:
-        compaction.add_keys(known, PLAIN, plain, limit=4000)
+        survivors.add_keys(known, PLAIN, plain, limit=4000)
         assert known.get_many(b"abcd", np.array([0, 2, 4])) == b"\xff" * 16
         assert known.size <= 3000
 
     def clean() -> None:
-        assert survivors.take(PLAIN, plain) <= len(plain)
-        batches.headers(survivors.bytes())
+        assert kept.take(PLAIN, plain) <= len(plain)
+        batches.headers(kept.bytes())
 
     def put_last() -> None:
         last.begin(0, SHARES)

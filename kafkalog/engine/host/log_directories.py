@@ -39,13 +39,20 @@ class LogDirectories:
     """Nobody's until `hold`.  `live` is replaced whole: path -> what is held, in the order that was given."""
 
     def __init__(
-        self, log_dirs: Sequence[str], files: Files, failure_channel: LogDirFailureChannel, *, keep_failed: bool = False
+        self,
+        log_dirs: Sequence[str],
+        files: Files,
+        failure_channel: LogDirFailureChannel,
+        *,
+        keep_failed: bool = False,
+        raises: bool = False,
     ) -> None:
         """Takes nothing yet: whoever takes locks must be where an interrupt finds it.
 
         `keep_failed`: one whose lock or id the disk refuses is told to the channel only, and any folder will do, as by
-        Kafka's class alone.
+        Kafka's class alone.  `raises`: the first one that the disk refuses is told by `hold`, and by nobody else.
         """
+        self._raises = raises
         self._keep_failed = keep_failed
         self.paths = list(log_dirs)
         self.files = files
@@ -112,6 +119,8 @@ class LogDirectories:
             try:
                 step(held)
             except OSError as error:
+                if self._raises:
+                    raise KafkaStorageException.because_of(error, f"{failed} {path}") from error
                 self.failure_channel.give_up(path, f"{failed} {path}", error)
                 if not self._keep_failed:
                     self.take_out(path)

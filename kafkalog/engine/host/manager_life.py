@@ -128,7 +128,9 @@ class ManagerLife(Closing):
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
         self._tasks = BackgroundTasks(self.scheduler, self._is_running, outlive=bare)
         wait_for_dropped()
-        self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel, keep_failed=bare)
+        paths = absolute_paths(log_dirs)
+        raises = self.settings.on_demand and len(paths) == 1  # there is nothing to go on with
+        self.directories = LogDirectories(paths, files, self.failure_channel, keep_failed=bare, raises=raises)
         try:
             if not bare:
                 check_taken_over(self.directories.paths, files, take_over=take_over)
