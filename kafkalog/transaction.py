@@ -621,7 +621,8 @@ class PartitionTransaction(Block, Shown):
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> int:
-        """Append one record to the transaction; returns its offset.  Errors as `StoreTransaction.append`."""
+        """Append one record to the transaction, with a `timestamp` in ms since 1970; returns its offset.  Errors as
+        `StoreTransaction.append`."""
         topic, number = self.topic_partition
         return self._it.append(topic, value, key=key, headers=headers, timestamp=timestamp, partition=number).offset
 

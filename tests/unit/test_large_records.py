@@ -155,7 +155,7 @@ def test_a_compressed_batch_that_readers_would_not_take_is_refused(
 ) -> None:
     """Small as it is on the disk."""
     monkeypatch.setattr(records, "READ_BYTES_MAX", 100_000)
-    monkeypatch.setattr("kafkalog.engine.log.append.READ_BYTES_MAX", 100_000)
+    monkeypatch.setattr("kafkalog.engine.log.ordinary.READ_BYTES_MAX", 100_000)
     with kafkalog.open(tmp_path) as store:
         for compression in (codec, "producer", "uncompressed"):
             store.create_topic(compression, config={"compression.type": compression})

@@ -42,7 +42,7 @@ SETTINGS = ManagerSettings(
     producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)),
     maintenance=False,
     load="on demand",
-    high_watermarks=False,
+    speaks_for_replicas=False,
 )
 
 

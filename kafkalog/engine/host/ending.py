@@ -85,7 +85,7 @@ class End:
             return None
         directories, registry = self._directories, self._registry
         written = directories.checkpoint(log_dir, registry)
-        if self._settings.high_watermarks and not self._bare:
+        if self._settings.speaks_for_replicas and not self._bare:
             written = directories.checkpoint_high_watermarks(log_dir, registry) and written
         if not (had_clean or all_loaded) or (not written and not self._bare):
             return None

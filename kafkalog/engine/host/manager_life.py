@@ -298,6 +298,8 @@ class ManagerLife(Closing):
 
     def _schedule(self) -> None:
         settings, delay_ms = self.settings, self.settings.initial_task_delay_ms
+        if not settings.speaks_for_replicas:
+            return
         every: list[tuple[str, Callable[[], object], int]] = [
             ("kafka-log-flusher", self.flush_dirty_logs, settings.flush_check_ms),
             ("kafka-recovery-point-checkpoint", self.checkpoint_recovery_points, settings.recovery_checkpoint_ms),
@@ -305,7 +307,7 @@ class ManagerLife(Closing):
         ]
         if settings.maintenance:
             every.insert(0, ("kafka-log-retention", self.cleanup_logs, settings.retention_check_ms))
-        if settings.high_watermarks and not self._bare:
+        if settings.speaks_for_replicas and not self._bare:
             name, period_ms = "highwatermark-checkpoint", settings.high_watermark_checkpoint_ms
             every.append((name, self.checkpoint_high_watermarks, period_ms))
         for name, task, period_ms in every:
