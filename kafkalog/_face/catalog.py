@@ -191,7 +191,7 @@ class Catalog:
         return present_topic(
             known,
             numbers,
-            lambda: self._manager.topic_ids(topic),
+            lambda: self._manager.topic_ids(topic, numbers),
             may_be_elsewhere=topic in INTERNAL_OVERRIDES
             or bool(self._manager.offline_log_dirs)
             or self._topic_settings.is_remembered(topic),

@@ -135,16 +135,16 @@ class LogManager(ManagerLife):
                 raise self.failure_channel.failed(waiting.log_dir, message, error) from error
             return self.registry.get(partition, is_future=is_future)
 
-    def topic_ids(self, topic: str) -> Iterator[str | None]:
-        """The ids that the partitions of a topic have, in their order, each as it is asked for; None: none yet.  Loads
-        nothing.  CorruptCheckpointException, OSError."""
-        for number in self.registry.numbers_of(topic):
+    def topic_ids(self, topic: str, numbers: Iterable[int] | None = None) -> Iterator[str | None]:
+        """The ids that the partitions of a topic have, or those of these `numbers`, in their order, each as it is asked
+        for; None: none yet.  Loads nothing.  CorruptCheckpointException, OSError."""
+        for number in self.registry.numbers_of(topic) if numbers is None else numbers:
             partition = TopicPartition(topic, number)
-            log, waiting = self.registry.get(partition), self.registry.waiting(partition)
+            waiting, log = self.registry.waiting(partition), self.registry.get(partition)
             if log is not None:
                 yield log.topic_id
-            elif waiting is not None:
-                yield topic_id_of(waiting.folder, self.files)
+            else:  # None of one that went meanwhile
+                yield None if waiting is None else topic_id_of(waiting.folder, self.files)
 
     def log_to_change(self, partition: TopicPartition) -> UnifiedLog | None:
         """As `get_log`, for whoever found that one refuses changes: waits for the last step of a move or a deletion,
