@@ -36,7 +36,7 @@ if SANITIZE:
     link_args += [f"-fsanitize={SANITIZE}"]
 
 # Cython looks at its sources only, not at the directives below.
-GENERATED = list(Path("build/cython").rglob("*.c"))
+GENERATED = [path for path in Path("build/cython").rglob("*.c") if path.parent.name != "src"]  # those are copies
 STALE = any(path.stat().st_mtime < Path(__file__).stat().st_mtime for path in GENERATED)
 
 extensions = [
