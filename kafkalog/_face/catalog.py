@@ -107,8 +107,7 @@ class Catalog:
 
     def names(self) -> list[str]:
         """Of all topics, in order."""
-        self._manager.all_logs()  # says if no directory is left
-        found = {*self._stored.known, *self._manager.registry.topics()} - {names.CLUSTER_METADATA_TOPIC}
+        found = {*self._stored.known, *self._manager.topics()} - {names.CLUSTER_METADATA_TOPIC}
         return sorted(topic for topic in found if self._present(topic, self.numbers(topic)) is not None)
 
     def info(self, topic: str) -> TopicInfo | None:
@@ -179,7 +178,7 @@ class Catalog:
             return seen.present
         numbers = self.numbers(topic)
         present = self._present(topic, numbers)
-        first_id = next(self._manager.topic_ids(topic), None)
+        first_id = next(self._manager.topic_ids(topic, numbers), None)
         if stored is not None and numbers and first_id == stored.topic_id:  # no id that comes later says otherwise
             self._seen[topic] = _Seen(stored, changes, has_offline, present)
         return present

@@ -18,7 +18,7 @@ import weakref
 
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import ProducerStateManagerConfig
-from kafkalog.engine.files import Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.engine.files import Clock, Files, Scheduler
 from kafkalog.engine.files.dropped import let_go_later, wait_for_dropped
 from kafkalog.engine.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
 from kafkalog.engine.format.names import TopicPartition
@@ -42,7 +42,7 @@ SETTINGS = ManagerSettings(
     producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)),
     maintenance=False,
     load="on demand",
-    speaks_for_replicas=False,
+    keeps_house=False,
 )
 
 
@@ -58,7 +58,6 @@ class Lease:
         self.partition = partition
         self.life = Life()
         self.closing = threading.RLock()
-        self.log: UnifiedLog | None = None  # once it is loaded
         self._is_clean: bool | None = None  # how it was left; the first word counts
         waiting = directory.manager.registry.waiting(partition)
         self.recovery_point = (waiting and waiting.recovery_point) or 0
@@ -67,11 +66,9 @@ class Lease:
 
     def load(self, opening: Opening) -> UnifiedLog:
         """Opens the partition's log, made where it is missing.  Errors as `LogManager.get_or_create_log`."""
-        directory = self.directory
-        with directory.guard:
+        with self.directory.guard:
             self._check()
-            self.log = directory.manager.open_log(self.partition, opening)
-            return self.log
+            return self.directory.manager.open_log(self.partition, opening)
 
     def _check(self) -> None:
         """Under the directory's guard.  IllegalStateException once the lease is over: the files are another's then."""
@@ -150,20 +147,13 @@ class LogDirectory:
     manager: LogManager
 
     @property
-    def failure_channel(self) -> LogDirFailureChannel:
-        return self.manager.failure_channel
-
-    @property
     def scheduler(self) -> Scheduler:
         return self.manager.scheduler
 
     @property
     def held(self) -> HeldDirectory:
         """KafkaStorageException once its disk has failed."""
-        held = self.manager.directories.live.get(self.path)
-        if held is None:
-            raise self.manager.directories.lost()
-        return held
+        return self.manager.directories.must(self.path)
 
     def disown(self) -> None:
         """In a forked child: the lock file's lock lets go by itself; the rest is not ours to touch."""
@@ -172,7 +162,7 @@ class LogDirectory:
         self._leases.clear()
 
     def __del__(self) -> None:
-        if self._state is _HELD and hasattr(self, "manager"):  # its leases were forgotten: each owner has warned
+        if self._state is _HELD:  # its leases were forgotten: each owner has warned
             let_go_later(self.manager.abandon)
 
     def enter(self, partition: TopicPartition) -> Lease | None:
@@ -205,8 +195,6 @@ class LogDirectory:
             topic_configs=FixedTopicConfigs({}), take_over=True,  # whoever opens a log says its settings
         )  # fmt: skip
         self.manager.startup()
-        # A failed disk stays ours until everybody has left: who has a partition open hears of it by his own calls.
-        self.manager.failure_channel.listen(_leave_as_it_is)
         self.had_clean = self.manager.had_clean_shutdown(self.path)
         self._state = _HELD
 
@@ -300,10 +288,6 @@ def enter(
         if isinstance(error, KafkalogError):
             raise
         raise KafkaStorageException.because_of(error, f"cannot open the log directory {path}") from error
-
-
-def _leave_as_it_is(log_dir: str) -> None:
-    pass
 
 
 def _after_fork_in_child() -> None:

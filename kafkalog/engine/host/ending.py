@@ -71,21 +71,23 @@ class End:
                 errors[0] = _because_of(errors[0], f"a log in {log_dir} was not closed in order")
             first = first or (errors[0] if errors else None)
             if not errors and all(outcome.done for outcome in of):
-                first = self._finish_dir(log_dir, broker_epoch) or first
+                # Where nothing was open any more the checkpoints are as the last close wrote them.
+                is_written = self._start.on_demand and not of
+                first = self._finish_dir(log_dir, broker_epoch, is_written=is_written) or first
         return first
 
     def _to_close(self, log_dir: str) -> list[UnifiedLog]:
         """All of a directory; as Kafka, one of each partition where both its logs are there, when `bare`."""
         return self._registry.in_dir(log_dir).values() if self._bare else self._registry.all_of(log_dir)
 
-    def _finish_dir(self, log_dir: str, broker_epoch: int) -> BaseException | None:
+    def _finish_dir(self, log_dir: str, broker_epoch: int, *, is_written: bool) -> BaseException | None:
         """Checkpoints, then the marker: it says that they are right.  Lines of logs that were never loaded would go."""
         had_clean, all_loaded = self._start.had_clean.get(log_dir), self._start.all_loaded.get(log_dir)
         if not all_loaded and not self._bare:
             return None
         directories, registry = self._directories, self._registry
-        written = directories.checkpoint(log_dir, registry)
-        if self._settings.speaks_for_replicas and not self._bare:
+        written = is_written or directories.checkpoint(log_dir, registry)
+        if self._settings.keeps_house and not self._bare:
             written = directories.checkpoint_high_watermarks(log_dir, registry) and written
         if not (had_clean or all_loaded) or (not written and not self._bare):
             return None

@@ -39,7 +39,6 @@ class Found(NamedTuple):
     had_clean_shutdown: bool
     recovery_points: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
-    high_watermarks: dict[TopicPartition, int]
     folders: list[str]
     strangers: list[str]  # folders that are no partition's
 
@@ -56,8 +55,7 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
     strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
     if strange:
         Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))
-    high_watermarks = held.high_watermarks.read_or_empty()  # a hint, for the lines of logs that wait
-    return Found(held, clean, recovery_points, log_starts, high_watermarks, folders, strange)
+    return Found(held, clean, recovery_points, log_starts, folders, strange)
 
 
 def log_folders(log_dir: str, files: Files, *, tolerant: bool = True) -> tuple[list[str], list[str]]:

@@ -143,6 +143,13 @@ class LogDirectories:
             raise LogDirNotFoundException(f"Log dir {path} is not found in the config.", hint=f"there are {self.shown}")
         return path in self.live
 
+    def must(self, path: str) -> HeldDirectory:
+        """NoLiveLogDirException for one that is offline: for who has no other."""
+        held = self.live.get(path)
+        if held is None:
+            raise self.lost()
+        return held
+
     def take_out(self, path: str) -> None:
         """It is offline: its lock is given up, its files are not touched again."""
         held = self.live.get(path)
@@ -248,9 +255,7 @@ class LogDirectories:
 
     def write_lines(self, log_dir: str, name: str, lines: Mapping[TopicPartition, int]) -> None:
         """Replaces the checkpoint of that name.  KafkaStorageException, also where the directory is offline."""
-        held = self.live.get(log_dir)
-        if held is None:
-            raise self.lost()
+        held = self.must(log_dir)
         is_cleaners = name == CLEANER_OFFSET_CHECKPOINT_FILE
         with (self._cleaning if is_cleaners else self._writing)[log_dir]:
             held.write(OffsetCheckpointFile(os.path.join(log_dir, name), self.files, create=False), lines)

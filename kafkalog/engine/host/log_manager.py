@@ -34,7 +34,7 @@ from kafkalog.engine.host.log_contexts import AS_ALL, Opening
 from kafkalog.engine.host.log_directories import absolute_path
 from kafkalog.engine.host.manager_life import ManagerLife
 from kafkalog.engine.host.moves import Move, MoveProgress
-from kafkalog.engine.host.registry import Waiting
+from kafkalog.engine.host.registry import WaitingLog
 from kafkalog.engine.host.removing import Removal
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, checked_overrides
 from kafkalog.engine.host.truncating import cut, restart
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.cleaner.passes import CompactionStats
 
 T = TypeVar("T")
-_WITH_LINE: Mapping[str, Callable[[Waiting, int | None], Waiting]] = {
+_WITH_LINE: Mapping[str, Callable[[WaitingLog, int | None], WaitingLog]] = {
     names.RECOVERY_POINT_CHECKPOINT_FILE: lambda waiting, offset: waiting._replace(recovery_point=offset),
     names.LOG_START_OFFSET_CHECKPOINT_FILE: lambda waiting, offset: waiting._replace(log_start_offset=offset),
     names.HIGH_WATERMARK_CHECKPOINT_FILE: lambda waiting, offset: waiting._replace(high_watermark=offset),
@@ -135,6 +135,11 @@ class LogManager(ManagerLife):
                 raise self.failure_channel.failed(waiting.log_dir, message, error) from error
             return self.registry.get(partition, is_future=is_future)
 
+    def topics(self) -> set[str]:
+        """Those that have a log, be it one that nobody has asked for yet."""
+        self._settle_to_look()
+        return self.registry.topics()
+
     def topic_ids(self, topic: str, numbers: Iterable[int] | None = None) -> Iterator[str | None]:
         """The ids that the partitions of a topic have, or those of these `numbers`, in their order, each as it is asked
         for; None: none yet.  Loads nothing.  CorruptCheckpointException, OSError."""
@@ -159,9 +164,7 @@ class LogManager(ManagerLife):
         """Current and future ones."""
         if self._bare:  # in the order of Kafka's maps
             return [log for log in self.all_logs() if log.topic_partition.topic == topic]
-        self._check_not_lost()
-        if self.changes.cut_short:
-            self.changes.settle()
+        self._settle_to_look()
         for partition in self.registry.waiting_of(topic):
             self._load_waiting(partition)
         return self._open_logs_of(topic)
@@ -194,7 +197,8 @@ class LogManager(ManagerLife):
             log = self.registry.get(partition, is_future=is_future)
             log = log or self._load_waiting(partition, is_future=is_future)
             if log is None:
-                log = self._maker.make(partition, preferred, is_new=is_new, is_future=is_future, topic_id=topic_id)
+                opening = AS_ALL._replace(topic_id=topic_id)
+                log = self._maker.make(partition, preferred, opening, is_new=is_new, is_future=is_future)
             if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
                 raise InconsistentTopicIdException(
                     f"Tried to assign topic ID {topic_id} to log for topic partition {partition},"
@@ -212,9 +216,7 @@ class LogManager(ManagerLife):
                 self.close_log(partition, clean=True)  # of the manager's own, for the end of a transaction
             log = self._load_waiting(partition, opening)
             if log is None:
-                log = self._maker.make(
-                    partition, None, is_new=True, is_future=False, topic_id=opening.topic_id, opening=opening
-                )
+                log = self._maker.make(partition, None, opening, is_new=True, is_future=False)
             return log
 
     def close_log(self, partition: TopicPartition, *, clean: bool) -> None:
@@ -238,7 +240,7 @@ class LogManager(ManagerLife):
                 if not is_clean:
                     log.close_quietly()
                 lines = (log.recovery_point, log.log_start_offset_to_checkpoint, log.high_watermark)
-                self.registry.let_wait(partition, Waiting(log.parent_dir, log.dir, *lines, is_clean))
+                self.registry.let_wait(partition, WaitingLog(log.parent_dir, log.dir, *lines, is_clean))
                 self.registry.remove(log)
             if is_clean:
                 self.checkpoint_now(log.parent_dir)
@@ -249,7 +251,7 @@ class LogManager(ManagerLife):
         log_dir = self.directories.paths[0] if waiting is None else waiting.log_dir
         folder = os.path.join(log_dir, str(partition))
         if self.files.is_dir(folder):
-            waiting = waiting or Waiting(log_dir, folder, None, None, None, clean)
+            waiting = waiting or WaitingLog(log_dir, folder, None, None, None, clean)
             self.registry.let_wait(partition, waiting._replace(clean=clean))
             return
         self.registry.forget_waiting(partition)
@@ -267,14 +269,11 @@ class LogManager(ManagerLife):
     def set_line(self, log_dir: str, name: str, partition: TopicPartition, offset: int | None) -> None:
         """Sets a partition's line of the checkpoint of that name, or takes it away; of one that has no log open, but
         for the cleaner's line.  CorruptCheckpointException where the file cannot be read; KafkaStorageException."""
-        held = self.directories.live.get(log_dir)
-        if held is None:
-            raise self.directories.lost()
-        lines = held.lines(name)
+        lines = self.directories.must(log_dir).lines(name)
         if name in _WITH_LINE:
             waiting = self.registry.waiting(partition)
             folder = os.path.join(log_dir, str(partition))
-            waiting = waiting or Waiting(log_dir, folder, None, None, None, False)
+            waiting = waiting or WaitingLog(log_dir, folder, None, None, None, False)
             self.registry.let_wait(partition, _WITH_LINE[name](waiting, offset))
         if lines.get(partition) == offset:
             return

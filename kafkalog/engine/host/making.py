@@ -20,7 +20,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.changes import Changes
 from kafkalog.engine.host.leftovers import Leftovers
-from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts, Opening
+from kafkalog.engine.host.log_contexts import LogContexts, Opening
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.log_dirs import refuse_foreign_partition
 from kafkalog.engine.host.registry import LogRegistry
@@ -63,11 +63,10 @@ class LogMaker:
         self,
         partition: TopicPartition,
         log_dir: str | None,
+        opening: Opening,
         *,
         is_new: bool,
         is_future: bool,
-        topic_id: str | None,
-        opening: Opening = AS_ALL,
     ) -> UnifiedLog:
         offline = self._directories.offline
         if not is_new and offline:
@@ -97,7 +96,7 @@ class LogMaker:
                 # What lies there is of a load that was cut short: not all of it is as a clean end leaves it.
                 is_clean = is_new or self._bare or not self._directories.files.names_in(folder)
                 try:
-                    return UnifiedLog.load(context, 0, 0, is_clean, topic_id, on_damage=opening.on_damage)
+                    return UnifiedLog.load(context, 0, 0, is_clean, opening.topic_id, on_damage=opening.on_damage)
                 except (OSError, TooManyOpenFilesException) as error:
                     if is_clean and self._directories.failure_channel.passes(error):
                         self._discard(partition, folder)

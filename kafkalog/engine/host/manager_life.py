@@ -236,10 +236,14 @@ class ManagerLife(Closing):
 
     def all_logs(self) -> list[UnifiedLog]:
         """All logs, future ones included."""
+        self._settle_to_look()
+        return self.registry.all_logs()
+
+    def _settle_to_look(self) -> None:
+        """Before a look at what there is: makes whole what was cut short.  NoLiveLogDirException."""
         self._check_not_lost()
         if self.changes.cut_short:
             self.changes.settle()
-        return self.registry.all_logs()
 
     # --- start ---------------------------------------------------------------------------------------
 
@@ -265,7 +269,7 @@ class ManagerLife(Closing):
         try:
             if self._owns_scheduler:
                 self.scheduler.startup()
-            if not self._bare:
+            if self.settings.keeps_house and not self._bare:
                 listen_weakly(self)
             loaded = self._start.load(is_stray, progress)
             self._check_not_stopped()
@@ -298,7 +302,7 @@ class ManagerLife(Closing):
 
     def _schedule(self) -> None:
         settings, delay_ms = self.settings, self.settings.initial_task_delay_ms
-        if not settings.speaks_for_replicas:
+        if not settings.keeps_house:
             return
         every: list[tuple[str, Callable[[], object], int]] = [
             ("kafka-log-flusher", self.flush_dirty_logs, settings.flush_check_ms),
@@ -307,7 +311,7 @@ class ManagerLife(Closing):
         ]
         if settings.maintenance:
             every.insert(0, ("kafka-log-retention", self.cleanup_logs, settings.retention_check_ms))
-        if settings.speaks_for_replicas and not self._bare:
+        if not self._bare:
             name, period_ms = "highwatermark-checkpoint", settings.high_watermark_checkpoint_ms
             every.append((name, self.checkpoint_high_watermarks, period_ms))
         for name, task, period_ms in every:

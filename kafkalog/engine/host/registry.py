@@ -18,7 +18,7 @@ from kafkalog.engine.log.unified_log import UnifiedLog
 Logs = JavaHashMap[TopicPartition, UnifiedLog]
 
 
-class Waiting(NamedTuple):
+class WaitingLog(NamedTuple):
     """A partition's folder of which no log is open, and what the directory's checkpoints say of it; None: no line.
     `clean`: whether its last close was."""
 
@@ -41,9 +41,9 @@ class LogRegistry:
         self._future: Logs = JavaConcurrentHashMap(topic_partition_hash)
         self._by_topic: dict[str, dict[TopicPartition, UnifiedLog]] = {}  # current ones
         self._by_dir: dict[str, set[UnifiedLog]] = {}
-        self._waiting: dict[TopicPartition, Waiting] = {}
-        self._waiting_futures: dict[TopicPartition, Waiting] = {}
-        self._waiting_by_topic: dict[str, dict[TopicPartition, Waiting]] = {}  # current ones
+        self._waiting: dict[TopicPartition, WaitingLog] = {}
+        self._waiting_futures: dict[TopicPartition, WaitingLog] = {}
+        self._waiting_by_topic: dict[str, dict[TopicPartition, WaitingLog]] = {}  # current ones
         self.changes = 0  # another number: there are other logs, perhaps
         self.topics_made = 0  # how many topics have got their first log so far
 
@@ -82,11 +82,11 @@ class LogRegistry:
 
     # --- what waits ----------------------------------------------------------------------------------
 
-    def waiting(self, partition: TopicPartition, *, is_future: bool = False) -> Waiting | None:
+    def waiting(self, partition: TopicPartition, *, is_future: bool = False) -> WaitingLog | None:
         """The folder of a partition that no log is open of."""
         return (self._waiting_futures if is_future else self._waiting).get(partition)
 
-    def let_wait(self, partition: TopicPartition, waiting: Waiting, *, is_future: bool = False) -> None:
+    def let_wait(self, partition: TopicPartition, waiting: WaitingLog, *, is_future: bool = False) -> None:
         """There is a folder of a partition, for whoever asks for it."""
         with self.guard:
             (self._waiting_futures if is_future else self._waiting)[partition] = waiting
@@ -105,12 +105,12 @@ class LogRegistry:
                     self._waiting_by_topic.pop(partition.topic, None)
             self.changes += 1
 
-    def waiting_of(self, topic: str) -> dict[TopicPartition, Waiting]:
+    def waiting_of(self, topic: str) -> dict[TopicPartition, WaitingLog]:
         """Those of a topic; future ones are not among them."""
         with self.guard:
             return dict(self._waiting_by_topic.get(topic, {}))
 
-    def waiting_in(self, log_dir: str) -> dict[TopicPartition, Waiting]:
+    def waiting_in(self, log_dir: str) -> dict[TopicPartition, WaitingLog]:
         """Those of a directory, which has one folder of each: a current or a future one."""
         with self.guard:
             found = [*self._waiting_futures.items(), *self._waiting.items()]

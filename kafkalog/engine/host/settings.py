@@ -44,9 +44,9 @@ class ManagerSettings(NamedTuple):
     # "on demand" loads each log when it is first asked for, one at a time; until then only what is asked for is looked
     # after: no retention, no compaction, no flush of what waits.  Not Kafka's.
     load: Literal["all", "on demand"] = "all"
-    # False, of who opens single partitions: replication-offset-checkpoint stays as it is, for whoever speaks for all
-    # replicas, and nothing is done in the background.  Not Kafka's.
-    speaks_for_replicas: bool = True
+    # False, of who opens single partitions: nothing is done in the background, a failed disk stays ours until everybody
+    # has left, and replication-offset-checkpoint stays as it is, for whoever speaks for all replicas.  Not Kafka's.
+    keeps_house: bool = True
 
     def checked(self) -> ManagerSettings:
         """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""
@@ -62,7 +62,7 @@ class ManagerSettings(NamedTuple):
         checked_cleaner(self.cleaner)
         values.flag(self.maintenance, "ManagerSettings.maintenance")
         checked_load(self.load, "ManagerSettings.load")
-        values.flag(self.speaks_for_replicas, "ManagerSettings.speaks_for_replicas")
+        values.flag(self.keeps_house, "ManagerSettings.keeps_house")
         return self
 
     @property

@@ -33,7 +33,7 @@ from kafkalog.engine.host.loading import Found, LoadProgress, Remaining, load, l
 from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts, Opening
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.manager_metrics import gauges_of_start
-from kafkalog.engine.host.registry import LogRegistry, Waiting
+from kafkalog.engine.host.registry import LogRegistry, WaitingLog
 from kafkalog.engine.log.context import ALREADY_OFFLINE
 from kafkalog.engine.log.damage import lost_end
 from kafkalog.engine.log.unified_log import UnifiedLog
@@ -49,15 +49,20 @@ def _nobody_is(log: UnifiedLog) -> bool:
     return False
 
 
-def _waiting(of: Found, folder: str, partition: TopicPartition) -> Waiting:
-    return Waiting(
+def _waiting(of: Found, folder: str, partition: TopicPartition) -> WaitingLog:
+    return WaitingLog(
         of.held.path,
         folder,
         of.recovery_points.get(partition),
         of.log_starts.get(partition),
-        of.high_watermarks.get(partition),
+        None,
         of.had_clean_shutdown,
     )
+
+
+def _is_aside(folder: str) -> bool:
+    """Whether it is no partition's any more."""
+    return names.is_delete_dir(folder) or names.is_stray_dir(folder)
 
 
 class Loaded(NamedTuple):
@@ -187,26 +192,26 @@ class Start:
 
     def _let_wait(self, found: Sequence[Found]) -> list[Found]:
         """What is loaded now; the rest waits in the registry."""
-        partitions = [names.parse_topic_partition_name(folder) for of in found for folder in of.folders]
-        folders: dict[TopicPartition, int] = Counter(
-            partition
-            for partition, folder in zip(partitions, (folder for of in found for folder in of.folders), strict=True)
-            if not (names.is_delete_dir(folder) or names.is_stray_dir(folder))
-        )
-        return [of._replace(folders=[folder for folder in of.folders if self._is_loaded_now(of, folder, folders)])
-                for of in found]  # fmt: skip
+        folders = [folder for of in found for folder in of.folders if not _is_aside(folder)]
+        counts = Counter(map(names.parse_topic_partition_name, folders))
+        return [self._loaded_now(of, counts) for of in found]
 
-    def _is_loaded_now(self, of: Found, folder: str, folders: Mapping[TopicPartition, int]) -> bool:
-        if names.is_delete_dir(folder):
-            return self._contexts.settings.maintenance
-        if names.is_stray_dir(folder):
-            return False
-        partition = names.parse_topic_partition_name(folder)
-        if folders[partition] > 1:
-            return True
-        is_future = os.path.basename(folder) != str(partition)
-        self._registry.let_wait(partition, _waiting(of, folder, partition), is_future=is_future)
-        return False
+    def _loaded_now(self, of: Found, counts: Mapping[TopicPartition, int]) -> Found:
+        watermarks = of.held.high_watermarks.read_or_empty()
+        now = []
+        for folder in of.folders:
+            partition = names.parse_topic_partition_name(folder)
+            if names.is_delete_dir(folder) and self._contexts.settings.maintenance:
+                now.append(folder)
+            elif _is_aside(folder):
+                pass
+            elif counts[partition] > 1:
+                now.append(folder)  # a start alone can settle it
+            else:
+                is_future = os.path.basename(folder) != str(partition)
+                waiting = _waiting(of, folder, partition)._replace(high_watermark=watermarks.get(partition))
+                self._registry.let_wait(partition, waiting, is_future=is_future)
+        return of._replace(folders=now)
 
     def _load_folder(self, folder: str, of: Found, remaining_segments: Callable[[int], object]) -> None:
         partition = names.parse_topic_partition_name(folder)
@@ -223,7 +228,7 @@ class Start:
     def _load_log(
         self,
         partition: TopicPartition,
-        found: Waiting,
+        found: WaitingLog,
         opening: Opening = AS_ALL,
         *,
         remaining_segments: Callable[[int], object] | None = None,
