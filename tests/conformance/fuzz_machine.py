@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import logging
 import shutil
 import sys
 import time
@@ -154,19 +153,8 @@ _add_rules()
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Scripts provoke warnings by the hundred."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-@contextmanager
 def served(driver: kafka_jars.Driver | None = None, ways: Ways | None = None) -> Iterator[ServedEngines]:
-    with work_folder() as work, (driver or kafka_jars.driver()).serve() as kafka, quiet():
+    with work_folder() as work, (driver or kafka_jars.driver()).serve() as kafka, replay.quiet():
         yield ServedEngines(work, kafka, ways)
 
 

@@ -15,7 +15,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -138,19 +139,29 @@ def run_many(listfile: Path) -> bool:
     return good
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Scripts provoke warnings by the hundred; a test that runs some in its own process logs again behind them."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
 def main(argv: list[str]) -> int:
     if len(argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
     tracebacks = os.environ.get("KAFKALOG_REPLAY_TRACEBACKS") == "1"
-    if not tracebacks:
-        logging.disable(logging.CRITICAL)  # scripts provoke warnings by the hundred
-    if argv[0] == "--many":
-        return 0 if run_many(Path(argv[1])) else 1
-    work_dir = Path(argv[1])
-    work_dir.mkdir(parents=True, exist_ok=True)
-    lines = Path(argv[0]).read_text().splitlines()
-    return 0 if run_script(lines, work_dir, lambda line: print(line, flush=True), tracebacks=tracebacks) else 1
+    with nullcontext() if tracebacks else quiet():
+        if argv[0] == "--many":
+            return 0 if run_many(Path(argv[1])) else 1
+        work_dir = Path(argv[1])
+        work_dir.mkdir(parents=True, exist_ok=True)
+        lines = Path(argv[0]).read_text().splitlines()
+        return 0 if run_script(lines, work_dir, lambda line: print(line, flush=True), tracebacks=tracebacks) else 1
 
 
 if __name__ == "__main__":

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import _thread
 import os
-import threading
 from collections.abc import Callable
 
 from kafkalog.engine.files.lines import Lines
 
 _log = Lines("kafkalog.files")  # about no partition
-_GOING: dict[int, threading.Event] = {}  # each step of it is one of C's
+# Each is released when its thread is through.  An Event's methods are Python: interrupted, they keep its lock.
+_GOING: dict[int, _thread.LockType] = {}  # each step of it is one of C's
 
 
 def let_go_later(let_go: Callable[[], object]) -> None:
     """Has a thread call `let_go`, which waits for nobody else.  For finalizers."""
-    done = threading.Event()
+    done = _thread.allocate_lock()
+    done.acquire()
     _GOING[id(done)] = done
 
     def run() -> None:
@@ -29,19 +30,20 @@ def let_go_later(let_go: Callable[[], object]) -> None:
             _log.warning("what was dropped was not let go in order", exc_info=True)
         finally:
             _GOING.pop(id(done), None)
-            done.set()
+            done.release()
 
     try:
         _thread.start_new_thread(run, ())
     except RuntimeError:  # no thread to be had: the files go with the process
         _GOING.pop(id(done), None)
-        done.set()
+        done.release()
 
 
 def wait_for_dropped() -> None:
     """Until everything that was dropped so far has let go."""
     for done in list(_GOING.values()):
-        done.wait()
+        with done:
+            pass
 
 
 def _forget_in_child() -> None:

@@ -23,6 +23,12 @@ class Outcome(NamedTuple):
     error: BaseException | None
 
 
+class _Stop:
+    """Whether to stop.  An Event's methods are Python: interrupted, they keep its lock."""
+
+    asked = False
+
+
 class _Pool:
     """The jobs of one directory."""
 
@@ -32,8 +38,8 @@ class _Pool:
         self.next = 0
         self.lock = threading.Lock()
 
-    def work(self, thread: int, stop: threading.Event) -> None:
-        while not stop.is_set():
+    def work(self, thread: int, stop: _Stop) -> None:
+        while not stop.asked:
             with self.lock:
                 number = self.next
                 self.next += 1
@@ -50,19 +56,19 @@ class Jobs:
     """The threads of one owner's jobs; `run` once after the other."""
 
     def __init__(self) -> None:
-        self._stop = threading.Event()
+        self._stop = _Stop()
         self._ends: list[_thread.LockType] = []  # each is released at the end of a thread, should it begin
         self._begun: list[int] = []
 
     def disown(self) -> None:
         """In a forked child, which has none of the threads."""
-        self._stop = threading.Event()
+        self._stop = _Stop()
         self._ends, self._begun = [], []
 
     @property
     def stopped(self) -> bool:
         """Whether jobs should end as soon as they can."""
-        return self._stop.is_set()
+        return self._stop.asked
 
     def run(
         self, prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
@@ -88,7 +94,7 @@ class Jobs:
 
     def stop(self, *, wait: bool = True) -> None:
         """Nothing begins any more; waits for what has begun.  Interrupted, it is called again."""
-        self._stop.set()
+        self._stop.asked = True
         if wait:
             self._wait()
 
@@ -98,7 +104,7 @@ class Jobs:
                 pass
 
 
-def _start(name: str, pool: _Pool, number: int, stop: threading.Event, end: _thread.LockType) -> None:
+def _start(name: str, pool: _Pool, number: int, stop: _Stop, end: _thread.LockType) -> None:
     """In a thread of its own, which no signal reaches: Thread.start does not bear being interrupted."""
 
     def run() -> None:
