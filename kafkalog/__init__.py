@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import MessageSetSend as MessageSetSend
     from kafkalog._face.chunk_reader import MultiMessageSetSend as MultiMessageSetSend
     from kafkalog._face.opening import open_log
-    from kafkalog._face.writer import Transaction as Transaction
     from kafkalog._face.writer import Writer as Writer
     from kafkalog.config import LogConfig as LogConfig
     from kafkalog.engine.cleaner.passes import CompactionStats as CompactionStats
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from kafkalog.toolbox.verify import verify
     from kafkalog.topic import RecordMetadata as RecordMetadata
     from kafkalog.topic import Topic as Topic
+    from kafkalog.transaction import Transaction as Transaction
 
 _MODULES = (
     "config", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "spark", "store", "toolbox",
@@ -97,7 +97,7 @@ _HOME = {
     "Store": "kafkalog.store",
     "Topic": "kafkalog.topic",
     "TopicPartition": "kafkalog.engine.format.names",
-    "Transaction": "kafkalog._face.writer",
+    "Transaction": "kafkalog.transaction",
     "Writer": "kafkalog._face.writer",
     "list_partitions": "kafkalog.engine.host.log_dirs",
     "open_log": "kafkalog._face.opening",

@@ -46,6 +46,7 @@ SCAN_CHUNK_BYTES = 4 << 20
 ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
 DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
 DEDUPE_BUFFER_BYTES_MIN = 72  # of two keys
+TRANSACTION_TIMEOUT_MS = 60_000  # transaction.timeout.ms
 
 
 class _Awaited(NamedTuple):
@@ -531,14 +532,17 @@ class Partition(Closing, Shown):
         own.check_appendable()
         return Writer(own, name)
 
-    def transaction(self, transactional_id: str) -> TransactionOfPartition:
+    def transaction(self, transactional_id: str, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> TransactionOfPartition:
         """`with log.transaction("job-7") as txn: txn.append(...)`: read_committed readers see all of it or nothing.
 
-        Commits at the end of the block, aborts when it raises.  One that a crashed process left open is aborted by the
-        next `open_log`.  In a store it is a transaction of the store (`kafkalog.transaction`), whose records all go to
-        this partition.
+        Commits at the end of the block, aborts when it raises.  It is a transaction as `Store.transaction` gives it,
+        whose records all go to this partition: the directory's coordinator (its topic `__transaction_state`, which is
+        made for the first transaction) has the last word.  Another one of the id that begins meanwhile, also on another
+        partition of the directory, aborts and fences this one (ProducerFencedException), and so does its being open for
+        longer than `timeout_ms`.  One that a crash left is ended as was decided, by the next open of the partition.
+        IllegalArgumentException for an empty id; InvalidTxnTimeoutException for a timeout outside 1 to 900000.
         """
-        return self._must_own().transaction(transactional_id)
+        return self._must_own().transaction(transactional_id, timeout_ms)
 
     # --- shrinking ---------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ class BatchingSettings(NamedTuple):
     def checked(self) -> BatchingSettings:
         """With exact types and in range; IllegalArgumentException, UnsupportedCompressionTypeException."""
         if self.name is not None:
-            producer_id_of("writer", self.name)
+            producer_id_of(self.name)
         if self.compression is not None:
             checked_codec(self.compression)
         return BatchingSettings(

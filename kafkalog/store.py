@@ -51,7 +51,7 @@ from kafkalog.producer import (
 )
 from kafkalog.reader import StoreReader
 from kafkalog.topic import Topic
-from kafkalog.transaction import TIMEOUT_MS, StoreTransaction, checked_id
+from kafkalog.transaction import TIMEOUT_MS, StoreTransaction, checked_id, checked_timeout
 
 if TYPE_CHECKING:
     from kafkalog._face.home import Home
@@ -286,9 +286,7 @@ class Store(Closing):
         InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
         """
         home = self._own()
-        timeout_ms = values.whole(timeout_ms, "timeout_ms", expected="milliseconds")
-        home.coordinators.transactions.check_timeout(timeout_ms)
-        return StoreTransaction(home, self.topic, checked_id(transactional_id), timeout_ms)
+        return StoreTransaction(home, self.topic, checked_id(transactional_id), checked_timeout(home, timeout_ms))
 
     def transactions(self) -> list[TransactionDescription]:
         """Every transactional id that is known, by name, also those of a broker's clients: its state by Kafka's name,

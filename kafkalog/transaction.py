@@ -23,11 +23,11 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from kafkalog._face.batch_maker import Records, next_sequence
 from kafkalog._face.ready_batches import ReadyBatches
-from kafkalog._face.rows import RecordInput, as_row, check_records
+from kafkalog._face.rows import RecordInput, Row, as_row, check_records
 from kafkalog._face.shown import Shown
 from kafkalog._face.topic_info import check_appendable
 from kafkalog._face.writer import refuse_nested
@@ -49,19 +49,20 @@ from kafkalog.errors import (
     ProducerFencedException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.partition import TRANSACTION_TIMEOUT_MS
 from kafkalog.records import Header
-from kafkalog.topic import RecordMetadata, Topic
+from kafkalog.topic import RecordMetadata
 
 if TYPE_CHECKING:
-    from kafkalog._face.home import Home
+    from kafkalog._face.home import TransactionHome
     from kafkalog._face.store_partition import StorePartition
     from kafkalog.engine.coordinator.group_offsets import GroupOffsets
     from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
     from kafkalog.engine.log.producer_append import ProducerStateEntry
 
-__all__ = ["PartitionTransaction", "StoreTransaction"]
+__all__ = ["Transaction", "StoreTransaction"]
 
-TIMEOUT_MS = 60_000  # transaction.timeout.ms
+TIMEOUT_MS = TRANSACTION_TIMEOUT_MS
 OffsetsToCommit: TypeAlias = (  # each spelled out: a Mapping's keys are invariant
     "Mapping[str, int | CommittedOffset] | Mapping[TopicPartition, int | CommittedOffset]"
     " | Mapping[str | TopicPartition, int | CommittedOffset]"
@@ -77,6 +78,13 @@ def checked_id(transactional_id: object) -> str:
     return name
 
 
+def checked_timeout(home: TransactionHome, timeout_ms: object) -> int:
+    """IllegalArgumentException, InvalidTxnTimeoutException for what is no timeout of a transaction."""
+    checked = values.whole(timeout_ms, "timeout_ms", expected="milliseconds")
+    home.coordinators.transactions.check_timeout(checked)
+    return checked
+
+
 class CommitsOffsets(Protocol):
     """What `commit_offsets` asks of a reader (`kafkalog.reader.StoreReader`)."""
 
@@ -89,6 +97,38 @@ class CommitsOffsets(Protocol):
 
     def is_of(self, home: object) -> bool:
         """Whether it reads the store of that home."""
+
+
+class TopicToWrite(Protocol):
+    """What a transaction asks of a topic (`kafkalog.topic.Topic`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def partition_for(self, row: Row, partition: int | None) -> int:
+        """The partition of a record, which may be given."""
+
+    def by_partition(self, records: Iterable[RecordInput], partition: int | None) -> Mapping[int, Records]:
+        """Records by the partition that each goes to, which may be given."""
+
+    def checked(self, partition: int) -> int:
+        """The same; UnknownTopicOrPartitionException."""
+
+
+class OnePartition(NamedTuple):
+    """A `TopicToWrite` whose records all go to one partition."""
+
+    name: str
+    number: int
+
+    def partition_for(self, row: Row, partition: int | None) -> int:
+        return self.number
+
+    def by_partition(self, records: Iterable[RecordInput], partition: int | None) -> Mapping[int, Records]:
+        return {self.number: records}
+
+    def checked(self, partition: int) -> int:
+        return self.number
 
 
 class _Part:
@@ -164,7 +204,9 @@ class StoreTransaction(Block, Shown):
 
     _inner = frozenset({"is_inside"})
 
-    def __init__(self, home: Home, topic_of: Callable[[str], Topic], transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self, home: TransactionHome, topic_of: Callable[[str], TopicToWrite], transactional_id: str, timeout_ms: int
+    ) -> None:
         self._home = home
         self._topic_of = topic_of
         self._coordinator = home.coordinators.transactions
@@ -176,7 +218,7 @@ class StoreTransaction(Block, Shown):
         self._reset()
 
     def _reset(self) -> None:
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicToWrite] = {}
         self._holder: ProducerIdAndEpoch | None = None
         self._began = False  # the coordinator may know of it
         self._start_ms = 0
@@ -225,7 +267,7 @@ class StoreTransaction(Block, Shown):
     @property
     def active(self) -> bool:
         """Whether it has begun and not ended; one whose block an interrupt came out of is over, and will be aborted."""
-        return self._active and not self._is_over
+        return self._active and not self._is_over and self._home.life.live
 
     def is_inside(self) -> bool:
         """Whether this thread is in the middle of one of its calls."""
@@ -508,7 +550,7 @@ class StoreTransaction(Block, Shown):
     def _not_open(self) -> IllegalStateException:
         return IllegalStateException(
             f"no transaction of {self.transactional_id!r} is open",
-            hint="use it as `with store.transaction(...) as txn:`, or call begin() first",
+            hint="use it in `with ...transaction(...) as txn:`, or call begin() first",
         )
 
     def _raise_fenced(self, error: KafkalogError | None) -> NoReturn:
@@ -531,7 +573,7 @@ class StoreTransaction(Block, Shown):
         self._home.check_open()
         raise error
 
-    def _topic(self, name: str) -> Topic:
+    def _topic(self, name: str) -> TopicToWrite:
         found = self._topics.get(name)
         if found is None:
             found = self._topics[name] = self._topic_of(name)
@@ -578,20 +620,24 @@ class StoreTransaction(Block, Shown):
         return holder
 
 
-class PartitionTransaction(Block, Shown):
+class Transaction(Block, Shown):
     """As StoreTransaction, whose records all go to one partition; made by `Partition.transaction`.  For one thread."""
 
-    def __init__(self, transaction: StoreTransaction, partition: TopicPartition) -> None:
-        self._it = transaction
-        self.topic_partition = partition
-        self.transactional_id = transaction.transactional_id
-        self.timeout_ms = transaction.timeout_ms
+    def __init__(
+        self, home: TransactionHome, topic_partition: TopicPartition, transactional_id: str, timeout_ms: int
+    ) -> None:
+        timeout_ms = checked_timeout(home, timeout_ms)
+        only = OnePartition(*topic_partition)
+        self._it = StoreTransaction(home, lambda name: only, checked_id(transactional_id), timeout_ms)
+        self.topic_partition = topic_partition
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
 
     def __repr__(self) -> str:
         state = "open" if self.active else "not open"
-        return f"<PartitionTransaction of {self.transactional_id!r} in {self.topic_partition}, {state}>"
+        return f"<Transaction of {self.transactional_id!r} in {self.topic_partition}, {state}>"
 
-    def __enter__(self) -> PartitionTransaction:
+    def __enter__(self) -> Transaction:
         self._it.__enter__()
         return self
 

@@ -1,10 +1,11 @@
 """What a partition that this process may write to has of appending, whoever holds it.
 
-`OpenPartition` holds one alone, `StorePartition` is one of a store's.  Records become batches before the engine's lock
-is taken; what was looked at together is appended together, or not at all; what an append raises says which offsets
-were there already (`appended`).  Where the partition has moved to another directory, the append goes there: a move
-refuses an append whole, between two.  With durability "fsync" an append that returned is on the disk, and those who
-wait at the same time share a sync.  Knows nothing of reading, of topics, or of what a caller may give as a record.
+`StorePartition` is one of a store's, `OpenPartition` one that was opened alone.  Records become batches before the
+engine's lock is taken; what was looked at together is appended together, or not at all; what an append raises says
+which offsets were there already (`appended`).  Where the partition has moved to another directory, the append goes
+there: a move refuses an append whole, between two.  With durability "fsync" an append that returned is on the disk, and
+those who wait at the same time share a sync.  Knows nothing of reading, of topics, or of what a caller may give as a
+record.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from kafkalog.engine.files import Buffer, Clock
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER, ProducerFields
-from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.log.types import AppendOrigin, LogAppendInfo
+from kafkalog.engine.log.types import LogAppendInfo
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -44,13 +44,11 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.source import Source
     from kafkalog.records import Header
 
-COORDINATOR_EPOCH = 0
-TRANSACTION_VERSION = 0
 T = TypeVar("T")
 
 
 class TransactionOfPartition(Protocol):
-    """What `Partition.transaction` gives: a Transaction of `open_log`, or a PartitionTransaction of a store."""
+    """What `Partition.transaction` gives (`kafkalog.transaction.Transaction`)."""
 
     @property
     def active(self) -> bool:
@@ -70,6 +68,12 @@ class TransactionOfPartition(Protocol):
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
         """Append records to the transaction; returns their offsets."""
+
+    def append_batches(self, data: bytes | bytearray | memoryview | ReadyBatches) -> range:
+        """Append whole batches in Kafka's format to the transaction; returns their offsets."""
+
+    def commit_offsets(self, offsets: Any, *, cursor: str | None = None) -> None:
+        """Commit a cursor's offsets with the transaction."""
 
     def commit(self) -> None: ...
 
@@ -336,7 +340,7 @@ class PartitionAppends(Single):
         """The recovery point and the start go to disk: what shrank stays so after a crash."""
         raise NotImplementedError
 
-    def transaction(self, transactional_id: str) -> TransactionOfPartition:
+    def transaction(self, transactional_id: str, timeout_ms: int) -> TransactionOfPartition:
         """As `Partition.transaction` says."""
         raise NotImplementedError
 
@@ -363,19 +367,3 @@ class PartitionAppends(Single):
     def close(self) -> None:
         """As `Partition.close` says."""
         raise NotImplementedError
-
-    def write_marker(
-        self, producer_id: int, epoch: int, kind: ControlRecordType, check: Callable[[], None] | None = None
-    ) -> None:
-        """Ends a transaction; `check` may still refuse, and nothing comes between the two."""
-        engine, leader_epoch = self.engine, self.leader_epoch
-        end = EndTransactionMarker(kind, COORDINATOR_EPOCH)
-        marker = end_txn_marker_batch(0, self.clock.milliseconds(), leader_epoch, producer_id, epoch, end)
-        with self.while_open():
-            with engine.lock:
-                if check is not None:
-                    check()
-                info = engine.append_as_leader(
-                    marker, self.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
-                )
-            self.after_append(info.last_offset + 1)

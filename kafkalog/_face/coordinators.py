@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 10  # partitions in a message
+OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 
 
 def new_producer_id(transactional_id: str, previous: int) -> int:
@@ -57,7 +58,7 @@ class StoreStateLog(UnifiedStateLog):
     def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
         found = self._manager.log_to_change(log.topic_partition)
         if found is not None:
-            found.flushes_rolls = self._syncs
+            found.flushes_rolls = self.syncs
         return found
 
 
@@ -72,9 +73,11 @@ class Coordinators:
         clock: Clock,
         *,
         syncs: bool,
+        log_to_end: Callable[[TopicPartition], UnifiedLog | None] | None = None,
         transactions: TransactionSettings = TransactionSettings(),  # noqa: B008 (it does not change)
         offsets: OffsetSettings = OffsetSettings(offsets_retention_ms=LONG_MAX),  # noqa: B008 (likewise)
     ) -> None:
+        """`log_to_end`: as `Catalog.log_to_end`, which counts where it is not given."""
         self._manager = manager
         self._catalog = catalog
         self._life = life
@@ -85,7 +88,8 @@ class Coordinators:
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded; taken first of all
         self._offsets: dict[int, GroupOffsets] = {}
         self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
-        self.markers = LogMarkers(catalog.log_to_end, self._offsets_of, clock, syncs=syncs)
+        self._state_logs: list[StoreStateLog] = []
+        self.markers = LogMarkers(log_to_end or catalog.log_to_end, self._offsets_of, clock, syncs=syncs)
         self.transactions = TransactionCoordinator(
             self._transaction_state,
             catalog.partition_count(TRANSACTION_STATE_TOPIC),
@@ -103,7 +107,15 @@ class Coordinators:
         log = self._catalog.internal_partition(topic, number, create=create)
         if log is None:
             return None
-        return StoreStateLog(self._manager, log, syncs=self._syncs)
+        found = StoreStateLog(self._manager, log, syncs=self._syncs)
+        self._state_logs.append(found)
+        return found
+
+    def sync_from_now_on(self) -> None:
+        """Whoever comes now was promised that what is written is on the disk.  May be called again."""
+        self._syncs = self.markers.syncs = True
+        for each in self._state_logs:
+            each.syncs = each.log.flushes_rolls = True
 
     def _transaction_state(self, number: int, create: bool) -> UnifiedStateLog | None:
         return self._state_log(TRANSACTION_STATE_TOPIC, number, create=create)
@@ -174,16 +186,26 @@ class Coordinators:
         self._quietly("finishing transactions", self.transactions.finish_prepared)
         self._quietly("aborting transactions", self._abort_ours)
 
-    def _abort_ours(self) -> None:
+    def _abort_ours(self, of: TopicPartition | None = None) -> None:
         failed: KafkalogError | None = None
         for each in self.transactions.list_transactions(states=("Ongoing",)):
-            if self.ids.is_ours(each):
+            if self.ids.is_ours(each) and (of is None or of in each.partitions):
                 try:
                     self.transactions.abort(each.transactional_id)
                 except KafkalogError as error:
                     failed = failed or error
         if failed is not None:
             raise failed
+
+    def end_of(self, partition: TopicPartition) -> None:
+        """Ends the transactions that a partition is in, whoever is inside of them: nobody will write to it any more.
+        What is open is aborted."""
+        self._quietly("finishing transactions", self.transactions.finish_prepared)
+        self._quietly(f"aborting transactions of {partition}", lambda: self._abort_ours(partition))
+
+    def end_left(self) -> None:
+        """Aborts what nobody is inside of."""
+        self._quietly("aborting transactions that nobody has", self.ids.end_left)
 
     def check_outside(self) -> None:
         """IllegalStateException in a thread that is in the middle of a change of ours: a signal's handler, or a
@@ -196,7 +218,7 @@ class Coordinators:
         """What has been open for too long is aborted, and what nobody is inside of; also goes on with an end that was
         cut short."""
         self._quietly("aborting transactions that are overdue", self.transactions.abort_timed_out)
-        self._quietly("aborting transactions that nobody has", self.ids.end_left)
+        self.end_left()
 
     def forget_expired(self) -> None:
         """Ids that nobody used for seven days, and offsets that were committed with an end of their own.  Cursors stay

@@ -1,6 +1,7 @@
 """What a store stands on: a `StoreHome`, which holds the directories' locks, or a `StoreView`, which touches nothing.
 
-The store, its topics, readers and transactions know this and neither of the two.  What needs the locks raises
+The store, its topics, readers and transactions know this and neither of the two; transactions ask for less, which one
+open partition has as well.  What needs the locks raises
 LogReadOnlyException in a store that only reads, or IllegalStateException if that was closed.  Thread-safe.
 """
 
@@ -35,11 +36,35 @@ class OpenProducer(Protocol):
         """Sends what it holds, and ends."""
 
 
-class Home(Protocol):
-    """What a store, its topics, readers and transactions ask for."""
+class TransactionHome(Protocol):
+    """What transactions ask for: of a store, or of one open partition (`PartitionHome`)."""
 
     life: Life
     clock: Clock
+
+    @property
+    def coordinators(self) -> Coordinators: ...
+
+    def check_open(self) -> None:
+        """IllegalStateException if it is closed, or was opened by another process."""
+
+    def info(self, topic: str) -> TopicInfo:
+        """UnknownTopicOrPartitionException if there is no such topic."""
+
+    def check_partition(self, partition: TopicPartition) -> None:
+        """UnknownTopicOrPartitionException if there is no such partition."""
+
+    def partition(self, partition: TopicPartition) -> StorePartition:
+        """What appends to a partition; UnknownTopicOrPartitionException, KafkaStorageException if it is offline."""
+
+    def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
+        """Who keeps a cursor and may change it; None if nobody does, and it is not to be made.  LogReadOnlyException
+        in a store that only reads and has no directory for cursors."""
+
+
+class Home(TransactionHome, Protocol):
+    """What a store, its topics, readers and transactions ask for."""
+
     place: str  # the directories, as messages name them
     topic_settings: TopicSettings
     bells: Bells  # of readers that wait
@@ -47,9 +72,6 @@ class Home(Protocol):
 
     @property
     def read_only(self) -> bool: ...
-
-    def check_open(self) -> None:
-        """IllegalStateException if it is closed, or was opened by another process."""
 
     def close(self) -> None:
         """As `Store.close`."""
@@ -63,26 +85,16 @@ class Home(Protocol):
     def names(self) -> list[str]:
         """Of all topics, in order."""
 
-    def info(self, topic: str) -> TopicInfo:
-        """UnknownTopicOrPartitionException if there is no such topic."""
-
     def numbers(self, topic: str) -> Sequence[int]:
         """The partitions of a topic: of one of Kafka's own those that were made so far.
 
         UnknownTopicOrPartitionException; InvalidPartitionsException as `countable`."""
-
-    def check_partition(self, partition: TopicPartition) -> None:
-        """UnknownTopicOrPartitionException if there is no such partition."""
 
     def source(self, partition: TopicPartition) -> Source:
         """What readers see of a partition, in the directory that has it now.  UnknownTopicOrPartitionException,
         KafkaStorageException if it is offline, or its folder is away."""
 
     # --- cursors ---------------------------------------------------------------------------------------
-
-    def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
-        """Who keeps a cursor and may change it; None if nobody does, and it is not to be made.  LogReadOnlyException
-        in a store that only reads and has no directory for cursors."""
 
     def keepers(self, cursor: str) -> Iterable[GroupOffsets]:
         """Who may know of a cursor, those that count first."""
@@ -103,16 +115,10 @@ class Home(Protocol):
     def catalog(self) -> Catalog: ...
 
     @property
-    def coordinators(self) -> Coordinators: ...
-
-    @property
     def producers(self) -> set[OpenProducer]: ...
 
     def check_writable(self) -> None:
         """Raises if nothing may be written."""
-
-    def partition(self, partition: TopicPartition) -> StorePartition:
-        """What appends to a partition; UnknownTopicOrPartitionException, KafkaStorageException if it is offline."""
 
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool

@@ -94,7 +94,7 @@ def _look(log_dirs: Sequence[str], wanted: Callable[[str], bool], files: Files) 
         numbers = tuple(number for number in range(count) if number not in folders)
         if numbers:
             # A directory that only `open_log` has written to has no list of its topics: one partition is all of it.
-            if not known and not is_of_cluster:
+            if not (known.keys() - left_out or is_of_cluster):
                 continue
             result.append(Missing(topic, numbers, count, not is_of_cluster, where))
     return result

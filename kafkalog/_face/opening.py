@@ -14,8 +14,6 @@ from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog._face.waiting import Bells
-from kafkalog._face.writer import Transaction
-from kafkalog._face.writer import abort_left_open as abort_transactions
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler, local_path
@@ -81,10 +79,10 @@ def open_log(
     Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
 
     A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
-    `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  What
-    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off; what a store left
-    (`kafkalog.open`) stays open until a store of the directory ends it, as was decided.  `on_damage` says what happens
-    where that recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in the log
+    `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  Transactions
+    that a crash left open in it, a store's too, are ended as was decided, in all partitions of the directory, unless
+    `abort_left_open` is off; those of a broker's producers stay open.  `on_damage` says what happens where that
+    recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in the log
     "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes may have
     been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which Kafka
     does not look at; a function is called with each `kafkalog.engine.log.damage.Damage` before its cut.
@@ -149,7 +147,7 @@ def open_log(
     else:
         given = checked_overrides({} if config is None else config, "config")
         settings = _settings_there(root, partition.topic, broker, given, files)
-    batch_maker = BatchMaker(settings, compression)
+    BatchMaker(settings, compression)  # says what is wrong with it before anything is opened
     path = os.path.join(root, str(partition))
     if not create and not files.is_dir(path):
         raise UnknownTopicOrPartitionException(
@@ -159,8 +157,6 @@ def open_log(
     try:
         producers = ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms, False))
         engine = lease.load(Opening(settings, producers, clock, metrics, tell, topic_id))
-        # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
-        engine.flushes_rolls = durability == "fsync"
         if engine.recovery_point < lease.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
             if on_damage == "raise":
@@ -169,18 +165,9 @@ def open_log(
         if on_damage == "raise":
             for segment in engine.log_segments():
                 check_whole_entries(segment.txn_index.path, segment.txn_index.end)
-        own = OpenPartition(
-            partition,
-            root,
-            engine,
-            lease,
-            batch_maker,
-            clock,
-            sync_appends=durability == "fsync",
-            transactions=Transaction,
-        )
+        own = OpenPartition(engine, lease, clock, compression=compression, sync_appends=durability == "fsync")
         if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
-            abort_transactions(own)
+            own.end_left()
         return Partition(own.source(), own, own.life, Bells())
     except BaseException:
         lease.give_up()

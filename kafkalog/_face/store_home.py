@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog._face.catalog import Catalog, Deletion
-from kafkalog._face.coordinators import Coordinators
+from kafkalog._face.coordinators import OVERDUE_CHECK_MS, Coordinators
 from kafkalog._face.cursor_readers import CursorReaders
 from kafkalog._face.store_partition import InternalPartition, StorePartition
 from kafkalog._face.store_source import StoreSource
@@ -42,8 +42,7 @@ from kafkalog.errors import (
     TooManyOpenFilesException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.topic import Topic
-from kafkalog.transaction import TIMEOUT_MS, PartitionTransaction, StoreTransaction, checked_id
+from kafkalog.transaction import Transaction
 
 if TYPE_CHECKING:
     from kafkalog._face.home import OpenProducer
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.metrics.registry import MetricsRegistry
 
-OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 FORGET_AGAIN_MS = 10_000
 
@@ -330,13 +328,10 @@ class StoreHome:
             except KafkalogError:  # it is tried again at the next start
                 Lines("kafkalog.topics").warning("cursors of %s, which was deleted, are left", topic, exc_info=True)
 
-    def transaction(self, partition: TopicPartition, transactional_id: str) -> PartitionTransaction:
+    def transaction(self, partition: TopicPartition, transactional_id: str, timeout_ms: int) -> Transaction:
         """As `Partition.transaction`."""
         self.check_open()
-        topic_of = partial(Topic, self)
-        return PartitionTransaction(
-            StoreTransaction(self, topic_of, checked_id(transactional_id), TIMEOUT_MS), partition
-        )
+        return Transaction(self, partition, transactional_id, timeout_ms)
 
     # --- reading ---------------------------------------------------------------------------------------
 

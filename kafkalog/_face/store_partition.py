@@ -1,8 +1,8 @@
-"""One partition of a store: what appends to it, and changes it, wherever its log is now.
+"""One partition of a LogManager: what appends to it, and changes it, wherever its log is now.
 
-Stands on the store's LogManager, which may move the log to another directory meanwhile: an append that the old one
-refused goes to the new one, and so does every other change.  Lives as long as its store, or until its topic is
-deleted; whoever holds a Partition holds the store.  Thread-safe.
+Of a store: its manager may move the log to another directory meanwhile; an append that the old one refused goes to the
+new one, and so does every other change.  Lives as long as its store, or until its topic is deleted; whoever holds a
+Partition holds the store.  One that was opened alone is an OpenPartition, which is one of these.  Thread-safe.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkalog._face.appends import PartitionAppends, TransactionOfPartition
 from kafkalog._face.batch_maker import BatchMaker, Records
-from kafkalog._face.compaction import policy_of
 from kafkalog._face.topic_info import check_appendable
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.processes import Life
@@ -23,6 +22,7 @@ from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
+    IllegalStateException,
     KafkalogError,
     KafkaStorageException,
     LogCleaningAbortedException,
@@ -31,8 +31,9 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
-    from kafkalog.config import CleanerConfig
-    from kafkalog.engine.cleaner.passes import CompactionStats
+    from kafkalog._native.codec.offset_map import LastOffsets
+    from kafkalog.config import CleanerConfig, LogConfig
+    from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
     from kafkalog.engine.log.source import Source
 
 
@@ -41,13 +42,22 @@ class OwnStore(Protocol):
 
     def source(self, partition: TopicPartition) -> Source: ...
 
-    def transaction(self, partition: TopicPartition, transactional_id: str) -> TransactionOfPartition: ...
+    def transaction(
+        self, partition: TopicPartition, transactional_id: str, timeout_ms: int
+    ) -> TransactionOfPartition: ...
+
+
+def policy_of(config: LogConfig) -> str:
+    """ "delete", "compact", "compact,delete", or "none"."""
+    policies = (("compact", config.compact), ("delete", config.delete))
+    return ",".join([name for name, counts in policies if counts]) or "none"
 
 
 class StorePartition(PartitionAppends):
     """Made by the store, of a log that its manager has; `life` is the store's."""
 
     size_hint = "store.alter_topic(name, {'max.message.bytes': ...}) raises the limit"
+    policy_hint = "store.alter_topic(name, {'cleanup.policy': 'compact'}) says that of each key only the last counts"
 
     def __init__(
         self,
@@ -55,13 +65,14 @@ class StorePartition(PartitionAppends):
         engine: UnifiedLog,
         life: Life,
         clock: Clock,
-        store: OwnStore,
+        store: OwnStore | None = None,
         *,
         compression: str | None,
         sync_appends: bool,
     ) -> None:
         self._manager = manager
-        self._store = weakref.ref(store)  # it holds us, and goes at once when it is dropped
+        # It holds us, and goes at once when it is dropped.
+        self._store = None if store is None else weakref.ref(store)
         self._compression = compression
         self.topic_partition: TopicPartition = engine.topic_partition
         self.engine = engine
@@ -79,7 +90,7 @@ class StorePartition(PartitionAppends):
 
     def _its_store(self) -> OwnStore:
         self.check_open()
-        store = self._store()
+        store = None if self._store is None else self._store()
         if store is None:
             raise self.refusal()
         return store
@@ -87,8 +98,8 @@ class StorePartition(PartitionAppends):
     def source(self) -> Source:
         return self._its_store().source(self.topic_partition)
 
-    def transaction(self, transactional_id: str) -> TransactionOfPartition:
-        return self._its_store().transaction(self.topic_partition, transactional_id)
+    def transaction(self, transactional_id: str, timeout_ms: int) -> TransactionOfPartition:
+        return self._its_store().transaction(self.topic_partition, transactional_id, timeout_ms)
 
     def close(self) -> None:
         """Nothing: a store's partition is closed with its store."""
@@ -101,20 +112,34 @@ class StorePartition(PartitionAppends):
         *,
         passes_max: int | None = None,
         rolls: bool = False,
+        by_ratio: bool = False,
+        callbacks: Callbacks | None = None,
+        lasts: LastOffsets | None = None,
     ) -> CompactionStats:
+        """As `PartitionAppends.compact`, with the options of `LogManager.compact`."""
         log = self.usable()
         while True:
             if not log.config.compact:
                 raise PolicyViolationException(
                     f"{self.topic_partition} has cleanup.policy={policy_of(log.config)}: compaction would drop what "
                     "its readers expect",
-                    hint="store.alter_topic(name, {'cleanup.policy': 'compact'}) says that of each key only the last "
-                    "counts",
+                    hint=self.policy_hint,
                 )
             try:
-                return self._manager.compact(log, config, passes_max=passes_max, rolls=rolls)
+                return self._manager.compact(
+                    log,
+                    config,
+                    passes_max=passes_max,
+                    rolls=rolls,
+                    by_ratio=by_ratio,
+                    callbacks=callbacks,
+                    lasts=lasts,
+                )
             except (KafkaStorageException, LogCleaningAbortedException) as error:
                 log = self._following(log, error)
+            except IllegalStateException:
+                self.check_open()  # says so of a close that ended the manager meanwhile
+                raise
 
     def truncate(self, offset: int) -> None:
         self.check_open()
@@ -125,7 +150,7 @@ class StorePartition(PartitionAppends):
         return self.on_log(self._manager.delete_old_segments)
 
     def checkpoint(self) -> None:
-        self._manager.directories.checkpoint(self.engine.parent_dir, self._manager.registry)
+        self._manager.checkpoint_now(self.engine.parent_dir)
 
     def take_settings(self) -> None:
         """After a change of the topic's settings."""
@@ -171,9 +196,9 @@ class InternalPartition(StorePartition):
         self.check_appendable()
         return super().append_batches(data)
 
-    def transaction(self, transactional_id: str) -> TransactionOfPartition:
+    def transaction(self, transactional_id: str, timeout_ms: int) -> TransactionOfPartition:
         self.check_appendable()
-        return super().transaction(transactional_id)
+        return super().transaction(transactional_id, timeout_ms)
 
     def truncate(self, offset: int) -> None:
         self.check_appendable()

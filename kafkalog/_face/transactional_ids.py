@@ -21,8 +21,8 @@ from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoord
 from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
 from kafkalog.errors import IllegalStateException, InvalidPidMappingException, KafkalogError
 
-# Producer ids of a store's transactions: above all that a broker hands out, below those of `Partition.writer` and
-# `Partition.transaction`, so that each open knows which open transactions are its own to end.
+# Producer ids of transactions: above all that a broker hands out, whose holders may still be there, and below those of
+# `Partition.writer`, which are made of a name.
 FIRST_STORE_PRODUCER_ID = 1 << 61
 STORE_PRODUCER_IDS = range(FIRST_STORE_PRODUCER_ID, 1 << 62)
 

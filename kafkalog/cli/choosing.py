@@ -18,6 +18,7 @@ import click
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import locate, note, parse_time_ms, some
+from kafkalog.engine.format.names import INTERNAL_TOPICS
 from kafkalog.toolbox.window import Bound, Near, Time, Window
 
 if TYPE_CHECKING:
@@ -43,9 +44,12 @@ class Chosen(NamedTuple):
 
 
 def chosen(path: str, partitions: Sequence[str], topics: Sequence[str], *, skip_hint: str | None = None) -> Chosen:
-    """What a command line names.  Partitions that are missing are told as by `check_missing`."""
+    """What a command line names; where it names none, all partitions but those of Kafka's own topics.  Partitions that
+    are missing are told as by `check_missing`."""
     named = (*partitions, *topics)
     log_dir, folders = locate(path, named)
+    if not named:
+        folders = {each: folder for each, folder in folders.items() if each.topic not in INTERNAL_TOPICS} or folders
     return Chosen(log_dir, folders, check_missing(path, log_dir, named, skip_hint))
 
 

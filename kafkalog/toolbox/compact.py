@@ -1,6 +1,6 @@
 """Compact partitions offline, as a broker's cleaner would: told by doing it on an overlay of the directory, or done.
 
-Both ways run the same passes (`PartitionCleaning`), so what is told is what happens (to a few bytes, if a compressed
+Both ways run the same passes (`LogManager.compact`), so what is told is what happens (to a few bytes, if a compressed
 batch keeps a tombstone: its delete horizon is the time of the pass).  On the overlay the last pass of a log
 writes nothing but lengths; what an earlier one writes, where the map is too small for one, lies in a temporary folder
 until the partition is done.
@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from kafkalog._face.compaction import PartitionCleaning, policy_of
-from kafkalog._face.open_partition import OpenPartition
+from kafkalog._face.store_partition import StorePartition, policy_of
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._native.codec.offset_map import LastOffsets
 from kafkalog.config import CleanerConfig, LogConfig
@@ -174,7 +173,7 @@ def _compact(
     progress: Callable[[int], None] | None,
 ) -> Iterator[Compacted]:
     callbacks = Callbacks(progress=progress or (lambda size_bytes: None), mapped=watch.mapped)
-    hold = hold_directory(root, files)
+    hold = hold_directory(root, files, how.clock)
     clean = False
     try:
         for partition in partitions:
@@ -186,7 +185,7 @@ def _compact(
                 result.error = _what_is_wrong(error)
                 if isinstance(error, DiskError):
                     hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
-                    hold = hold_directory(root, files)
+                    hold = hold_directory(root, files, how.clock)
             yield result
         clean = True
     finally:
@@ -203,28 +202,28 @@ def _compact_one(
     root: str, result: Compacted, settings: TopicSettings, how: PassOptions, files: Files, callbacks: Callbacks
 ) -> None:
     by_ratio = RATIO in settings.given
-    with _ready(root, result.partition, settings, how, files) as (engine, cleaning):
-        result.stats = cleaning.compact(how.cleaner, by_ratio=by_ratio, callbacks=callbacks, lasts=how.lasts)
-        result.held = _held(engine, result.stats.end_offset, how.clock.milliseconds())
+    with _ready(root, result.partition, settings, how, files) as own:
+        result.stats = own.compact(how.cleaner, by_ratio=by_ratio, callbacks=callbacks, lasts=how.lasts)
+        result.held = _held(own.engine, result.stats.end_offset, how.clock.milliseconds())
 
 
 @contextmanager
 def _ready(
     root: str, partition: TopicPartition, settings: TopicSettings, how: PassOptions, files: Files
-) -> Iterator[tuple[UnifiedLog, PartitionCleaning]]:
+) -> Iterator[StorePartition]:
     """A log that may be compacted now, as far as its replicas have it."""
     config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
     told = CheckpointLines(root, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     watermark = told.sure_watermark("nothing is compacted")
     with open_undamaged(root, partition, config, files, how.clock) as log:
         own = log.appends
-        assert isinstance(own, OpenPartition), log
-        engine, cleaning = own.engine, own.cleaning
+        assert isinstance(own, StorePartition), log
+        engine = own.engine
         if how.rolls and engine.active_segment.size > 0:
             engine.roll()
         if watermark is not None:
             engine.update_high_watermark(watermark)
-        yield engine, cleaning
+        yield own
 
 
 class Cleanable(NamedTuple):
@@ -240,11 +239,12 @@ def cleanable(
 ) -> Cleanable:
     """What a pass over a partition would clean now; it is opened as for one.  LogDirLockedException and the errors of
     an open."""
-    hold = hold_directory(log_dir, files)
+    hold = hold_directory(log_dir, files, how.clock)
     clean = False
     try:
-        with _ready(log_dir, partition, settings, how, files) as (engine, cleaning):
-            dirty = cleaning.compact(how.cleaner, passes_max=0).end_offset
+        with _ready(log_dir, partition, settings, how, files) as own:
+            engine = own.engine
+            dirty = own.compact(how.cleaner, passes_max=0).end_offset
             uncleaned = first_uncleaned(engine, dirty, how.clock.milliseconds())
             limit, _ = calculate_cleanable_bytes(engine, dirty, max(dirty, uncleaned.offset))
             found = Cleanable(engine.log_start_offset, dirty, limit)

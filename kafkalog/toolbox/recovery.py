@@ -211,9 +211,9 @@ def not_recovered(log_dir: str | os.PathLike[str], files: Files = OS_FILES) -> l
     return sorted({*log_folders(root, files)[0]}.difference(list_partitions(root, files=files).values()))
 
 
-def hold_directory(root: str, files: Files) -> directories.Lease:
+def hold_directory(root: str, files: Files, clock: Clock = SYSTEM_CLOCK) -> directories.Lease:
     """The directory, which stays ours between two partitions; background work waits for `tick` of its scheduler."""
-    return directories.enter(root, HOLDER, files, SYSTEM_CLOCK, ManualScheduler(SYSTEM_CLOCK), create=False)
+    return directories.enter(root, HOLDER, files, clock, ManualScheduler(clock), create=False)
 
 
 def unlink_what_waits(hold: directories.Lease) -> None:

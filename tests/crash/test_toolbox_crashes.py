@@ -19,6 +19,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, stored_overrides
 from kafkalog.toolbox import compact, delete_records, move, retain
 from kafkalog.toolbox.verify import verify
+from tests.client_transaction import client_transaction
 from tests.crash import harness
 from tests.crash.harness import CrashState
 from tests.crash.partition import NOW_MS
@@ -41,7 +42,7 @@ def fill(root: str, partition: TopicPartition, count: int = 24) -> None:
     with kafkalog.open_log(root, partition, config=SMALL, files=UnsyncedFiles()) as log:
         for number in range(count):
             log.append(b"%d" % number * 30, timestamp=NOW_MS + number * DAY_MS)
-        with log.transaction("x") as txn:
+        with client_transaction(log, "x") as txn:
             txn.append(b"committed", timestamp=NOW_MS + count * DAY_MS)
         log.delete_records(3)
 

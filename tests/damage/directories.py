@@ -22,6 +22,7 @@ from kafkalog.engine.format.builder import SimpleRecord, build_batch
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.partition import Partition
+from tests.client_transaction import client_transaction
 from tests.reference.legacy import builder_of
 
 Tree = dict[str, bytes]
@@ -72,7 +73,7 @@ def fill_codecs(log: Partition, clock: ManualClock) -> None:
 
 def fill_txns(log: Partition, clock: ManualClock) -> None:
     for number in range(8):
-        with log.transaction(f"job-{number % 2}") as transaction:
+        with client_transaction(log, f"job-{number % 2}") as transaction:
             transaction.append_many([(b"txn %d:%d" % (number, i) * 4, b"k%d" % i) for i in range(1 + number % 3)])
             log.append(b"between %d" % number)
             if number % 3 == 1:
@@ -128,13 +129,12 @@ def _made() -> tuple[Tree, Tree]:
             log.delete_records(5)
         bench.scheduler.tick()
         # A transaction of a process that died.
-        open_one = logs[1].transaction("job-open")
+        open_one = client_transaction(logs[1], "job-open")
         open_one.begin()
         open_one.append_many([b"never committed"])
         logs[1].append(b"behind an open transaction")
         Path(root, "meta.properties").write_bytes(META)
         crashed = read_tree(root)
-        logs[1].appends.begun_transactions.clear()
         for log in logs:
             log.close()
         clean = read_tree(root)

@@ -264,6 +264,27 @@ def open_live(path: Any, partition: str = "t-0", **options: Any) -> kafkalog.Par
     return log
 
 
+def _coordinators(log: kafkalog.Partition) -> Any:
+    """Those of the directory, as `open_log` has them; None where nobody has needed any."""
+    tenant: Any = log.appends.lease.directory.tenant  # type: ignore[union-attr]
+    return None if tenant is None else tenant.coordinators
+
+
+def end_left(log: kafkalog.Partition) -> None:
+    """Aborts what nobody is inside of, as the background does each ten seconds."""
+    coordinators = _coordinators(log)
+    if coordinators is not None:
+        coordinators.end_overdue()
+
+
+def ongoing(log: kafkalog.Partition) -> list[str]:
+    """The transactional ids whose transaction is open."""
+    coordinators = _coordinators(log)
+    if coordinators is None:
+        return []
+    return [each.transactional_id for each in coordinators.transactions.list_transactions(states=("Ongoing",))]
+
+
 DOORS = ("open_log", "a store")
 
 

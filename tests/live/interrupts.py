@@ -33,8 +33,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import kafkalog
-from kafkalog._face.writer import Transaction
 from kafkalog.engine.files import OS_FILES, ManualClock, ManualScheduler
+from kafkalog.transaction import Transaction
 from tests.conformance import ways
 from tests.live.oracle import (
     FAST,

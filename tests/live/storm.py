@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any
 
 from kafkalog.errors import IllegalStateException, OutOfOrderSequenceException
-from tests.live.crew import Member, all_stacks, batch_start, open_live, ordinary_choice
+from tests.live.crew import Member, all_stacks, batch_start, end_left, ongoing, open_live, ordinary_choice
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, append_one, check_killed, check_reopened, check_verified, look
 
@@ -138,13 +138,13 @@ class Life:
 
     def judge(self) -> None:
         self.oracle.retention = True
+        end_left(self.log)  # what an interrupt came out of twice
         try:
             self.oracle.judge(look(self.log))
             append_one(self.log, self.oracle)
         except BaseException as error:
             error.add_note("before: " + "; ".join(self.history[-25:]))
-            open_now = list(self.log.appends.live_transactions)
-            error.add_note(f"{self._engine}, open: {open_now}, ends: {self.oracle.ends}")
+            error.add_note(f"{self._engine}, open: {ongoing(self.log)}, ends: {self.oracle.ends}")
             raise
 
     def judge_all(self) -> None:
@@ -171,11 +171,7 @@ def transact_in_a_block(member: Member) -> None:
     """As users write it: an interrupt inside aborts, one at the end may have committed."""
     number = member.number * 1_000_000 + member.count
     member.oracle.ends[number] = "abort"
-    transaction = member.log.transaction(f"job{member.number}")
-    before = member.log.appends.live_transactions.get(f"job{member.number}")
-    if before is not None and before.active:
-        before.abort()
-    with transaction:
+    with member.log.transaction(f"job{member.number}") as transaction:
         for _ in range(member.rng.randint(1, 3)):
             (ident,) = member.idents(1)
             unit = member.oracle.attempt(ident, transaction=number)
@@ -327,10 +323,8 @@ def storm_into_threads(life: Life, seconds: float, seed: int) -> None:
             worker.thread.join(20)
             assert not worker.thread.is_alive(), f"a worker hangs\n{all_stacks()}"
             assert worker.failed is None, worker.failed
-        own = life.log.appends
-        for name in list(own.live_transactions):
-            own.live_transactions[name].abort()
-        own.abort_begun()  # as the next begin would, or close: an interrupt may come while a block is left
+        end_left(life.log)  # an interrupt may come while a block is left
+        assert ongoing(life.log) == []
         life.judge_all()
         life.tell("judgements")
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 import kafkalog
-from kafkalog._face.open_partition import OpenPartition
+from kafkalog._face.coordinators import Coordinators
 from kafkalog._face.store_home import StoreHome
 from kafkalog.engine.files import OS_FILES, Files, ManualClock, ManualScheduler
 from kafkalog.engine.files.dropped import wait_for_dropped
@@ -317,7 +317,7 @@ def test_an_interrupt_travels_as_it_is(place: Path, monkeypatch: pytest.MonkeyPa
     txn.begin()
     txn.append(b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(OpenPartition, "write_marker", act)
+        patch.setattr(Coordinators, "end_of", act)
         with pytest.raises(Interrupted):
             log.close()
     assert log.closed

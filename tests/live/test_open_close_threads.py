@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._face.writer import Transaction, Writer
+from kafkalog._face.writer import Writer
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, ManualClock, ManualScheduler
 from kafkalog.engine.files.dropped import wait_for_dropped
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import directory as directories
 from kafkalog.errors import IllegalArgumentException, LogDirLockedException
 from kafkalog.toolbox.verify import verify
+from kafkalog.transaction import Transaction
 from tests.crash.harness import fast_dir
 from tests.file_doubles import UnsyncedFiles
 from tests.live.test_open_close_interrupts import occupied

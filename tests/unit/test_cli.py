@@ -16,6 +16,7 @@ import kafkalog
 from kafkalog.cli.app import COMMANDS, invoke
 from kafkalog.cli.console import Progress, color_allowed
 from kafkalog.engine.format.group_records import CommittedOffset, OffsetKey, encode_offset_commit
+from tests.client_transaction import client_transaction
 
 START_MS = 1_700_000_000_000
 LOG = "00000000000000000000.log"
@@ -28,7 +29,7 @@ def log_dir(tmp_path: Path) -> str:
         for n in range(12):
             log.append(b"value %d" % n + b"." * 80, key=b"k%d" % n, headers=[("h", b"\xff")], timestamp=START_MS + n)
     with kafkalog.open_log(root, "u-1", compression="zstd") as log:
-        with log.transaction("x") as txn:
+        with client_transaction(log, "x") as txn:
             txn.append(b"\xff\x00")
         txn.begin()
         txn.append(b"aborted")

@@ -14,6 +14,7 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import COMMANDS
 from kafkalog.engine.format.names import TopicPartition
+from tests.client_transaction import client_transaction
 from tests.unit.cli_kit import Run, of_kafka, run
 from tests.unit.cursor_kit import commit, store_home
 
@@ -83,7 +84,7 @@ def places(tmp_path: Path) -> dict[str, Path]:
         with kafkalog.open_log(root, "t-0", config=config) as log:
             for n in range(12):
                 log.append(b"value %d" % n + b"." * 60, key=b"k", headers=[("h", b"\xff")])
-            with log.transaction("x") as txn:
+            with client_transaction(log, "x") as txn:
                 txn.append(b"\xff\x00", key=b"\xff")
             txn.begin()
             txn.append(b"aborted")

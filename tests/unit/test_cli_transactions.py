@@ -14,6 +14,7 @@ import kafkalog
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.toolbox.open_transactions import HANGING_AFTER_MS, find_transactions
+from tests.client_transaction import client_transaction
 from tests.unit.cli_kit import Run, of_kafka, run
 
 __all__ = ["run"]
@@ -32,7 +33,7 @@ def test_open_committed_aborted(run: Run, tmp_path: Path) -> None:
     now_ms = time.time_ns() // 1_000_000
     with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "400"}) as log:
         for n in range(3):
-            with log.transaction("done") as txn:
+            with client_transaction(log, "done") as txn:
                 txn.append(b"%d" % n)
         for _ in range(2):
             txn.begin()
@@ -41,7 +42,7 @@ def test_open_committed_aborted(run: Run, tmp_path: Path) -> None:
         (idle,) = told(run, tmp_path)
         assert (idle["committed"], idle["aborted"], idle["open"], idle["heldBackBy"]) == (3, 2, [], None)
         assert idle["lastStableOffset"] == idle["logEndOffset"] == log.end_offset
-        old, young = log.transaction("old"), log.transaction("young")
+        old, young = client_transaction(log, "old"), client_transaction(log, "young")
         old.begin()
         first = old.append(b"1", timestamp=now_ms - 3_600_000)
         log.append(b"not transactional")
@@ -82,7 +83,7 @@ def test_kafkas_default_is_fifteen_minutes() -> None:
 def test_a_transaction_of_which_the_log_lost_the_begin(tmp_path: Path) -> None:
     config = {"internal.segment.bytes": "300", "retention.ms": "-1"}
     with kafkalog.open_log(tmp_path, "t-0", config=config) as log:
-        txn = log.transaction("x")
+        txn = client_transaction(log, "x")
         txn.begin()
         txn.append(b"first" * 30, timestamp=START_MS)
         for _ in range(5):
@@ -102,7 +103,7 @@ def test_a_transaction_of_which_the_log_lost_the_begin(tmp_path: Path) -> None:
 def test_damage_is_told(run: Run, tmp_path: Path) -> None:
     with kafkalog.open_log(tmp_path, "t-0") as log:
         for n in range(4):
-            with log.transaction("x") as txn:
+            with client_transaction(log, "x") as txn:
                 txn.append(b"%d" % n)
     path = tmp_path / "t-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())

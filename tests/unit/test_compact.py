@@ -29,6 +29,7 @@ from kafkalog.errors import BeingWrittenException, CorruptRecordException, LogDi
 from kafkalog.toolbox.compact import Compacted, PassOptions, compact, left_alone
 from kafkalog.toolbox.explain import explain
 from kafkalog.toolbox.verify import verify
+from tests.client_transaction import client_transaction
 from tests.file_doubles import UnsyncedFiles
 from tests.sampling import LONG
 from tests.unit.cli_kit import Run, run
@@ -60,7 +61,7 @@ def fill(root: Path, rng: random.Random, clock: ManualClock, records: int = 80) 
                 for _ in range(rng.choice((1, 1, 1, 5)))
             ]
             if rng.random() < 0.15:
-                txn = log.transaction(f"x{rng.randrange(3)}")
+                txn = client_transaction(log, f"x{rng.randrange(3)}")
                 txn.begin()
                 txn.append_many(many)
                 (txn.commit if rng.random() < 0.5 else txn.abort)()
@@ -207,7 +208,7 @@ def test_held(tmp_path: Path) -> None:
 def test_an_open_transaction_holds(tmp_path: Path) -> None:
     keyed(tmp_path, 20)
     log = kafkalog.open_log(tmp_path, T0, config=COMPACT)
-    txn = log.transaction("x")
+    txn = client_transaction(log, "x")
     txn.begin()
     txn.append(b"1", key=b"k1")
     first = log.last_stable_offset

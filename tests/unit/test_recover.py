@@ -17,6 +17,7 @@ from kafkalog.engine.files import OS_FILES, File, Files
 from kafkalog.engine.files.overlay import OverlayFiles, Watch, watched_files
 from kafkalog.engine.log.damage import Damage
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError
+from tests.client_transaction import client_transaction
 
 SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
 RECOVERIES = sorted(path.name for path in SCENARIOS.glob("recover_*") if (path / "input" / "logs").is_dir())
@@ -71,7 +72,7 @@ def test_any_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with kafkalog.open_log(whole, "t-0", config={"internal.segment.bytes": "600"}) as log:
         for n in range(12):
             log.append_many([b"%d-%d" % (n, m) for m in range(3)])
-        with log.transaction("x") as txn:
+        with client_transaction(log, "x") as txn:
             txn.append(b"committed")
     with kafkalog.open_log(whole, "t-1") as log:
         log.append(b"fine")

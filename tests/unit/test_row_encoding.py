@@ -15,6 +15,7 @@ from kafkalog._face import batch_maker
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog.engine.files import ManualClock
 from kafkalog.errors import KafkalogError
+from tests.client_transaction import client_transaction
 from tests.file_doubles import UnsyncedFiles
 
 NOW_MS = 1_700_000_000_000
@@ -99,7 +100,7 @@ def outcome(place: Path, rows: Any, config: dict[str, str], way: str, native: bo
                 if way == "writer":
                     answer = log.writer("w").append_many(rows)
                 elif way == "transaction":
-                    with log.transaction("job") as transaction:
+                    with client_transaction(log, "job") as transaction:
                         answer = transaction.append_many(rows)
                 else:
                     answer = log.append_many(rows)

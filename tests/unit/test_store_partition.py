@@ -390,7 +390,7 @@ def fails(txn: Any) -> None:
 
 def test_a_transaction_of_one_partition(store: kafkalog.Store, orders: Partition) -> None:
     txn = orders.transaction("job")
-    assert repr(txn) == "<PartitionTransaction of 'job' in orders-1, not open>"
+    assert repr(txn) == "<Transaction of 'job' in orders-1, not open>"
     with txn:
         assert txn.active
         assert txn.append_many([]) == range(0)

@@ -35,6 +35,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.reader import StoreReader
+from tests.client_transaction import write_marker
 from tests.file_doubles import Fault, FaultyFiles
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -290,7 +291,7 @@ def test_read_committed_passes_over_what_nobody_sees(store: kafkalog.Store) -> N
     def transaction(number: int, kind: ControlRecordType | None) -> None:
         appends.append_as(ProducerFields(number, 0, 0, True), [b"txn%d" % number])
         if kind is not None:
-            appends.write_marker(number, 0, kind)
+            write_marker(appends, number, kind)
 
     transaction(1, ControlRecordType.COMMIT)
     transaction(2, ControlRecordType.ABORT)
@@ -309,7 +310,7 @@ def test_read_committed_passes_over_what_nobody_sees(store: kafkalog.Store) -> N
     assert values(committed.follow(timeout_ms=20)) == []
     assert values(both) == [b"txn3", b"behind"]
     assert sum(batch.num_rows for batch in committed.batches()) == 0
-    appends.write_marker(3, 0, ControlRecordType.COMMIT)
+    write_marker(appends, 3, ControlRecordType.COMMIT)
     assert [row for batch in committed.batches() for row in batch["value"].to_pylist()] == [b"txn3", b"behind"]
     assert committed.lag() == {T0: 0}
     # a position beyond the last stable offset waits for that, and does not spin

@@ -24,6 +24,7 @@ from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.reader import StoreReader
+from tests.client_transaction import write_marker
 from tests.file_doubles import Fault, FaultyFiles
 
 SOON_S = 0.8  # below what would wake a waiter anyway
@@ -115,7 +116,7 @@ def test_the_end_of_a_transaction_wakes(tmp_path: Path) -> None:
         following = Following(store, store.reader(topics=["t"], isolation="read_committed"))
         store.topic("t").append(b"b")
         assert following.found == []
-        appends.write_marker(7, 0, ControlRecordType.COMMIT)
+        write_marker(appends, 7, ControlRecordType.COMMIT)
         assert until(lambda: len(following.found) == 2) < SOON_S
 
 

@@ -22,6 +22,7 @@ from kafkalog.errors import IllegalArgumentException, KafkaStorageException
 from kafkalog.toolbox.epoch_order import in_order
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
+from tests.client_transaction import client_transaction
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import batch
 
@@ -205,7 +206,7 @@ def test_garbage_in_the_middle_and_a_second_segment(tmp_path: Path) -> None:
 def test_deep_finds_what_checksums_do_not(tmp_path: Path) -> None:
     root = tmp_path / "logs"
     with kafkalog.open_log(root, "t-0") as log:
-        txn = log.transaction("x")
+        txn = client_transaction(log, "x")
         txn.begin()
         txn.append(b"1")
         txn.abort()
@@ -282,7 +283,7 @@ def test_a_writer_that_the_log_forgot_begins_anew_without_a_finding(tmp_path: Pa
             assert writer.next_sequence == 0
             for number in range(30):
                 writer.append(b"%d" % number)
-            with log.transaction("job") as txn:
+            with client_transaction(log, "job") as txn:
                 txn.append(b"x")
             assert verify(tmp_path, deep=True).ok
             log.delete_records(log.end_offset)

@@ -237,6 +237,5 @@ def test_a_writer_appends_once(tmp_path: Path) -> None:
 
 
 def test_producer_ids_are_stable_and_above_those_of_brokers() -> None:
-    assert producer_id_of("writer", "import") == producer_id_of("writer", "import")
-    assert producer_id_of("writer", "import") != producer_id_of("transaction", "import")
-    assert producer_id_of("writer", "import") >> 62 == 1
+    assert producer_id_of("import") == producer_id_of("import") != producer_id_of("export")
+    assert producer_id_of("import") >> 62 == 1

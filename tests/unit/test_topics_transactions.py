@@ -1,4 +1,5 @@
-"""`log.transaction(...)`: all or nothing, whatever happens between begin and end; what stands in the log for it."""
+"""`log.transaction(...)` of `open_log`: all or nothing, whatever happens between begin and end; what stands in the log
+for it; several partitions of a directory, which share their coordinators."""
 
 from __future__ import annotations
 
@@ -13,13 +14,23 @@ from types import FrameType
 import pytest
 
 import kafkalog
-from kafkalog._face.writer import Transaction, producer_id_of
-from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog._face.transactional_ids import STORE_PRODUCER_IDS
+from kafkalog.config import LogConfig
+from kafkalog.engine.files import OS_FILES, ManualClock, ManualScheduler
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, parse_control_key
 from kafkalog.engine.format.records import records as decode_records
-from kafkalog.errors import IllegalStateException, InvalidTxnStateException, KafkaStorageException
+from kafkalog.errors import (
+    CorruptCheckpointException,
+    IllegalStateException,
+    InvalidTxnStateException,
+    InvalidTxnTimeoutException,
+    KafkaStorageException,
+    ProducerFencedException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.toolbox.verify import verify
+from kafkalog.transaction import Transaction
 from tests.file_doubles import Fault, FaultyFiles
 
 NOW_MS = 1_700_000_000_000
@@ -100,8 +111,9 @@ def test_within_another(tmp_path: Path) -> None:
                 outer.append(b"o3")
                 with log.transaction("outer"):
                     pass
+                outer.append(b"o4")
 
-        with pytest.raises(InvalidTxnStateException, match=r"'outer' is open already.*another transactional id"):
+        with pytest.raises(ProducerFencedException, match=r"'outer' was aborted: another transaction of this id"):
             same()
         assert values(log) == [b"o1", b"i", b"plain", b"o2"]
         assert settled(log)
@@ -111,7 +123,7 @@ def test_by_hand(tmp_path: Path) -> None:
     with kafkalog.open_log(tmp_path, "t-0") as log:
         txn = log.transaction("job")
         for act in (lambda: txn.append(b"early"), txn.commit, txn.abort):
-            with pytest.raises(IllegalStateException, match=r"no transaction of 'job' is open.*with log\.transaction"):
+            with pytest.raises(IllegalStateException, match=r"no transaction of 'job' is open.*\.transaction\("):
                 act()
         with txn:
             txn.append(b"1")
@@ -134,7 +146,7 @@ def test_closing_the_log_aborts(tmp_path: Path) -> None:
             txn.append(b"1")
             log.close()
 
-    with pytest.raises(IllegalStateException, match="no transaction of 'job' is open"):
+    with pytest.raises(IllegalStateException, match=r"t-0 of .* is closed"):
         block()  # it must not seem to have committed
     with pytest.raises(IllegalStateException, match="closed"):
         log.transaction("job")
@@ -186,14 +198,14 @@ def test_what_stands_in_the_log(tmp_path: Path) -> None:
             txn.abort()
         assert log.engine is not None
         (entry,) = log.engine.producer_state_manager.active_producers.values()
-        assert (entry.producer_epoch, entry.last_seq, entry.coordinator_epoch) == (0, 3, 0)
+        assert (entry.producer_epoch, entry.last_seq, entry.coordinator_epoch) == (2, -1, 0)
         with log.reader() as reader:
             chunk = reader.read_chunk()
     assert chunk is not None
-    producer_id = producer_id_of("transaction", "job")
+    assert entry.producer_id in STORE_PRODUCER_IDS
     seen = []
     for header in chunk.headers:
-        assert (header.producer_id, header.producer_epoch) == (producer_id, 0)
+        assert header.producer_id == entry.producer_id
         assert header.is_transactional
         what: object = None
         if header.is_control:
@@ -201,13 +213,13 @@ def test_what_stands_in_the_log(tmp_path: Path) -> None:
             kind = parse_control_key(record.key)
             assert EndTransactionMarker.deserialize(record.key, record.value) == EndTransactionMarker(kind, 0)
             what = kind
-        seen.append((header.base_offset, header.base_sequence, header.last_sequence, what))
-    assert seen == [
-        (0, 0, 1, None),
-        (2, 2, 2, None),
-        (3, -1, -1, ControlRecordType.COMMIT),
-        (4, 3, 3, None),
-        (5, -1, -1, ControlRecordType.ABORT),
+        seen.append((header.base_offset, header.producer_epoch, header.base_sequence, header.last_sequence, what))
+    assert seen == [  # each end is of the next epoch, with which the next transaction writes (KIP-890)
+        (0, 0, 0, 1, None),
+        (2, 0, 2, 2, None),
+        (3, 1, -1, -1, ControlRecordType.COMMIT),
+        (4, 1, 0, 0, None),
+        (5, 2, -1, -1, ControlRecordType.ABORT),
     ]
 
 
@@ -280,6 +292,8 @@ def test_readers_go_on_after_an_interrupted_end(tmp_path: Path) -> None:
     with kafkalog.open_log(tmp_path, "t-0") as log:
         txn, called = end_of_a_block(log, 0, 1)
         assert called[0].startswith("Transaction.")
+        assert log.appends is not None
+        log.appends.lease.directory.tenant.end_overdue()  # type: ignore[attr-defined]  # as each ten seconds
         assert values(log) == []
         assert settled(log)
         assert isinstance(txn, Transaction)
@@ -374,3 +388,176 @@ def test_a_truncation_behind_a_transaction_does_not_matter(tmp_path: Path) -> No
         with log.transaction("empty"):
             log.truncate(4)
         assert settled(log)
+
+
+# --- what partitions of a directory share -------------------------------------------------------------------
+
+
+def killed(root: Path, name: str = "killed") -> Path:
+    """The directory as a kill of its process would leave it."""
+    copy = root.parent / name
+    shutil.copytree(root, copy)
+    (copy / ".lock").unlink(missing_ok=True)
+    return copy
+
+
+def test_an_id_is_one_in_all_partitions(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as a, kafkalog.open_log(tmp_path, "u-3") as b:
+        first, second = a.transaction("job"), b.transaction("job")
+        first.begin()
+        first.append(b"1")
+        second.begin()
+        second.append(b"2")
+        with pytest.raises(ProducerFencedException):
+            first.append(b"3")
+        second.commit()
+        assert (values(a), values(b)) == ([], [b"2"])
+        assert settled(a)
+        assert settled(b)
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_a_close_ends_its_own_and_leaves_the_others(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as a:
+        b = kafkalog.open_log(tmp_path, "t-1")
+        mine, others = a.transaction("a"), b.transaction("b")
+        for txn in (mine, others):
+            txn.begin()
+            txn.append(b"1")
+        b.close()
+        assert not others.active
+        mine.append(b"2")
+        mine.commit()
+        assert values(a) == [b"1", b"2"]
+        with kafkalog.open_log(tmp_path, "t-1") as b:
+            assert values(b) == []
+            assert settled(b)
+            with b.transaction("b") as again:
+                again.append(b"3")
+            assert values(b) == [b"3"]
+    with kafkalog.open(tmp_path) as store:
+        assert {each.state for each in store.transactions()} == {"CompleteCommit"}
+
+
+def test_a_timeout_ends_it(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    with kafkalog.open_log(tmp_path, "t-0", clock=clock, scheduler=ManualScheduler(clock)) as log:
+        txn = log.transaction("job", timeout_ms=5_000)
+        txn.begin()
+        txn.append(b"1")
+        assert log.appends is not None
+        scheduler = log.appends.lease.directory.scheduler  # type: ignore[attr-defined]
+        clock.advance(10_000)
+        scheduler.tick()
+        assert settled(log)
+        with pytest.raises(ProducerFencedException, match="longer than its timeout of 5000 ms"):
+            txn.commit()
+        assert values(log) == []
+        for timeout in (0, 900_001):
+            with pytest.raises(InvalidTxnTimeoutException):
+                log.transaction("job", timeout_ms=timeout)
+
+
+@pytest.mark.parametrize("opens", ["the same", "another", "a store"])
+def test_what_a_kill_left_is_ended_wherever_it_is(tmp_path: Path, opens: str) -> None:
+    """By the next open of any partition that it is in, and by a store's."""
+    root = tmp_path / "live"
+    with kafkalog.open_log(root, "t-0") as a, kafkalog.open_log(root, "t-1") as b:
+        txn = a.transaction("job")
+        txn.begin()
+        txn.append(b"never")
+        with b.transaction("other") as done:
+            done.append(b"kept")
+        hanging = b.transaction("hanging")
+        hanging.begin()
+        hanging.append(b"never, either")
+        copy = killed(root)
+    if opens == "a store":
+        kafkalog.open(copy).close()
+    else:
+        with kafkalog.open_log(copy, "t-0" if opens == "the same" else "t-1") as log:
+            assert settled(log)
+    for name, expected in (("t-0", []), ("t-1", [b"kept"])):
+        with kafkalog.open_log(copy, name, read_only=True) as view:
+            assert values(view) == expected
+            assert settled(view)
+    assert verify(copy, deep=True).ok
+
+
+def test_a_decision_that_stands_is_carried_out_by_the_next_open(tmp_path: Path) -> None:
+    root = tmp_path / "live"
+    files = FaultyFiles(OS_FILES)
+    log = kafkalog.open_log(root, "t-0", files=files)
+    txn = log.transaction("job")
+    txn.begin()
+    txn.append(b"1")
+    files.fault = Fault(files.count, kinds={"write"}, paths=lambda path: path.endswith(".log") and "/t-0/" in path)
+    with pytest.raises(KafkaStorageException):
+        txn.commit()  # it is decided, and its marker is not written
+    files.fault = None
+    copy = killed(root)
+    with pytest.raises(KafkaStorageException):
+        log.close()
+    with kafkalog.open_log(copy, "t-0") as again:
+        assert values(again) == [b"1"]
+        assert settled(again)
+
+
+def test_one_of_a_store_is_ended_as_was_decided(tmp_path: Path) -> None:
+    root = tmp_path / "live"
+    with kafkalog.open(root) as store:
+        store.create_topic("t", partitions=2)
+        txn = store.transaction("job")
+        txn.begin()
+        txn.append("t", b"1", partition=0)
+        txn.append("t", b"2", partition=1)
+        copy = killed(root)
+    with kafkalog.open_log(copy, "t-1") as log:
+        assert (values(log), settled(log)) == ([], True)
+    with kafkalog.open_log(copy, "t-0", read_only=True) as view:
+        assert (values(view), settled(view)) == ([], True)
+
+
+def test_it_may_be_left_open(tmp_path: Path) -> None:
+    root = tmp_path / "live"
+    with kafkalog.open_log(root, "t-0") as log:
+        txn = log.transaction("job")
+        txn.begin()
+        txn.append(b"1")
+        copy = killed(root)
+    with kafkalog.open_log(copy, "t-0", abort_left_open=False) as log:
+        assert not settled(log)
+
+
+def test_one_of_an_earlier_release_is_aborted(tmp_path: Path) -> None:
+    """No coordinator knew of it: its producer id was made of a name."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        builder = MemoryRecordsBuilder(
+            producer_id=1 << 62 | 7, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        builder.append(NOW_MS, None, b"pending")
+        log.append_batches(builder.build())
+        assert not settled(log)
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        assert (values(log), settled(log), log.end_offset) == ([], True, 2)
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_it_commits_a_cursor(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log, log.transaction("job") as txn:
+        txn.append(b"1")
+        txn.commit_offsets({"t-0": 1}, cursor="c")
+        with pytest.raises(UnknownTopicOrPartitionException, match="no partition t-7"):
+            txn.commit_offsets({"t-7": 1}, cursor="c")
+    with kafkalog.open(tmp_path) as store:
+        assert store.reader("c", topics=["t"]).position("t-0") == 1
+
+
+def test_settings_that_cannot_be_read_refuse_a_transaction_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / ".kafkalog_topics").write_text("{ torn")
+    with kafkalog.open_log(tmp_path, "t-0", config=LogConfig.from_props()) as log:
+        log.append(b"1")
+        with pytest.raises(CorruptCheckpointException, match="kafkalog_topics"):
+            log.transaction("job")
+        log.append(b"2")
+        assert values(log) == [b"1", b"2"]

@@ -357,7 +357,7 @@ def test_sequences_wrap_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with kafkalog.open_log(tmp_path, "t-0") as log:
         writer = log.writer("w")
         state = writer._producer.state
-        monkeypatch.setattr(writer._producer, "state", lambda: (0, top - 10, None))
+        monkeypatch.setattr(writer._producer, "state", lambda: (0, top - 10))
         writer.append_many([b"%d" % n for n in range(8)])  # as if all before had been written and then deleted
         monkeypatch.setattr(writer._producer, "state", state)
         assert writer.next_sequence == top - 2

@@ -13,6 +13,7 @@ import pytest
 import kafkalog
 from kafkalog.engine.files.os_files import OsFiles
 from kafkalog.toolbox.verify import verify
+from tests.client_transaction import client_transaction
 
 
 class _Writing(OsFiles):
@@ -41,7 +42,7 @@ def segments(root: Path) -> list[Path]:
     with kafkalog.open_log(root, "t-0", config=config) as log:
         for number in range(8):
             log.append_many([b"x" * 50] * 2)
-            with log.transaction("job") as txn:
+            with client_transaction(log, "job") as txn:
                 txn.append(b"y")
                 if number % 2:
                     txn.abort()
@@ -139,7 +140,7 @@ def test_verify_beside_a_writer(tmp_path: Path) -> None:
             while not stop.is_set():
                 for _ in range(50):
                     log.append(b"v" * 30)
-                with log.transaction("job") as txn:
+                with client_transaction(log, "job") as txn:
                     txn.append(b"w")
                     txn.abort()
                 log.delete_records(max(0, log.end_offset - 300))

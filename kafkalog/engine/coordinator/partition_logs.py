@@ -59,7 +59,7 @@ class UnifiedStateLog:
 
     def __init__(self, log: UnifiedLog, *, syncs: bool) -> None:
         self.log = log
-        self._syncs = syncs
+        self.syncs = syncs
 
     def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
         """The log that took the place of one that refuses, in another directory; None where none did."""
@@ -130,7 +130,7 @@ class UnifiedStateLog:
 
     def flush(self) -> None:
         """One sync for all who wait for one."""
-        if self._syncs:
+        if self.syncs:
             self._where_it_is(_flush)
 
 
@@ -256,7 +256,7 @@ class LogMarkers:
         self._log_of = log_of
         self._offsets_of = offsets_of
         self._clock = clock
-        self._syncs = syncs
+        self.syncs = syncs
 
     def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
         offsets = self._offsets_of(partition)
@@ -267,7 +267,7 @@ class LogMarkers:
 
     def flush(self, partitions: Collection[TopicPartition]) -> None:
         """One thread for a few, several side by side for many: a disk does more of them in the same time."""
-        if not self._syncs:
+        if not self.syncs:
             return
         if len(partitions) < FEW_SYNCS:
             for each in partitions:

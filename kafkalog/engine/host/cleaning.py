@@ -36,7 +36,8 @@ from kafkalog.errors import ConfigException, IllegalStateException
 from kafkalog.metrics.registry import MetricsRegistry
 
 if TYPE_CHECKING:
-    from kafkalog.engine.cleaner.passes import CompactionStats
+    from kafkalog._native.codec.offset_map import LastOffsets
+    from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
 
 _PATIENCE_S = 1.0
 
@@ -98,8 +99,12 @@ class Cleaning:
         *,
         passes_max: int | None,
         rolls: bool,
+        by_ratio: bool = False,
+        callbacks: Callbacks | None = None,
+        lasts: LastOffsets | None = None,
     ) -> CompactionStats:
-        """Compacts a log now, in this thread; `check` is called all the while, and raises to end it."""
+        """Compacts a log now, in this thread; `check` is called all the while, and raises to end it; the rest as
+        `passes.compact`."""
         from kafkalog.engine.cleaner import passes  # the offset map and its loops are nothing that an open needs
 
         if self._manager is None:
@@ -112,8 +117,10 @@ class Cleaning:
             with log.lock:  # of two who ask for it one closes the segment
                 if log.active_segment.size > 0:
                     log.roll()
-        callbacks = passes.Callbacks(check)
-        return passes.compact(self._manager, log, config, passes_max=passes_max, callbacks=callbacks)
+        callbacks = passes.Callbacks(check) if callbacks is None else callbacks._replace(check=check)
+        return passes.compact(
+            self._manager, log, config, passes_max=passes_max, by_ratio=by_ratio, callbacks=callbacks, lasts=lasts
+        )
 
     # --- what is told ------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from typing import Protocol
 
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import ProducerStateManagerConfig
@@ -59,6 +60,7 @@ class Lease:
         self.life = Life()
         self.closing = threading.RLock()
         self._is_clean: bool | None = None  # how it was left; the first word counts
+        self.log_is_closed = False  # when it was left: others may have opened it since
         waiting = directory.manager.registry.waiting(partition)
         self.recovery_point = (waiting and waiting.recovery_point) or 0
         self.log_start_offset = (waiting and waiting.log_start_offset) or 0
@@ -67,10 +69,10 @@ class Lease:
     def load(self, opening: Opening) -> UnifiedLog:
         """Opens the partition's log, made where it is missing.  Errors as `LogManager.get_or_create_log`."""
         with self.directory.guard:
-            self._check()
+            self.check()
             return self.directory.manager.open_log(self.partition, opening)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Under the directory's guard.  IllegalStateException once the lease is over: the files are another's then."""
         if not self.life.live:
             raise self.life.refusal(f"{self.partition} of {self.directory.path}")
@@ -78,7 +80,7 @@ class Lease:
     def checkpoint(self) -> None:
         """The log's recovery point and start go to the disk.  KafkaStorageException where it refuses them."""
         with self.directory.guard:
-            self._check()
+            self.check()
             self.directory.manager.checkpoint_now(self.directory.path)
 
     def set_line(self, name: str, offset: int | None) -> None:
@@ -89,14 +91,14 @@ class Lease:
         IllegalStateException once the lease is over.
         """
         with self.directory.guard:
-            self._check()
+            self.check()
             self.directory.manager.set_line(self.directory.path, name, self.partition, offset)
 
     def line(self, name: str) -> int | None:
         """The partition's line of the checkpoint of that name; None without one.  CorruptCheckpointException;
         KafkaStorageException, and the directory is offline, where the disk refuses."""
         with self.directory.guard:
-            self._check()
+            self.check()
             return self.directory.held.line(name, self.partition)
 
     def take_topic_config(self, log_dir: str) -> bool:
@@ -104,7 +106,7 @@ class Lease:
         was.  As `topic_configs.take_over`; IllegalStateException once the lease is over."""
         directory = self.directory
         with directory.guard:
-            self._check()
+            self.check()
             return take_over(log_dir, directory.path, self.partition.topic, directory.files)
 
     def leave(self, *, clean: bool) -> None:
@@ -129,8 +131,21 @@ class Lease:
             self.directory.manager.abandon()
 
 
+class Tenant(Protocol):
+    """What lives on a directory as long as anybody holds a partition of it, and is no partition."""
+
+    def end(self) -> None:
+        """Everybody leaves in good order: what it has in the logs is ended now, while they can be opened.  May be
+        called again."""
+
+    def let_go(self) -> None:
+        """The directory is not ours any more.  Writes nothing; may be called again."""
+
+
 class LogDirectory:
-    """Made by `enter`, never directly."""
+    """Made by `enter`, never directly.  `tenant` is set with `guard` held, by whoever makes one."""
+
+    tenant: Tenant | None = None
 
     def __init__(self, path: str, files: Files, clock: Clock, scheduler: Scheduler | None) -> None:
         self.path = path
@@ -160,9 +175,12 @@ class LogDirectory:
         self.guard = threading.RLock()
         self._state = _FORKED
         self._leases.clear()
+        self.tenant = None
 
     def __del__(self) -> None:
         if self._state is _HELD:  # its leases were forgotten: each owner has warned
+            if self.tenant is not None:
+                self.tenant.let_go()
             let_go_later(self.manager.abandon)
 
     def enter(self, partition: TopicPartition) -> Lease | None:
@@ -213,9 +231,13 @@ class LogDirectory:
             lease.life.end()
             return
         try:
-            self.manager.close_log(partition, clean=clean)
+            if not lease.log_is_closed:
+                self.manager.close_log(partition, clean=clean)
+                lease.log_is_closed = True
             if all(each() in (None, lease) for each in self._leases.values()):
                 self._reclaim()
+                if self.tenant is not None and clean:
+                    self.tenant.end()
                 self.manager.shutdown()
                 self._give_back()
         except (KafkalogError, OSError):
@@ -234,6 +256,8 @@ class LogDirectory:
 
     def _give_back(self) -> None:
         self._state = _GIVEN_BACK
+        if self.tenant is not None:
+            self.tenant.let_go()
         with _TABLE_LOCK:
             key = (id(self.files), self.path)
             if _TABLE.get(key) is self:

@@ -32,7 +32,7 @@ class Failures:
         self._registry = registry
         self._cleaning = cleaning
         self._doomed = doomed
-        self._topic_configs = topic_configs
+        self.topic_configs = topic_configs
 
     def take_out(self, log_dir: str) -> None:
         """May be called again where it was interrupted."""
@@ -43,8 +43,8 @@ class Failures:
         self._cleaning.leave_failed([log.topic_partition for log in gone])  # before the lock is given back
         self._registry.remove_all(gone)
         self._registry.forget_directory(log_dir)
-        if isinstance(self._topic_configs, StoredTopicConfigs):
-            self._topic_configs.forget_directory(log_dir)
+        if isinstance(self.topic_configs, StoredTopicConfigs):
+            self.topic_configs.forget_directory(log_dir)
         self._directories.take_out(log_dir)
         Lines(LOGGER, log_dir).warning(
             "Logs for partitions %s are offline due to failure on this log directory",

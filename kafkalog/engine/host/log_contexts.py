@@ -93,6 +93,11 @@ class LogContexts:
         self.default_config = config
         self._configs = {}
 
+    def set_topic_configs(self, topic_configs: TopicConfigs) -> None:
+        """Who knows the topics' overrides from now on."""
+        self._topic_configs = topic_configs
+        self._configs = {}
+
     def forget(self, topic: str) -> None:
         """Its settings are put together again."""
         self._configs.pop(topic, None)

@@ -37,7 +37,7 @@ from kafkalog.engine.host.moves import Move, MoveProgress
 from kafkalog.engine.host.registry import WaitingLog
 from kafkalog.engine.host.removing import Removal
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, checked_overrides
-from kafkalog.engine.host.truncating import cut, restart
+from kafkalog.engine.host.truncating import cut, refuse_inside_batch, restart
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -49,7 +49,9 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
-    from kafkalog.engine.cleaner.passes import CompactionStats
+    from kafkalog._native.codec.offset_map import LastOffsets
+    from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
+    from kafkalog.engine.cleaner.states import Pause
 
 T = TypeVar("T")
 _WITH_LINE: Mapping[str, Callable[[WaitingLog, int | None], WaitingLog]] = {
@@ -364,17 +366,39 @@ class LogManager(ManagerLife):
         return self._cleaning.uncleanable
 
     def compact(
-        self, log: UnifiedLog, config: CleanerConfig, *, passes_max: int | None = None, rolls: bool = False
+        self,
+        log: UnifiedLog,
+        config: CleanerConfig,
+        *,
+        passes_max: int | None = None,
+        rolls: bool = False,
+        by_ratio: bool = False,
+        callbacks: Callbacks | None = None,
+        lasts: LastOffsets | None = None,
     ) -> CompactionStats:
-        """Compacts one of its logs now, in this thread, beside the cleaner's threads and also without a cleaner; errors
-        as `kafkalog.engine.cleaner.passes.compact`.  `rolls`: an active segment that has records is closed first.
+        """Compacts one of its logs now, in this thread, beside the cleaner's threads and also without a cleaner.
+        Options and errors as `kafkalog.engine.cleaner.passes.compact`; `rolls`: an active segment that has records is
+        closed first.
         """
         self._check()
         try:
-            return self._cleaning.compact(log, config, self._check_goes_on, passes_max=passes_max, rolls=rolls)
+            return self._cleaning.compact(
+                log,
+                config,
+                self._check_goes_on,
+                passes_max=passes_max,
+                rolls=rolls,
+                by_ratio=by_ratio,
+                callbacks=callbacks,
+                lasts=lasts,
+            )
         except LogCleaningAbortedException:
             self._check()  # says so if the manager has ended it
             raise
+
+    def pause(self, partition: TopicPartition) -> Pause:
+        """A pause of a partition's compaction that has not begun (`cleaning`): who compacts it stops, and waits."""
+        return self._cleaning.pause(partition)
 
     def _check_goes_on(self) -> None:
         """Stops a compaction in good order where the manager ends."""
@@ -387,12 +411,17 @@ class LogManager(ManagerLife):
 
     def truncate(self, log: UnifiedLog, offset: int) -> None:
         """Drops what lies at and above an offset, of one of its logs.  IllegalArgumentException for an offset inside a
-        batch; KafkaStorageException where the log was moved, or is gone."""
+        batch; KafkaStorageException where the log was moved, or is gone, or the disk refuses the checkpoints."""
         offset = values.offset(offset, "target_offset")
         self._check()
         log.local_log.check_changeable()
+        refuse_inside_batch(log, offset)
+        if 0 <= offset < log.recovery_point:
+            # Before the cut, too: other records may take these offsets, and they are not on the disk.
+            log.local_log.recovery_point = offset
+            self.checkpoint_now(log.parent_dir)
         cut(self._cleaning, offset, True, log)
-        self.directories.checkpoint(log.parent_dir, self.registry)
+        self.checkpoint_now(log.parent_dir)
 
     def delete_old_segments(self, log: UnifiedLog) -> int:
         """Retention of one of its logs now; how many segments went.  KafkaStorageException as `truncate`."""
@@ -401,7 +430,7 @@ class LogManager(ManagerLife):
         with self._cleaning.pause(log.topic_partition) as pause:
             pause.begin()
             count = log.delete_old_segments()
-        self.directories.checkpoint(log.parent_dir, self.registry)
+        self.checkpoint_now(log.parent_dir)
         return count
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:

@@ -140,18 +140,31 @@ class ManagerLife(Closing):
             cleaner = self.settings.cleaner if self.settings.maintenance else None
             self._cleaning.make(cleaner, self.directories, clock, self.metrics)
             self.directories.cordon(self.settings.cordoned_log_dirs)
-            self.topic_configs = topic_configs or StoredTopicConfigs(
-                self.directories.live,
-                files,
-                self.failure_channel.maybe_add_offline_log_dir,
-                passes=self.failure_channel.passes,
-            )
+            self.topic_configs = topic_configs or self._stored_configs()
             self._make_parts()
             if take_over and not bare and any(is_of_cluster(path, files) for path in self.directories.paths):
                 self._contexts.base_of = _keeping  # the cluster knows the topics' settings, and nobody here
         except BaseException:
             self.abandon()
             raise
+
+    def _stored_configs(self) -> StoredTopicConfigs:
+        failed = self.failure_channel
+        return StoredTopicConfigs(
+            self.directories.live, self.files, failed.maybe_add_offline_log_dir, passes=failed.passes
+        )
+
+    def keep_topics(self) -> StoredTopicConfigs:
+        """The topics' settings beside the data, which are read now where this manager was told others so far.
+        CorruptCheckpointException, KafkaStorageException."""
+        with self.changes.lock:
+            found = self.topic_configs
+            if not isinstance(found, StoredTopicConfigs):
+                found = self._stored_configs()
+                self._contexts.set_topic_configs(found)
+                self._failures.topic_configs = found
+                self.topic_configs = found
+            return found
 
     def _make_parts(self) -> None:
         contexts = self._contexts = LogContexts(

@@ -1,0 +1,141 @@
+"""The coordinators of a directory of which this process opens single partitions: what their transactions stand on.
+
+A store has its coordinators from the start.  Here they are made for the first transaction, or for an open that finds
+one which is not decided: what was decided is carried out then, and what nobody can go on with is aborted, in every
+partition of the directory.  All partitions that are open share them, through their directory (`Tenant`); the last one
+to leave ends them.  In the background they look after what is overdue.
+
+Locks: the directory's guard is held while they are made, and no log's lock may be held by who asks for them.
+Thread-safe.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkalog._face.catalog import Catalog
+from kafkalog._face.coordinators import OVERDUE_CHECK_MS, Coordinators
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog.engine.coordinator.state_log import refuse_reentry
+from kafkalog.engine.files.processes import Life
+from kafkalog.engine.host.changes import BackgroundTasks
+from kafkalog.errors import UnknownTopicOrPartitionException
+
+if TYPE_CHECKING:
+    from kafkalog._face.store_partition import StorePartition
+    from kafkalog._face.topic_info import TopicInfo
+    from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.host.directory import Lease, LogDirectory
+    from kafkalog.engine.host.registry import LogRegistry
+    from kafkalog.engine.log.unified_log import UnifiedLog
+
+
+class DirectoryCoordinators:
+    """The `Tenant` of a directory.  Made by `coordinators_of`."""
+
+    def __init__(self, directory: LogDirectory, *, syncs: bool) -> None:
+        manager = directory.manager
+        manager.keep_topics()
+        self.life = Life()
+        self.is_started = False
+        self.catalog = Catalog(manager, self.life, TopicSettings([directory.path], files=directory.files))
+        self.coordinators = Coordinators(
+            manager,
+            self.catalog,
+            self.life,
+            manager.clock,
+            syncs=syncs,
+            log_to_end=partial(_log_to_end, manager.registry, self.catalog),
+        )
+        self._tasks = BackgroundTasks(manager.scheduler, self._is_live)
+
+    def start(self) -> None:
+        """What was left behind is settled; errors as `Coordinators.start`.  May be called again."""
+        if not self.is_started:
+            self.coordinators.start()
+            self._tasks.every("transaction-abort", self.end_overdue, OVERDUE_CHECK_MS, OVERDUE_CHECK_MS)
+            self.is_started = True
+
+    def _is_live(self) -> bool:
+        return self.life.live
+
+    def end_overdue(self) -> None:
+        self.coordinators.end_overdue()
+
+    def end(self) -> None:
+        """As `Tenant.end`."""
+        self._tasks.cancel()
+        if self.is_started:
+            self.coordinators.end()
+
+    def let_go(self) -> None:
+        """As `Tenant.let_go`."""
+        self.life.end()
+        self._tasks.cancel()
+
+
+def _log_to_end(registry: LogRegistry, catalog: Catalog, partition: TopicPartition) -> UnifiedLog | None:
+    """A partition's log, for the end of a transaction.  One that is open is there, whatever is known of its topic."""
+    log = registry.get(partition)
+    return catalog.log_to_end(partition) if log is None or log.local_log.is_closed else log
+
+
+def coordinators_of(lease: Lease, *, syncs: bool) -> DirectoryCoordinators:
+    """Those of the directory that a partition is leased of, made where nobody has needed them yet.  `syncs`: whoever
+    asks was promised that what is written is on the disk.
+
+    IllegalStateException once the lease is over, or in a thread that is just changing the directory; errors as
+    `Coordinators.start`, and of the topics' settings that lie there.
+    """
+    directory = lease.directory
+    found = directory.tenant
+    if not (isinstance(found, DirectoryCoordinators) and found.is_started):
+        refuse_reentry(directory.guard, f"the directory {directory.path}")
+        with directory.guard:
+            lease.check()
+            found = directory.tenant
+            if found is None:
+                found = directory.tenant = DirectoryCoordinators(directory, syncs=syncs)
+            assert isinstance(found, DirectoryCoordinators), found
+            found.start()
+    if syncs:
+        found.coordinators.sync_from_now_on()
+    return found
+
+
+class PartitionHome:
+    """The `TransactionHome` of one open partition, which lives as long as any of its transactions."""
+
+    def __init__(self, own: StorePartition, shared: DirectoryCoordinators) -> None:
+        self._own = own
+        self._catalog = shared.catalog
+        self.coordinators = shared.coordinators
+        self.life = own.life
+        self.clock = own.clock
+
+    def check_open(self) -> None:
+        """IllegalStateException where the partition is closed, or of another process."""
+        self._own.check_open()
+
+    def partition(self, partition: TopicPartition) -> StorePartition:
+        """The one that there is.  KafkaStorageException where its directory has failed."""
+        assert partition == self._own.topic_partition, partition
+        self._own.engine.context.check_online()
+        return self._own
+
+    def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
+        """As `Home.offsets`."""
+        self.check_open()
+        return self.coordinators.offsets(group, create=create)
+
+    def info(self, topic: str) -> TopicInfo:
+        """UnknownTopicOrPartitionException where there is no such topic."""
+        self.check_open()
+        return self._catalog.must(topic)
+
+    def check_partition(self, partition: TopicPartition) -> None:
+        """UnknownTopicOrPartitionException where there is no such partition."""
+        if not 0 <= partition.partition < self.info(partition.topic).partitions:
+            raise UnknownTopicOrPartitionException(f"there is no partition {partition} in {self._own.log_dir}")
