@@ -3,7 +3,7 @@
 The layers, highest first: what is given for this run; what is kept beside the data (`.kafkalog_topics`); the topic's
 own settings in the cluster's metadata; the dynamic defaults of the broker and of the cluster; `server.properties`;
 Kafka's defaults.  If the cluster's metadata or `server.properties` is not there, layers are unknown: a default is a
-guess then (`Source.GUESS`), and nobody may delete or compact by it (`is_known`).
+guess then (`ConfigSource.GUESS`), and nobody may delete or compact by it (`is_known`).
 
 This is the one way to settings for commands, checks and jobs; a store asks `props` for its engine.  Knows no logs.
 """
@@ -33,7 +33,7 @@ POLICY = "cleanup.policy"
 COMPACTS_BY = ("min.compaction.lag.ms", "delete.retention.ms")
 
 
-class Source(StrEnum):
+class ConfigSource(StrEnum):
     """Where a setting comes from."""
 
     GIVEN = "given"
@@ -231,30 +231,32 @@ class TopicSettings:
 
     # --- where a setting comes from --------------------------------------------------------------------
 
-    def source(self, topic: str, key: str) -> Source:
+    def source(self, topic: str, key: str) -> ConfigSource:
         """Where the topic's setting `key` comes from."""
         if key in self.given:
-            return Source.GIVEN
+            return ConfigSource.GIVEN
         if key in self._sure_own(topic):
-            return Source.TOPIC
+            return ConfigSource.TOPIC
         if not self.knows(topic) and (self.is_of_cluster or not any(self._content)):
-            return Source.GUESS  # a broker may have set it for the topic
+            return ConfigSource.GUESS  # a broker may have set it for the topic
         if key in self._dynamic:
-            return Source.DYNAMIC
+            return ConfigSource.DYNAMIC
         if key in self.static_defaults:
-            return Source.STATIC
-        return Source.GUESS if self._lacks_static else Source.DEFAULT
+            return ConfigSource.STATIC
+        return ConfigSource.GUESS if self._lacks_static else ConfigSource.DEFAULT
 
     def is_known(self, topic: str, key: str) -> bool:
         """Whether somebody set it, or nobody can have set it: what deletes or compacts may go by it."""
-        return self.source(topic, key) is not Source.GUESS
+        return self.source(topic, key) is not ConfigSource.GUESS
 
     def says(self, topic: str, key: str) -> bool:
         """Whether the topic's `key` was given or set for it, or it is known that it was not."""
         source = self.source(topic, key)
-        return source in (Source.GIVEN, Source.TOPIC) or (self.knows(topic) and source is not Source.GUESS)
+        return source in (ConfigSource.GIVEN, ConfigSource.TOPIC) or (
+            self.knows(topic) and source is not ConfigSource.GUESS
+        )
 
-    def described(self, topic: str, keys: Iterable[str]) -> dict[str, tuple[object, Source]]:
+    def described(self, topic: str, keys: Iterable[str]) -> dict[str, tuple[object, ConfigSource]]:
         """The value of each setting, and where it comes from."""
         found = self.of(topic).values()
         return {key: (found[key], self.source(topic, key)) for key in keys}

@@ -7,7 +7,7 @@ import os
 
 import click
 
-from kafkalog._face.topic_settings import Source, TopicSettings
+from kafkalog._face.topic_settings import ConfigSource, TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, size_words, time_words
 from kafkalog.cli.places import (
@@ -24,7 +24,7 @@ from kafkalog.engine.format import names
 from kafkalog.toolbox.retain import Choice, Plan, carry_out, plan_by_rules, plan_until_free
 
 RULES = ("retention.ms", "retention.bytes")
-SET = (Source.GIVEN, Source.TOPIC, Source.DYNAMIC, Source.STATIC)
+SET = (ConfigSource.GIVEN, ConfigSource.TOPIC, ConfigSource.DYNAMIC, ConfigSource.STATIC)
 
 
 @click.command("retain", short_help="Delete old segments, by the rules or until enough is free.")

@@ -249,7 +249,7 @@ def _in_range(look: CursorLook, partition: TopicPartition, wanted: int) -> tuple
 # --- doing it ---------------------------------------------------------------------------------------------
 
 
-class _Home(NamedTuple):
+class _Keeper(NamedTuple):
     """A partition of `__consumer_offsets`; `is_there` False: it is to be made."""
 
     log_dirs: tuple[str, ...]
@@ -270,11 +270,11 @@ def carry_out(
     closed cleanly and is damaged; UnknownTopicOrPartitionException where a broker has not made it;
     UnknownMemberIdException, GroupNotEmptyException where members came meanwhile.
     """
-    by_home: dict[_Home, list[str]] = {}
+    by_keeper: dict[_Keeper, list[str]] = {}
     for group in plan.groups:
-        by_home.setdefault(_home_of(look, group), []).append(group)
-    for home, groups in by_home.items():
-        with _opened(look, home, groups[0]) as offsets:
+        by_keeper.setdefault(_keeper_of(look, group), []).append(group)
+    for keeper, groups in by_keeper.items():
+        with _opened(look, keeper, groups[0]) as offsets:
             for group in groups:
                 _change(offsets, plan, group, members_gone)
                 if done is not None:
@@ -303,12 +303,12 @@ def _change(offsets: GroupOffsets, plan: ChangePlan, group: str, members_gone: b
     offsets.flush()
 
 
-def _home_of(look: CursorLook, group: str) -> _Home:
+def _keeper_of(look: CursorLook, group: str) -> _Keeper:
     """Where a group is kept, or is to be."""
     dirs = look.log_dirs if look.cursors_dir is None else [look.cursors_dir]
     found = look.groups.get(group)
     if found is not None and look.may_change(found):
-        return _Home((found.log_dir,), found.number, True)
+        return _Keeper((found.log_dir,), found.number, True)
     homes = look.offsets_homes(dirs)
     is_a_brokers = any(look.files.exists(os.path.join(each, names.META_PROPERTIES_FILE)) for each in dirs)
     count = _partition_count(dirs, homes, look.files)
@@ -322,8 +322,8 @@ def _home_of(look: CursorLook, group: str) -> _Home:
             hint="name all log directories; a broker makes that topic when the first group commits",
         )
     if number in homes:
-        return _Home((homes[number],), number, True)
-    return _Home(tuple(dirs), number, False)
+        return _Keeper((homes[number],), number, True)
+    return _Keeper(tuple(dirs), number, False)
 
 
 def _partition_count(dirs: Sequence[str], homes: Mapping[int, str], files: Files) -> int:
@@ -334,18 +334,18 @@ def _partition_count(dirs: Sequence[str], homes: Mapping[int, str], files: Files
 
 
 @contextlib.contextmanager
-def _opened(look: CursorLook, home: _Home, group: str) -> Iterator[GroupOffsets]:
+def _opened(look: CursorLook, keeper: _Keeper, group: str) -> Iterator[GroupOffsets]:
     """Who keeps the groups of a partition, of which `group` is one."""
-    if home.is_there:
-        [log_dir] = home.log_dirs
+    if keeper.is_there:
+        [log_dir] = keeper.log_dirs
         config = TopicSettings(log_dir, files=look.files).of(GROUP_METADATA_TOPIC)
-        partition = TopicPartition(GROUP_METADATA_TOPIC, home.number)
+        partition = TopicPartition(GROUP_METADATA_TOPIC, keeper.number)
         with open_undamaged(log_dir, partition, config, look.files, look.clock) as log:
             assert log.engine is not None
             yield GroupOffsets(UnifiedStateLog(log.engine, syncs=True), look.clock)
         return
     store = StoreHome(
-        absolute_paths(home.log_dirs),
+        absolute_paths(keeper.log_dirs),
         store_settings(None, None, False),
         durability="fsync",
         compression=None,

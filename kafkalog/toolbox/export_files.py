@@ -99,16 +99,16 @@ def refuse_existing(files: Files, path: str, *, force: bool) -> None:
         raise IllegalArgumentException("exists already", path=path, hint="--force replaces it")
 
 
-class Writer(Protocol):
+class RowWriter(Protocol):
     """A format's file that is being written: batches, then the end."""
 
     def write(self, batch: Any) -> None: ...
     def close(self) -> None: ...
 
 
-def writer(kind: str, sink: WholeFile, schema: Any, codec: str, *, in_base64: bool) -> Writer:
+def writer(kind: str, sink: WholeFile, schema: Any, codec: str, *, in_base64: bool) -> RowWriter:
     """The writer of a format (of `export.FORMATS`) for batches of a schema."""
-    makers: dict[str, Callable[[], Writer]] = {
+    makers: dict[str, Callable[[], RowWriter]] = {
         "parquet": lambda: ParquetGroups(sink, schema, codec),
         "arrow": lambda: _Arrow(sink, schema, codec),
         "csv": lambda: _Csv(sink, schema, in_base64=in_base64),

@@ -13,7 +13,7 @@ import pytest
 import kafkalog
 from kafkalog._face.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from kafkalog._face.missing import missing_partitions
-from kafkalog._face.topic_settings import Source, TopicSettings, broker_properties
+from kafkalog._face.topic_settings import ConfigSource, TopicSettings, broker_properties
 from kafkalog.engine.files import OS_FILES, ManualClock
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.errors import (
@@ -214,15 +214,16 @@ def test_layers(tmp_path: Path) -> None:
     found = settings(tmp_path, given={"segment.bytes": "1048577"}, broker=static)
     keys = ("segment.bytes", "retention.ms", "segment.ms", "flush.ms", "retention.bytes", "cleanup.policy")
     assert found.described("orders", keys) == {
-        "segment.bytes": (1048577, Source.GIVEN), "retention.ms": (1, Source.TOPIC), "segment.ms": (2, Source.DYNAMIC),
-        "flush.ms": (4, Source.DYNAMIC), "retention.bytes": (500, Source.STATIC),
-        "cleanup.policy": (("delete",), Source.DEFAULT),
+        "segment.bytes": (1048577, ConfigSource.GIVEN), "retention.ms": (1, ConfigSource.TOPIC),
+        "segment.ms": (2, ConfigSource.DYNAMIC),
+        "flush.ms": (4, ConfigSource.DYNAMIC), "retention.bytes": (500, ConfigSource.STATIC),
+        "cleanup.policy": (("delete",), ConfigSource.DEFAULT),
     }  # fmt: skip
-    assert found.described("kept", keys[1:2]) == {"retention.ms": (3, Source.DYNAMIC)}
+    assert found.described("kept", keys[1:2]) == {"retention.ms": (3, ConfigSource.DYNAMIC)}
     found = settings(tmp_path)
-    assert found.source("orders", "cleanup.policy") is Source.GUESS  # server.properties may say something else
-    assert found.source("orders", "segment.ms") is Source.DYNAMIC
-    assert found.source("other", "segment.ms") is Source.GUESS  # a topic's own is not known
+    assert found.source("orders", "cleanup.policy") is ConfigSource.GUESS  # server.properties may say something else
+    assert found.source("orders", "segment.ms") is ConfigSource.DYNAMIC
+    assert found.source("other", "segment.ms") is ConfigSource.GUESS  # a topic's own is not known
     assert not found.is_known("other", "retention.ms")
 
 
@@ -236,10 +237,10 @@ def test_settings_of_a_topic_that_was_deleted_meanwhile(tmp_path: Path) -> None:
 
 def test_a_directory_of_nobody_knows_whose(tmp_path: Path) -> None:
     kafkalog.open_log(tmp_path, "orders-0").close()
-    assert settings(tmp_path).source("orders", "retention.ms") is Source.GUESS
+    assert settings(tmp_path).source("orders", "retention.ms") is ConfigSource.GUESS
     with kafkalog.open(tmp_path) as store:
         store.create_topic("mine")
-    assert settings(tmp_path).source("mine", "segment.ms") is Source.DEFAULT
+    assert settings(tmp_path).source("mine", "segment.ms") is ConfigSource.DEFAULT
 
 
 def test_metadata_in_a_directory_of_its_own(tmp_path: Path) -> None:

@@ -17,7 +17,14 @@ import kafkalog
 from kafkalog.engine.files import lines
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "docs" / "format.md", ROOT / "docs" / "broker.md", ROOT / "ARCHITECTURE.md", ROOT / "README.md"]
+PACKAGE = ROOT / "kafkalog"
+DOCUMENTS = [
+    ROOT / "docs" / "format.md",
+    ROOT / "docs" / "broker.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "internals").glob("*.md")),
+]
 SYMBOL = re.compile(r"`(kafkalog(?:\.\w+)+)(?:\(\))?`")
 PATH = re.compile(r"`((?:kafkalog|tests|bench|docs)/[\w./-]*)`")
 LOGGERS = {f"kafkalog.{name}" for name in lines.NAMES}
@@ -54,6 +61,30 @@ def test_symbols_exist(document: str, dotted: str) -> None:
 @pytest.mark.parametrize(("document", "path"), named(PATH))
 def test_paths_exist(document: str, path: str) -> None:
     assert (ROOT / path).exists(), f"{document} names {path}"
+
+
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[path.name for path in DOCUMENTS])
+def test_links_lead_somewhere(document: Path) -> None:
+    for name, anchor in LINK.findall(document.read_text()):
+        there = document.parent / name if name else document
+        assert there.exists(), f"{document.name} links to {name}"
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            assert anchor[1:] in [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles], anchor
+
+
+def test_a_noun_is_one_class() -> None:
+    """Of ARCHITECTURE's list of nouns: no second class has the name."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    nouns = re.findall(r"^\| \w+ \| `(\w+)` \|", text, re.MULTILINE)
+    assert len(nouns) > 15
+    sources = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyx")]
+    a_class = re.compile(r"^(?:cdef )?class (\w+)", re.MULTILINE)
+    classes = [name for path in sources for name in a_class.findall(path.read_text())]
+    assert {name: classes.count(name) for name in nouns if classes.count(name) != 1} == {}
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

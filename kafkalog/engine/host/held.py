@@ -1,6 +1,6 @@
 """A log directory that this process holds: its lock, its clean-shutdown marker, its checkpoints, its id.
 
-The one home of what is done to these files, for a LogManager, which holds several.  Knows nothing of it, or of logs.
+The one place of what is done to these files, for a LogManager, which holds several.  Knows nothing of it, or of logs.
 What fails on the disk is told to the failure channel.
 """
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 OPEN_FILES = 16
 
 
-class OpenFiles:
+class SnapshotFiles:
     """The .log files that were looked at last, as far as the budget of open files lets them be open.  Forgetting one
     closes it once nobody reads it.  Thread-safe."""
 
@@ -155,7 +155,7 @@ class Snapshot:
     def __init__(
         self,
         files: Files,
-        open_files: OpenFiles,
+        open_files: SnapshotFiles,
         topic_partition: TopicPartition,
         directory: str,
         listed: frozenset[str],

@@ -30,7 +30,7 @@ from kafkalog.engine.format.checkpoints import CleanShutdownFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log import load_cases
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
-from kafkalog.engine.log.snapshot import OpenFiles, SegmentView, Snapshot
+from kafkalog.engine.log.snapshot import SegmentView, Snapshot, SnapshotFiles
 from kafkalog.engine.segment.loss import MISFIT, all_zero, reason
 from kafkalog.engine.segment.order import highest_offset, misfits
 from kafkalog.engine.segment.reader import Extent, SegmentReader, Unreadable
@@ -76,7 +76,7 @@ class PartitionView(Closing):
         self.topic_partition = topic_partition
         self.directory = os.path.join(self.log_dir, folder or str(topic_partition))
         self._files = files
-        self._open_files = OpenFiles(files)
+        self._open_files = SnapshotFiles(files)
         self._refreshing = threading.RLock()  # a signal handler may look as well
         self.life: Life | None = None  # of the Partition that looks through it
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing

@@ -170,10 +170,10 @@ def _compact(how: CompactionOptions, task: tuple[Chosen, Loan]) -> tuple[Compact
 
 def compact_loan(loan: Loan, config: Mapping[str, str], how: PassOptions) -> tuple[Compacted, Returned | None]:
     """On an executor: one partition that was lent."""
-    with borrowed(loan) as home:
-        settings = TopicSettings(home.path, config)
-        folder = os.path.join(home.path, str(loan.partition))
-        (result,) = compact_here(home.path, {loan.partition: folder}, settings, how, act=True)
+    with borrowed(loan) as own:
+        settings = TopicSettings(own.path, config)
+        folder = os.path.join(own.path, str(loan.partition))
+        (result,) = compact_here(own.path, {loan.partition: folder}, settings, how, act=True)
     if result.error is not None:
-        home.real_error(result.error)
-    return result, home.returned
+        own.real_error(result.error)
+    return result, own.returned

@@ -155,12 +155,12 @@ def _planned(source: str, partition: TopicPartition) -> Planned:
 
 def _import(how: ImportOptions, task: tuple[Loan, Planned]) -> tuple[Imported, Returned | None]:
     loan, planned = task
-    with borrowed(loan) as home:
+    with borrowed(loan) as own:
         # The driver has seen that it may: what lies there already is of an attempt of this job that was cut short.
         result = import_partition(
-            how.source, planned.written, home.path, loan.partition, how.config, how.compression, resume=True
+            how.source, planned.written, own.path, loan.partition, how.config, how.compression, resume=True
         )
-    return result, home.returned
+    return result, own.returned
 
 
 def _failed(task: tuple[Loan, Planned], error: KafkalogError) -> tuple[Imported, Returned | None]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kafkalog.errors import KafkalogError
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
-from kafkalog.spark.jobs.shared import Home, Loan, Returned, borrowed, check_session, check_settings, run_lent
+from kafkalog.spark.jobs.shared import Loan, Returned, TaskDirectory, borrowed, check_session, check_settings, run_lent
 from kafkalog.toolbox.recovery import Recovered
 from kafkalog.toolbox.recovery import recover as recover_here
 
@@ -103,9 +103,9 @@ def _tell(how: RecoveryOptions, task: Chosen) -> Done:
 
 def _recover(how: RecoveryOptions, task: tuple[Chosen, Loan]) -> tuple[Done, Returned | None]:
     chosen, loan = task
-    with borrowed(loan) as home:
-        (result,) = recover_here(home.path, [loan.partition], act=True, config=how.config, from_start=how.from_start)
-    return Done(chosen.log_dir, _really(result, home)), home.returned
+    with borrowed(loan) as own:
+        (result,) = recover_here(own.path, [loan.partition], act=True, config=how.config, from_start=how.from_start)
+    return Done(chosen.log_dir, _really(result, own)), own.returned
 
 
 def _not_told(task: Chosen, error: KafkalogError) -> Done:
@@ -116,9 +116,9 @@ def _not_recovered(task: tuple[Chosen, Loan], error: KafkalogError) -> tuple[Don
     return _not_told(task[0], error), None
 
 
-def _really(result: Recovered, home: Home) -> Recovered:
-    result.cuts = [cut._replace(path=home.real(cut.path)) for cut in result.cuts]
-    result.dropped = {home.real(path): size for path, size in result.dropped.items()}
+def _really(result: Recovered, own: TaskDirectory) -> Recovered:
+    result.cuts = [cut._replace(path=own.real(cut.path)) for cut in result.cuts]
+    result.dropped = {own.real(path): size for path, size in result.dropped.items()}
     if result.error is not None:
-        home.real_error(result.error)
+        own.real_error(result.error)
     return result

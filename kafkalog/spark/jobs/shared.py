@@ -69,7 +69,7 @@ class Loan:
 
 
 @dataclass
-class Home:
+class TaskDirectory:
     """An executor's own directory while it has the partition; afterwards what came of it."""
 
     path: str
@@ -269,30 +269,30 @@ def _wait_for_place(path: str, token: bytes, slot: int) -> None:
 
 
 @contextlib.contextmanager
-def borrowed(loan: Loan) -> Iterator[Home]:
+def borrowed(loan: Loan) -> Iterator[TaskDirectory]:
     """On an executor: the partition in a directory of its own, to which the toolbox may do what it likes.  What it
     raises names the directory that the partition is really in."""
     with guest(loan.log_dir, loan.token, loan.slot):
         path = os.path.realpath(tempfile.mkdtemp(prefix="kafkalog-"))
-        home = Home(path, loan.log_dir)
+        own = TaskDirectory(path, loan.log_dir)
         try:
-            _furnish(home, loan)
-            yield home
+            _furnish(own, loan)
+            yield own
             seen = CheckpointLines(path)
-            home.lines = {name: seen.line(name, loan.partition) for name in LINES}
-            home.clean = CleanShutdownFile(path, OS_FILES).exists()
+            own.lines = {name: seen.line(name, loan.partition) for name in LINES}
+            own.clean = CleanShutdownFile(path, OS_FILES).exists()
         except (KafkalogError, OSError) as error:
-            raise home.real_error(portable(error)) from None
+            raise own.real_error(portable(error)) from None
         finally:
             shutil.rmtree(path, ignore_errors=True)  # takes the link, not what it leads to
 
 
-def _furnish(home: Home, loan: Loan) -> None:
+def _furnish(own: TaskDirectory, loan: Loan) -> None:
     folder = os.path.join(loan.log_dir, str(loan.partition))
     OS_FILES.mkdirs(folder)
-    os.symlink(folder, os.path.join(home.path, str(loan.partition)))
+    os.symlink(folder, os.path.join(own.path, str(loan.partition)))
     for name in _COPIED:
         with contextlib.suppress(FileNotFoundError):
-            OS_FILES.write_atomic(os.path.join(home.path, name), OS_FILES.read_bytes(os.path.join(loan.log_dir, name)))
+            OS_FILES.write_atomic(os.path.join(own.path, name), OS_FILES.read_bytes(os.path.join(loan.log_dir, name)))
     if loan.clean:
-        CleanShutdownFile(home.path, OS_FILES).write()
+        CleanShutdownFile(own.path, OS_FILES).write()

@@ -133,8 +133,8 @@ def _how(rolls: bool = False, lasts: LastOffsets | None = None) -> PassOptions:
 
 def _look(config: Mapping[str, str], rolls: bool, loan: Loan) -> Cleanable:
     """What there is to clean; the log is as it was, but that its active segment may be closed."""
-    with borrowed(loan) as home:
-        return cleanable(home.path, loan.partition, TopicSettings(home.path, config), _how(rolls))
+    with borrowed(loan) as own:
+        return cleanable(own.path, loan.partition, TopicSettings(own.path, config), _how(rolls))
 
 
 def _look_beside(config: Mapping[str, str], rolls: bool, task: Chosen) -> Cleanable:
