@@ -6,7 +6,7 @@ scans read nothing ahead then.
 `--keep` adds one JSON line to bench/history.jsonl.  `python -m bench embedded [PART...]` shows instead one partition
 beside LMDB, SQLite and queues on it (`bench.embedded`), `python -m bench service` a store beside a local broker and
 confluent-kafka (`bench.service`), `python -m bench scale` a store of ever more topics (`bench.store_scale`).  Without
-Maven only kafkalog's own figures are shown.
+Maven only kafkalog's own figures are shown.  The first line says what rows depend on (`bench.machine`).
 `--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
 more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`.
 """
@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import cleaner_scale, data, embedded, kafka, manager, memory, ours, service, store_scale
+from bench import cleaner_scale, data, embedded, kafka, machine, manager, memory, ours, service, store_scale
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 
@@ -128,6 +128,7 @@ def main() -> None:
         manager.curves(options.largest, with_kafka=not options.alone and kafka.available() is None)
         cleaner_scale.curve(options.keys, None)
         return
+    machine.tell(Path(tempfile.gettempdir()))
     if options.names[:1] == ["service"]:
         service.main()
         return

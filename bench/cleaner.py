@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import kafka
+from bench import kafka, machine
 from bench.cleaner_scale import SPARE_BYTES, opened, peak_growth, pool_seconds
 from kafkalog._face.opening import open_log
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
@@ -151,6 +151,7 @@ def main() -> None:
     sides = {"kafkalog": Side([sys.executable, "-m", "bench.cleaner", "serve"])}
     if kafka.available() is None and rows - {"threads", "memory"}:
         sides["kafka"] = Side(["java", "-Xmx3g", "-cp", kafka.classpath(), "io.kafkalog.bench.CleanerBench"])
+    machine.tell(Path(options.dir or tempfile.gettempdir()))
     print("| | kafkalog | Kafka | ratio | aim |\n|---|---|---|---|---|")
     for count, aim in MAPS.items() if "map" in rows else ():
         found = {name: [side.ask("map", count) for _ in range(options.rounds)] for name, side in sides.items()}

@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench import machine
 from tests.broker import clients, kraft
 from tests.spark import connector
 
@@ -255,6 +256,7 @@ def main() -> None:
     given = parser.parse_args()
     with place_of(given.place) as place:
         place.mkdir(parents=True, exist_ok=True)
+        machine.tell(place)
         broker = Broker(place, settings={"num.network.threads": "3", "num.io.threads": "8"})
         broker.start()
         settings = dict(each.split("=", 1) for each in given.conf)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import kafkalog
+from bench import machine
 from bench.spark import Broker
 from tests.broker import clients
 from tests.spark import connector
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
+    machine.tell(place)
     print("| write, k records/s | kafkalog | Spark's Kafka sink, live broker | ratio |")
     print("|---|---|---|---|")
     try:

@@ -1,7 +1,7 @@
 """The face for services: the `Partition` that `kafkalog.open_log` gives, and a store's `topic.partition(0)`.
 
 It acts as one replica: every append is at once below the high watermark.  Two ways to be open: writable, which stands
-on what appends (`PartitionAppends`) and on a `Source`, and read-only, which touches nothing and stands on a Source
+on what appends (`StorePartition`) and on a `Source`, and read-only, which touches nothing and stands on a Source
 alone.  Safe to use from several threads; each iterator belongs to one thread.
 """
 
@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalog._face.appends import PartitionAppends, TransactionOfPartition
 from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
 from kafkalog._face.rows import RecordInput
 from kafkalog._face.shown import Shown
+from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
 from kafkalog._face.times import Times, times_of
 from kafkalog._face.waiting import Bells, Waiting
 from kafkalog._face.writer import Writer
@@ -68,7 +68,7 @@ class Partition(Closing, Shown):
     def __init__(
         self,
         source: Source,
-        appends: PartitionAppends | None,
+        appends: StorePartition | None,
         life: Life,
         bells: Bells,
         *,
@@ -145,14 +145,14 @@ class Partition(Closing, Shown):
         if self._life.live:
             self._source.recheck()
 
-    def _must_own(self) -> PartitionAppends:
+    def _must_own(self) -> StorePartition:
         if self.appends is None:
             raise LogReadOnlyException(
                 f"{self.topic_partition} of {self.log_dir} is open read-only", hint="open it with read_only=False"
             )
         return self.appends
 
-    def _writable(self) -> PartitionAppends:
+    def _writable(self) -> StorePartition:
         own = self._must_own()
         own.usable()
         return own

@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalog._face.batch_maker import BatchMaker, Records, encode_columns
 from kafkalog._face.ready_batches import ReadyBatches
-from kafkalog._face.rows import RecordInput, check_records
+from kafkalog._face.rows import check_records
 from kafkalog._native.codec.batches import header_at
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog._native.state.blocks import Single
@@ -37,53 +37,9 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from kafkalog.config import CleanerConfig
-    from kafkalog.engine.cleaner.passes import CompactionStats
-    from kafkalog.engine.log.source import Source
-    from kafkalog.records import Header
+    pass
 
 T = TypeVar("T")
-
-
-class TransactionOfPartition(Protocol):
-    """What `Partition.transaction` gives (`kafkalog.transaction.Transaction`)."""
-
-    @property
-    def active(self) -> bool:
-        """Whether it has begun and not ended."""
-
-    def begin(self) -> None: ...
-
-    def append(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        timestamp: int | None = None,
-    ) -> int:
-        """Append one record to the transaction; returns its offset."""
-
-    def append_many(self, records: Iterable[RecordInput]) -> range:
-        """Append records to the transaction; returns their offsets."""
-
-    def append_batches(self, data: bytes | bytearray | memoryview | ReadyBatches) -> range:
-        """Append whole batches in Kafka's format to the transaction; returns their offsets."""
-
-    def commit_offsets(self, offsets: Any, *, cursor: str | None = None) -> None:
-        """Commit a cursor's offsets with the transaction."""
-
-    def commit(self) -> None: ...
-
-    def abort(self) -> None: ...
-
-    def __enter__(self) -> TransactionOfPartition: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 class PartitionAppends(Single):
@@ -159,21 +115,6 @@ class PartitionAppends(Single):
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
         """The log that took the place of one that refuses; None where none did."""
         return None
-
-    @property
-    def log_dir(self) -> str:
-        """The directory that the partition's folder is in."""
-        raise NotImplementedError
-
-    # --- reading -------------------------------------------------------------------------------------
-
-    def source(self) -> Source:
-        """What readers see of it."""
-        raise NotImplementedError
-
-    def settle_to_read(self) -> None:
-        """Before a read: raises where it is closed; what was cut short is made whole."""
-        self.usable(to_read=True)
 
     # --- appending ---------------------------------------------------------------------------------
 
@@ -327,43 +268,3 @@ class PartitionAppends(Single):
     def flush(self) -> None:
         """fsync everything appended so far: it survives power loss afterwards."""
         self.on_log(lambda engine: engine.flush(False))
-
-    def delete_records(self, before_offset: int) -> int:
-        """As `Partition.delete_records` says."""
-        self.check_open()
-        before_offset = values.offset(before_offset, "before_offset")
-        start = self.on_log(lambda engine: engine.delete_records(before_offset))
-        self.checkpoint()
-        return start
-
-    def checkpoint(self) -> None:
-        """The recovery point and the start go to disk: what shrank stays so after a crash."""
-        raise NotImplementedError
-
-    def transaction(self, transactional_id: str, timeout_ms: int) -> TransactionOfPartition:
-        """As `Partition.transaction` says."""
-        raise NotImplementedError
-
-    # --- shrinking -----------------------------------------------------------------------------------
-
-    def compact(
-        self,
-        config: CleanerConfig,
-        *,
-        passes_max: int | None = None,
-        rolls: bool = False,
-    ) -> CompactionStats:
-        """As `Partition.compact` says; `rolls`: an active segment that has records is closed first."""
-        raise NotImplementedError
-
-    def truncate(self, offset: int) -> None:
-        """As `Partition.truncate` says."""
-        raise NotImplementedError
-
-    def delete_old_segments(self) -> int:
-        """As `Partition.delete_old_segments` says."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """As `Partition.close` says."""
-        raise NotImplementedError

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kafkalog._face.directory_coordinators import DirectoryCoordinators, PartitionHome, coordinators_of
-from kafkalog._face.store_partition import StorePartition
+from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
 from kafkalog._face.writer import FIRST_PRODUCER_ID
 from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
 from kafkalog.engine.coordinator.state_log import TransactionMarker
@@ -30,7 +30,6 @@ from kafkalog.errors import IllegalStateException, KafkalogError
 from kafkalog.transaction import Transaction
 
 if TYPE_CHECKING:
-    from kafkalog._face.appends import TransactionOfPartition
     from kafkalog.config import CleanerConfig
     from kafkalog.engine.cleaner.passes import CompactionStats
 

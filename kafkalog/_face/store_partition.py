@@ -8,10 +8,10 @@ Partition holds the store.  One that was opened alone is an OpenPartition, which
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafkalog._face.appends import PartitionAppends, TransactionOfPartition
+from kafkalog._face.appends import PartitionAppends
 from kafkalog._face.batch_maker import BatchMaker, Records
 from kafkalog._face.topic_info import check_appendable
 from kafkalog.engine.files import Clock
@@ -31,10 +31,54 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kafkalog._face.ready_batches import ReadyBatches
+    from kafkalog._face.rows import RecordInput
     from kafkalog._native.codec.offset_map import LastOffsets
     from kafkalog.config import CleanerConfig, LogConfig
     from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
     from kafkalog.engine.log.source import Source
+    from kafkalog.records import Header
+
+
+class TransactionOfPartition(Protocol):
+    """What `Partition.transaction` gives (`kafkalog.transaction.Transaction`)."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it has begun and not ended."""
+
+    def begin(self) -> None: ...
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append one record to the transaction; returns its offset."""
+
+    def append_many(self, records: Iterable[RecordInput]) -> range:
+        """Append records to the transaction; returns their offsets."""
+
+    def append_batches(self, data: bytes | bytearray | memoryview | ReadyBatches) -> range:
+        """Append whole batches in Kafka's format to the transaction; returns their offsets."""
+
+    def commit_offsets(self, offsets: Any, *, cursor: str | None = None) -> None:
+        """Commit a cursor's offsets with the transaction."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def __enter__(self) -> TransactionOfPartition: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class OwnStore(Protocol):
@@ -95,7 +139,12 @@ class StorePartition(PartitionAppends):
             raise self.refusal()
         return store
 
+    def settle_to_read(self) -> None:
+        """Before a read: raises where it is closed; what was cut short is made whole."""
+        self.usable(to_read=True)
+
     def source(self) -> Source:
+        """What readers see of it."""
         return self._its_store().source(self.topic_partition)
 
     def transaction(self, transactional_id: str, timeout_ms: int) -> TransactionOfPartition:
@@ -116,7 +165,7 @@ class StorePartition(PartitionAppends):
         callbacks: Callbacks | None = None,
         lasts: LastOffsets | None = None,
     ) -> CompactionStats:
-        """As `PartitionAppends.compact`, with the options of `LogManager.compact`."""
+        """As `Partition.compact`, with the options of `LogManager.compact`."""
         log = self.usable()
         while True:
             if not log.config.compact:
@@ -151,6 +200,14 @@ class StorePartition(PartitionAppends):
 
     def checkpoint(self) -> None:
         self._manager.checkpoint_now(self.engine.parent_dir)
+
+    def delete_records(self, before_offset: int) -> int:
+        """As `Partition.delete_records` says."""
+        self.check_open()
+        before_offset = values.offset(before_offset, "before_offset")
+        start = self.on_log(lambda engine: engine.delete_records(before_offset))
+        self.checkpoint()
+        return start
 
     def take_settings(self) -> None:
         """After a change of the topic's settings."""

@@ -226,7 +226,7 @@ def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions, tell
     try:
         if options.latest:  # a key's last value is that of the whole partition
             return [span(seen, start, end, options.isolation)]
-        return list(_split(seen, start, end, options))
+        return list(_by_size(seen, start, end, options))
     except CorruptRecordException as error:
         damaged(options, error, tell)
         found = list(_by_segment(seen, start, end, options))
@@ -360,13 +360,9 @@ def _of(values: dict[tuple[str, int | None], int], partition: TopicPartition) ->
 # --- cutting ----------------------------------------------------------------------------------------------
 
 
-def _split(view: Snapshot, start: int, end: int, options: SourceOptions) -> Iterator[OffsetRange]:
-    target = options.max_bytes_per_partition
-    if options.min_partitions is not None:
-        total = sum(view.readable_bytes(segment) for segment in view.segments)
-        target = max(1, min(target, total // options.min_partitions))
+def _by_size(view: Snapshot, start: int, end: int, options: SourceOptions) -> Iterator[OffsetRange]:
     begin = start
-    for cut in [*_cuts(view, start, end, target), end]:
+    for cut in [*_cuts(view, start, end, options.max_bytes_per_partition), end]:
         if options.max_records_per_partition is None:
             made = span(view, begin, cut, options.isolation)
             if made.pieces:
