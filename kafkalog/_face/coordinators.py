@@ -203,6 +203,12 @@ class Coordinators:
         self._quietly("finishing transactions", self.transactions.finish_prepared)
         self._quietly(f"aborting transactions of {partition}", lambda: self._abort_ours(partition))
 
+    def producer_ids_in(self, partition: TopicPartition) -> set[int] | None:
+        """Of the transactions that are open or ending there; None where partitions that may know of others are away."""
+        if self._catalog.away(TRANSACTION_STATE_TOPIC):
+            return None
+        return {each.producer_id for each in self.transactions.list_transactions() if partition in each.partitions}
+
     def end_left(self) -> None:
         """Aborts what nobody is inside of."""
         self._quietly("aborting transactions that nobody has", self.ids.end_left)

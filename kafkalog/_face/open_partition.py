@@ -13,8 +13,10 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kafkalog._face.coordinators import Coordinators
 from kafkalog._face.directory_coordinators import DirectoryCoordinators, PartitionHome, coordinators_of
 from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
+from kafkalog._face.transactional_ids import FIRST_STORE_PRODUCER_ID
 from kafkalog._face.writer import FIRST_PRODUCER_ID
 from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
 from kafkalog.engine.coordinator.state_log import TransactionMarker
@@ -50,6 +52,7 @@ class OpenPartition(StorePartition):
         sync_appends: bool,
     ) -> None:
         self.lease = lease
+        self._is_closing = False  # whoever is inside of a transaction is told that it is closed
         super().__init__(
             lease.directory.manager, engine, lease.life, clock, compression=compression, sync_appends=sync_appends
         )
@@ -74,18 +77,24 @@ class OpenPartition(StorePartition):
         """After an open that found transactions undecided: what a crashed process left is ended, as was decided.  What
         cannot be ended is told, and stays open: readers of what is committed see it there."""
         try:
-            self.coordinators().coordinators.end_left()
-            self._end_those_of_names()
+            shared = self.coordinators()
+            shared.coordinators.end_left()
+            self._end_those_that_nobody_knows(shared.coordinators)
         except KafkalogError:
             Lines("kafkalog.coordinator", self.log_dir).warning(
                 "transactions of %s that a crash left open stay so", self.topic_partition, exc_info=True
             )
 
-    def _end_those_of_names(self) -> None:
-        """Aborts transactions of earlier releases, which no coordinator knows: their producer ids are made of names."""
+    def _end_those_that_nobody_knows(self, coordinators: Coordinators) -> None:
+        """Aborts what no coordinator will ever end: transactions of earlier releases, whose producer ids are made of
+        names, and those of a folder that came here alone.  What a broker gave out is its own; where partitions of
+        `__transaction_state` are away, they may know."""
+        known = coordinators.producer_ids_in(self.topic_partition)
+        first = FIRST_PRODUCER_ID if known is None else FIRST_STORE_PRODUCER_ID
         log, now_ms = UnifiedStateLog(self.engine, syncs=self.sync_appends), self.clock.milliseconds()
         for entry in list(self.engine.producer_state_manager.active_producers.values()):
-            if entry.producer_id >= FIRST_PRODUCER_ID and entry.current_txn_first_offset is not None:
+            is_open = entry.current_txn_first_offset is not None and entry.producer_id not in (known or ())
+            if is_open and entry.producer_id >= first:
                 epoch = max(entry.producer_epoch, 0)
                 log.append_marker(TransactionMarker(entry.producer_id, epoch, ControlRecordType.ABORT, 0, 0), now_ms)
         log.flush()
@@ -104,6 +113,10 @@ class OpenPartition(StorePartition):
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
         """Nothing moves it."""
         return None
+
+    def check_open(self) -> None:
+        if self._is_closing or not self.life.live:
+            raise self.refusal()
 
     def refusal(self) -> IllegalStateException:
         return self.life.refusal(f"{self.topic_partition} of {self.log_dir}")
@@ -130,7 +143,7 @@ class OpenPartition(StorePartition):
     def _close(self) -> None:
         if not self.life.live:
             return
-        engine = self.engine
+        engine, self._is_closing = self.engine, True
         try:
             tenant = self._tenant()
             if tenant is not None and not engine.local_log.is_closed:

@@ -129,7 +129,8 @@ def test_compact(tmp_path: Path) -> None:
                 for number in range(40):
                     log.append(b"%d" % number * 20, key=b"k%d" % (number % 3), timestamp=NOW_MS + number)
         fill_checkpoint = OffsetCheckpointFile(f"{disk}/cleaner-offset-checkpoint", OS_FILES, create=False)
-        fill_checkpoint.write({V0: 7})  # of a partition that nobody opens
+        kafkalog.open_log(disk, V0, config=compacted, files=UnsyncedFiles()).close()
+        fill_checkpoint.write({V0: 7})  # of a partition that nobody compacts
         before = {partition: records(disk, partition)[1] for partition in (T0, U0)}
         recording = RecordingFiles(str(root), UnsyncedFiles())
         settings = TopicSettings(disk, compacted)

@@ -22,7 +22,7 @@ from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.engine.files import Clock, Files, Scheduler
 from kafkalog.engine.files.dropped import let_go_later, wait_for_dropped
 from kafkalog.engine.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host import log_dirs
 from kafkalog.engine.host.held import HeldDirectory
 from kafkalog.engine.host.log_contexts import Opening
@@ -236,8 +236,10 @@ class LogDirectory:
                 lease.log_is_closed = True
             if all(each() in (None, lease) for each in self._leases.values()):
                 self._reclaim()
-                if self.tenant is not None and clean:
-                    self.tenant.end()
+                if clean:
+                    if self.tenant is not None:
+                        self.tenant.end()
+                    self._recover_the_rest()
                 self.manager.shutdown()
                 self._give_back()
         except (KafkalogError, OSError):
@@ -248,6 +250,15 @@ class LogDirectory:
             raise
         self._leases.pop(partition, None)
         lease.life.end()
+
+    def _recover_the_rest(self) -> None:
+        """Partitions of Kafka's own topics, which nobody opens by name.  Where only these were not closed cleanly they
+        are recovered now, and the directory is clean again."""
+        waiting = self.manager.registry.waiting_in(self.path)
+        unclean = [partition for partition, each in waiting.items() if not each.clean]
+        if all(partition.topic in INTERNAL_TOPICS for partition in unclean):
+            for partition in unclean:
+                self.manager.get_log(partition)
 
     def _abandon(self) -> None:
         if hasattr(self, "manager") and hasattr(self.manager, "directories"):
