@@ -38,9 +38,12 @@ build: $(VENV)/.built  ## the environment and the native modules, in place
 demo: $(VENV)/.built  ## the main job: a partition of real Kafka's, shown, verified, appended to, killed, recovered, read by Spark
 	$(PY) -m tests.demo
 
-check: $(VENV)/.built  ## everything that CI runs: lint, types, sanitizers, wheel, tests (long lanes: the day's sample)
+# Long lanes: so many seconds of one processor, which go to some of their files, others each day (tests/sampling.py).
+LANES_SECONDS ?= 500
+check: $(VENV)/.built  ## what CI runs: lint, types, sanitizers, wheel, tests (of long lanes the day's sample)
 	$(MAKE) --no-print-directory -j 2 sanitize checked-lint-and-wheel
-	$(MAKE) --no-print-directory test
+	$(if $(wildcard /dev/shm),PYTEST_DEBUG_TEMPROOT=/dev/shm) $(PYTEST) $(TEST_FLAGS) $(SHORT_FLAGS) tests/unit tests/golden tests/property $(PYTEST_FLAGS)
+	KAFKALOG_LANES_SECONDS=$(LANES_SECONDS) $(MAKE) --no-print-directory lanes
 
 .PHONY: checked-lint-and-wheel
 checked-lint-and-wheel:
@@ -54,7 +57,8 @@ quick: $(VENV)/.built  ## in three minutes: lint, types, unit, golden and proper
 QUICK := tests/unit tests/golden tests/property tests/conformance/test_scenarios.py \
 	tests/spark/test_batch_read.py::test_columns_are_those_that_are_listed
 # Folders in memory, where there are such, and only those of tests that fail are kept.
-QUICK_FLAGS := --dist worksteal -q -m 'not slow' -o tmp_path_retention_policy=failed
+SHORT_FLAGS := --dist worksteal -q -o tmp_path_retention_policy=failed
+QUICK_FLAGS := $(SHORT_FLAGS) -m 'not slow'
 quick-tests: $(VENV)/.built
 	$(if $(wildcard /dev/shm),PYTEST_DEBUG_TEMPROOT=/dev/shm) $(PYTEST) $(TEST_FLAGS) $(QUICK_FLAGS) $(QUICK) $(PYTEST_FLAGS)
 
@@ -70,8 +74,13 @@ nightly: $(VENV)/.built  ## every long form: all crash states, interrupts, kills
 # A test that hangs ends its worker and says where it was.
 # A file stays with one worker, for modules share brokers and JVMs; long files begin first (tests/durations.json).
 TEST_FLAGS := -n 2 --dist loadfile --no-loadscope-reorder --tb=short -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
-test: $(VENV)/.built  ## the tests alone
+test: $(VENV)/.built  ## the tests alone, all of them
 	$(PYTEST) $(TEST_FLAGS) --ignore=tests/spark $(PYTEST_FLAGS)
+	$(PYTEST) $(TEST_FLAGS) tests/spark $(PYTEST_FLAGS)
+
+.PHONY: lanes
+lanes:
+	$(PYTEST) $(TEST_FLAGS) --ignore=tests/spark --ignore=tests/unit --ignore=tests/golden --ignore=tests/property $(PYTEST_FLAGS)
 	$(PYTEST) $(TEST_FLAGS) tests/spark $(PYTEST_FLAGS)
 
 durations: $(VENV)/.built  ## measures how long each test file takes, for tests/durations.json

@@ -14,9 +14,10 @@ from typing import NoReturn
 
 import pytest
 
-from tests.durations import seconds_of
-from tests.sampling import LONG, SEED
+from tests.durations import ROOT, seconds_of
+from tests.sampling import LANES_SECONDS, LONG, SEED, lanes_of_the_day
 
+SHORT_FOLDERS = ("unit", "golden", "property")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 _left_out: dict[str, int] = {}
@@ -29,7 +30,8 @@ def pytest_configure() -> None:
 
 
 def pytest_report_header() -> str:
-    return f"samples: {'all, KAFKALOG_LONG=1' if LONG else f'KAFKALOG_SEED={SEED}'}"
+    some = "" if LANES_SECONDS is None else f" KAFKALOG_LANES_SECONDS={LANES_SECONDS}"
+    return f"samples: {'all, KAFKALOG_LONG=1' if LONG else f'KAFKALOG_SEED={SEED}{some}'}"
 
 
 def missing_tool(marker: str) -> str | None:
@@ -59,7 +61,22 @@ def need_broker() -> None:
         leave_out(reason)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _leave_to_other_days(config: pytest.Config, items: list[pytest.Item], limit: int) -> None:
+    """Of the files with long tests only the day's are run; `make nightly` runs all."""
+    lanes = {
+        each.path.relative_to(ROOT).as_posix(): seconds_of(each.path)
+        for each in items
+        if each.path.parent.name not in SHORT_FOLDERS and seconds_of(each.path)
+    }
+    left = lanes.keys() - lanes_of_the_day(lanes, limit)
+    gone = [each for each in items if each.path.relative_to(ROOT).as_posix() in left]
+    items[:] = [each for each in items if each.path.relative_to(ROOT).as_posix() not in left]
+    config.hook.pytest_deselected(items=gone)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if LANES_SECONDS is not None:
+        _leave_to_other_days(config, items, LANES_SECONDS)
     # Long files begin first: none stands alone at the end, when the other workers have nothing left.
     items.sort(key=lambda item: -seconds_of(item.path))
     for item in items:

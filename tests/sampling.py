@@ -1,7 +1,9 @@
-"""The share of a long lane that an ordinary run tries: another one each day, the same one for the same seed.
+"""The share of the long lanes that an ordinary run tries: another one each day, the same one for the same seed.
 
-The seed is the day, in UTC.  pytest's header prints it; KAFKALOG_SEED=20261125 repeats that day's run, in every worker
-and in whatever order its tests come.  KAFKALOG_LONG=1 tries everything: its lanes have no limit, or a large one.
+Of a lane's places (lines, kills, forks) a run tries some (`sampled`); of the files with long tests `make check` runs
+some (`lanes_of_the_day`).  The seed is the day, in UTC.  pytest's header prints it; KAFKALOG_SEED=20261125 repeats that
+day's run, in every worker and in whatever order its tests come.  KAFKALOG_LONG=1 tries everything: its lanes have no
+limit, or a large one.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 LONG = os.environ.get("KAFKALOG_LONG") == "1"
 # Workers and other child processes inherit it: midnight may come between them.
 SEED = int(os.environ.setdefault("KAFKALOG_SEED", f"{datetime.now(UTC):%Y%m%d}"))
+
+# How many seconds of one processor `make check` gives to the long lanes; None: all that they take.
+_seconds = os.environ.get("KAFKALOG_LANES_SECONDS")
+LANES_SECONDS = None if LONG or _seconds is None else int(_seconds)
 
 # What takes whole numbers, one after the other, begins at the day's own.
 FIRST = 1 if LONG else SEED * 1000
@@ -47,3 +53,20 @@ def sampled(places: Sequence[object], limit: int | None) -> list[int]:
     count, rng = min(limit, len(visits)), draw(len(places))
     bounds = [number * len(visits) // count for number in range(count + 1)]
     return [visits[rng.randrange(begin, end)] for begin, end in itertools.pairwise(bounds)]
+
+
+def lanes_of_the_day(seconds: Mapping[str, int], limit: int) -> set[str]:
+    """The files that are run today of those that take so many `seconds` each: of every folder about the same share of
+    its time, one file at least, and all together about `limit` seconds."""
+    folders: dict[str, list[str]] = {}
+    for name in sorted(seconds):
+        folders.setdefault(name.rpartition("/")[0], []).append(name)
+    share = limit / max(1, sum(seconds.values()))
+    kept: set[str] = set()
+    for folder, names in folders.items():
+        left = share * sum(seconds[name] for name in names)
+        for place, name in enumerate(draw(folder).sample(names, len(names))):
+            if place == 0 or seconds[name] / 2 <= left:
+                kept.add(name)
+                left -= seconds[name]
+    return kept

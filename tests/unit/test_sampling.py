@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests import sampling
-from tests.sampling import draw, sampled
+from tests.sampling import draw, lanes_of_the_day, sampled
 
 
 def test_without_a_limit_all_are_taken() -> None:
@@ -48,3 +48,21 @@ def test_the_seed_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert days == [of(seed) for seed in range(20261101, 20261131)]
     assert len({str(day) for day in days}) == len(days)
     assert draw("a lane").random() != draw("another").random()
+
+
+def test_of_each_folder_some_files_are_run_each_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """About as much as there is time for, and in the long run all of them."""
+    seconds = {f"tests/{folder}/test_{number}.py": 5 * number for folder in ("a", "b") for number in range(1, 9)}
+    seconds["tests/c/test_alone.py"] = 100
+    seen: set[str] = set()
+    spent = []
+    for seed in range(60):
+        monkeypatch.setattr(sampling, "SEED", seed)
+        kept = lanes_of_the_day(seconds, 150)
+        assert kept == lanes_of_the_day(seconds, 150)
+        assert {name.split("/")[1] for name in kept} == {"a", "b", "c"}
+        spent.append(sum(seconds[name] for name in kept))
+        seen |= kept
+    assert seen == set(seconds)
+    assert 150 < sum(spent) / len(spent) < 270  # the one file of c takes 100 each day
+    assert lanes_of_the_day(seconds, 10_000) == set(seconds)
