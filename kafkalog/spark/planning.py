@@ -130,7 +130,7 @@ def find_partitions(
         if missing:
             raise UnknownTopicOrPartitionException(
                 f"no partition {', '.join(missing)} in {where}",
-                hint=f"it has {', '.join(map(str, sorted(found)[:10])) or 'none'}",
+                hint=f"it has {', '.join(map(str, sorted(found, key=_kafkas_own_last)[:10])) or 'none'}",
             )
         wants = _none
         chosen = set(options.assign)
@@ -157,6 +157,10 @@ def find_partitions(
     if wants is not _none:
         _judge_missing(options, wants, known, tell or warn)
     return {partition: log_dir for partition, log_dir in sorted(found.items()) if partition in chosen}
+
+
+def _kafkas_own_last(partition: TopicPartition) -> tuple[bool, TopicPartition]:
+    return partition.topic in names.INTERNAL_TOPICS, partition
 
 
 def _none(topic: str) -> bool:

@@ -71,8 +71,8 @@ class End:
                 errors[0] = _because_of(errors[0], f"a log in {log_dir} was not closed in order")
             first = first or (errors[0] if errors else None)
             if not errors and all(outcome.done for outcome in of):
-                # Where nothing was open any more the checkpoints are as the last close wrote them.
-                is_written = self._start.on_demand and not of
+                # Where nothing is open any more the checkpoints are as the last close wrote them, if there was one.
+                is_written = self._start.on_demand and not of and log_dir in self._directories.checkpointed
                 first = self._finish_dir(log_dir, broker_epoch, is_written=is_written) or first
         return first
 

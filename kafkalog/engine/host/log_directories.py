@@ -64,6 +64,7 @@ class LogDirectories:
         # The cleaner's file has a lock of its own: a cleaner that waited for the other one, with its states' lock held,
         # would wait for a thread whose signal handler asks for that.
         self._cleaning = {path: PartitionLock() for path in self.paths}
+        self.checkpointed: set[str] = set()  # directories of which this process has written starts and recovery points
         self._told: set[str] = set()  # what is wrong with files that are read again and again
 
     def hold(self) -> None:
@@ -196,9 +197,12 @@ class LogDirectories:
     def checkpoint(self, log_dir: str, registry: LogRegistry, *, raises: bool = False) -> bool:
         """Log starts and recovery points.  The start first: raising it lifts the recovery point over what was never
         flushed.  `raises`: DiskFull, TooManyOpenFilesException for who cannot go on without."""
-        return self.checkpoint_log_starts(log_dir, registry, raises=raises) and self.checkpoint_recovery_points(
+        written = self.checkpoint_log_starts(log_dir, registry, raises=raises) and self.checkpoint_recovery_points(
             log_dir, registry, raises=raises
         )
+        if written:
+            self.checkpointed.add(log_dir)
+        return written
 
     def checkpoint_recovery_points(self, log_dir: str, registry: LogRegistry, *, raises: bool = False) -> bool:
         """Whether it was written; False for one that is offline, too."""
