@@ -539,7 +539,7 @@ class Partition(Closing, Shown):
         whose records all go to this partition: the directory's coordinator (its topic `__transaction_state`, which is
         made for the first transaction) has the last word.  Another one of the id that begins meanwhile, also on another
         partition of the directory, aborts and fences this one (ProducerFencedException), and so does its being open for
-        longer than `timeout_ms`.  One that a crash left is ended as was decided, by the next open of the partition.
+        longer than `timeout_ms`, which is looked at every ten seconds.  One that a crash left is ended as was decided, by the next open of the partition.
         IllegalArgumentException for an empty id; InvalidTxnTimeoutException for a timeout outside 1 to 900000.
         """
         return self._must_own().transaction(transactional_id, timeout_ms)
@@ -596,8 +596,10 @@ class Partition(Closing, Shown):
 
         A log is cut between batches.  Where `offset` lies inside one it is refused, for records below it would go with
         the batch (Kafka's way, which `engine.truncate_to` has): IllegalArgumentException names the offsets before and
-        behind the batch.  What one `append_many` took is one batch, or a few.  IllegalArgumentException also when
-        `offset` is negative.  A transaction that is open and loses records by it can only be aborted.
+        behind the batch.  What one `append_many` took is one batch, or a few.  So is an offset between the records of
+        a transaction and its end, with which what was committed or aborted would be undecided again.
+        IllegalArgumentException also when `offset` is negative.  A transaction that is open and loses records by it can
+        only be aborted.
         """
         self._must_own().truncate(offset)
 

@@ -389,6 +389,14 @@ class StoreTransaction(Block, Shown):
             return part.append(rows, self.transactional_id)
         except _FENCED as error:
             part.is_torn = False  # it is aborted, whatever there is of it: the coordinator says so to a commit
+            if isinstance(error, InvalidProducerEpochException) and self._home.coordinators.is_outrun(
+                self.transactional_id, holder
+            ):
+                raise ProducerFencedException(
+                    f"the transaction of {self.transactional_id!r} was aborted: {place} knows a later epoch of its "
+                    "producer, so the coordinator's log has lost its end, by a power loss or a repair",
+                    hint="do it again, with the producer id that the next one gets",
+                ) from error
             self._raise_fenced(error)
 
     def commit_offsets(
@@ -595,6 +603,8 @@ class StoreTransaction(Block, Shown):
         found = {each: self._home.partition(each) for each in places}  # first: what comes after it is asked for again
         new = [each for each, appends in found.items() if self._added.get(each) is not appends]
         if new:
+            for topic in {each.topic for each in new}:
+                self._home.joins(topic)
             self._ask(lambda holder: self._coordinator.add_partitions(self.transactional_id, holder, new))
             self._added.update((each, found[each]) for each in new)
 

@@ -466,6 +466,23 @@ class Catalog:
         """The topics of which it is not sure that nothing is left, and their ids."""
         return [(topic, known.topic_id) for topic, known in self._stored.known.items() if known.is_deleted]
 
+    def partly_elsewhere(self) -> str | None:
+        """A topic of which it is written down that it has partitions in other directories; None where there is none."""
+        for topic, known in self._stored.known.items():
+            count = len(known.numbers) if topic in INTERNAL_OVERRIDES else known.partitions
+            if not known.is_deleted and known.is_whole and len(self.numbers(topic)) < count:
+                return topic
+        return None
+
+    def note(self, topic: str) -> None:
+        """Writes down what a topic is that somebody else made, so that an end of a transaction that comes where it is
+        away does not take it for deleted.  UnknownTopicOrPartitionException."""
+        if self._stored.known_of(topic) is None and topic not in INTERNAL_OVERRIDES:
+            self.check_outside()
+            with self.changing:
+                self._check(topic)
+                self._set(topic, self._stored.overrides(topic), self._adopted(topic, self.must(topic)))
+
     def forget(self, deleted: Deletion) -> None:
         """Says no more that a topic was deleted, unless something of it may be in a directory that is not here."""
         with self.changing:

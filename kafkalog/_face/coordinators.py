@@ -15,10 +15,12 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kafkalog._face.transactional_ids import FIRST_STORE_PRODUCER_ID, TransactionalIds
 from kafkalog._limits import LONG_MAX
+from kafkalog.config import CleanerConfig
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets, OffsetSettings
 from kafkalog.engine.coordinator.partition_logs import LogMarkers, UnifiedStateLog
 from kafkalog.engine.coordinator.state_log import refuse_reentry
@@ -30,16 +32,25 @@ from kafkalog.engine.format.coordinator_records import partition_for
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.engine.format.values import text
-from kafkalog.errors import DiskFull, IllegalArgumentException, KafkalogError, TooManyOpenFilesException
+from kafkalog.errors import (
+    DiskFull,
+    IllegalArgumentException,
+    InvalidProducerEpochException,
+    KafkalogError,
+    TooManyOpenFilesException,
+)
 
 if TYPE_CHECKING:
     from kafkalog._face.catalog import Catalog
+    from kafkalog.engine.coordinator.state_log import TransactionMarker
+    from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
     from kafkalog.engine.host.log_manager import LogManager
     from kafkalog.engine.log.unified_log import UnifiedLog
 
 
 SHOWN = 10  # partitions in a message
 OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
+EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 
 
 def new_producer_id(transactional_id: str, previous: int) -> int:
@@ -62,9 +73,34 @@ class StoreStateLog(UnifiedStateLog):
         return found
 
 
+class SoleMarkers(LogMarkers):
+    """Of coordinators that alone write to their partitions.  A partition that knows a later epoch of a producer has
+    seen the end of what came before: the coordinator's log has lost its own end, by a power loss or a repair."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.outrun: set[int] = set()  # producer ids of which a partition knows more than the coordinator
+
+    def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
+        log = None if partition.topic == GROUP_METADATA_TOPIC else self._log_of(partition)
+        entry = None if log is None else log.producer_state_manager.last_entry(marker.producer_id)
+        is_open = entry is not None and entry.current_txn_first_offset is not None
+        if entry is not None and entry.producer_epoch == marker.producer_epoch and not is_open:
+            return  # it has it: another partition refuses, and the end is tried again
+        try:
+            super().write(partition, marker)
+        except InvalidProducerEpochException as error:
+            self.outrun.add(marker.producer_id)
+            Lines("kafkalog.coordinator").warning(
+                "%s: the transaction of producer id %d, epoch %d, ended there before: %s",
+                partition, marker.producer_id, marker.producer_epoch, error,
+            )  # fmt: skip
+
+
 class Coordinators:
     """Of one store, whose manager is started before `start`."""
 
+    # More than eight parameters: what it stands on, and what differs where a directory has single partitions open.
     def __init__(
         self,
         manager: LogManager,
@@ -74,10 +110,13 @@ class Coordinators:
         *,
         syncs: bool,
         log_to_end: Callable[[TopicPartition], UnifiedLog | None] | None = None,
+        check_making: Callable[[], object] = lambda: None,
         transactions: TransactionSettings = TransactionSettings(),  # noqa: B008 (it does not change)
         offsets: OffsetSettings = OffsetSettings(offsets_retention_ms=LONG_MAX),  # noqa: B008 (likewise)
     ) -> None:
-        """`log_to_end`: as `Catalog.log_to_end`, which counts where it is not given."""
+        """`log_to_end`: as `Catalog.log_to_end`, which counts where it is not given.  `check_making` raises where no
+        partition of an internal topic may be made."""
+        self._check_making = check_making
         self._manager = manager
         self._catalog = catalog
         self._life = life
@@ -89,7 +128,7 @@ class Coordinators:
         self._offsets: dict[int, GroupOffsets] = {}
         self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
         self._state_logs: list[StoreStateLog] = []
-        self.markers = LogMarkers(log_to_end or catalog.log_to_end, self._offsets_of, clock, syncs=syncs)
+        self.markers = SoleMarkers(log_to_end or catalog.log_to_end, self._offsets_of, clock, syncs=syncs)
         self.transactions = TransactionCoordinator(
             self._transaction_state,
             catalog.partition_count(TRANSACTION_STATE_TOPIC),
@@ -104,6 +143,8 @@ class Coordinators:
     # --- the logs below --------------------------------------------------------------------------------
 
     def _state_log(self, topic: str, number: int, *, create: bool) -> UnifiedStateLog | None:
+        if create and number not in self._catalog.numbers(topic):
+            self._check_making()
         log = self._catalog.internal_partition(topic, number, create=create)
         if log is None:
             return None
@@ -185,6 +226,7 @@ class Coordinators:
     def _end_all(self) -> None:
         self._quietly("finishing transactions", self.transactions.finish_prepared)
         self._quietly("aborting transactions", self._abort_ours)
+        self._quietly("forgetting transactional ids", self.give_up_outrun)
 
     def _abort_ours(self, of: TopicPartition | None = None) -> None:
         failed: KafkalogError | None = None
@@ -203,11 +245,42 @@ class Coordinators:
         self._quietly("finishing transactions", self.transactions.finish_prepared)
         self._quietly(f"aborting transactions of {partition}", lambda: self._abort_ours(partition))
 
-    def producer_ids_in(self, partition: TopicPartition) -> set[int] | None:
-        """Of the transactions that are open or ending there; None where partitions that may know of others are away."""
+    def producers_in(self, partition: TopicPartition) -> dict[int, int] | None:
+        """The producer ids of the transactions that are open or ending there, and their epochs; None where partitions
+        that may know of others are away."""
         if self._catalog.away(TRANSACTION_STATE_TOPIC):
             return None
-        return {each.producer_id for each in self.transactions.list_transactions() if partition in each.partitions}
+        found = self.transactions.list_transactions()
+        return {each.producer_id: each.producer_epoch for each in found if partition in each.partitions}
+
+    def is_outrun(self, transactional_id: str, holder: ProducerIdAndEpoch) -> bool:
+        """Whether a partition that refuses the holder of an id knows more of its producer than the coordinator, whose
+        log has lost its end.  Then what is open of the id is aborted, and its next holder gets another producer id."""
+        known = self.transactions.describe(transactional_id)
+        if (known.producer_id, known.producer_epoch, known.state) != (*holder, "Ongoing"):
+            return False
+        self.markers.outrun.add(holder.producer_id)
+        self.transactions.abort(transactional_id)
+        self.give_up_outrun()
+        return True
+
+    def give_up_outrun(self) -> None:
+        """Ids whose producer a partition knows more of are forgotten: their next holder gets another producer id."""
+        for each in self.transactions.list_transactions() if self.markers.outrun else ():
+            if each.producer_id in self.markers.outrun and self.transactions.forget(each.transactional_id):
+                self.ids.forget([each.transactional_id])
+
+    def compact_logs(self, more_than: int) -> None:
+        """Of each key the last record stays in the logs of these coordinators that have more bytes."""
+        for each in self._state_logs:
+            if each.log.size > more_than:
+                compact = partial(self._manager.compact, each.log, CleanerConfig(), rolls=True)
+                self._quietly(f"compacting {each.log.topic_partition}", compact)
+
+    def flush_logs(self) -> None:
+        """What the coordinators wrote is on the disk, before what partitions hold because of it."""
+        for each in list(self._state_logs):
+            each.flush_now()
 
     def end_left(self) -> None:
         """Aborts what nobody is inside of."""
@@ -224,6 +297,7 @@ class Coordinators:
         """What has been open for too long is aborted, and what nobody is inside of; also goes on with an end that was
         cut short."""
         self._quietly("aborting transactions that are overdue", self.transactions.abort_timed_out)
+        self._quietly("forgetting transactional ids", self.give_up_outrun)
         self.end_left()
 
     def forget_expired(self) -> None:

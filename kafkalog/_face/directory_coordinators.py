@@ -15,12 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog._face.catalog import Catalog
-from kafkalog._face.coordinators import OVERDUE_CHECK_MS, Coordinators
+from kafkalog._face.coordinators import EXPIRY_CHECK_MS, OVERDUE_CHECK_MS, Coordinators
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.engine.coordinator.state_log import refuse_reentry
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.host.changes import BackgroundTasks
-from kafkalog.errors import UnknownTopicOrPartitionException
+from kafkalog.errors import IllegalStateException, UnknownTopicOrPartitionException
 
 if TYPE_CHECKING:
     from kafkalog._face.store_partition import StorePartition
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from kafkalog.engine.host.directory import Lease, LogDirectory
     from kafkalog.engine.host.registry import LogRegistry
     from kafkalog.engine.log.unified_log import UnifiedLog
+
+
+COMPACTED_BYTES = 4 << 20
 
 
 class DirectoryCoordinators:
@@ -48,7 +51,9 @@ class DirectoryCoordinators:
             manager.clock,
             syncs=syncs,
             log_to_end=partial(_log_to_end, manager.registry, self.catalog),
+            check_making=partial(_check_alone, self.catalog, directory.path),
         )
+        self._manager = manager
         self._tasks = BackgroundTasks(manager.scheduler, self._is_live)
 
     def start(self) -> None:
@@ -56,6 +61,7 @@ class DirectoryCoordinators:
         if not self.is_started:
             self.coordinators.start()
             self._tasks.every("transaction-abort", self.end_overdue, OVERDUE_CHECK_MS, OVERDUE_CHECK_MS)
+            self._tasks.every("coordinator-expiry", self.forget_expired, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS)
             self.is_started = True
 
     def _is_live(self) -> bool:
@@ -64,16 +70,32 @@ class DirectoryCoordinators:
     def end_overdue(self) -> None:
         self.coordinators.end_overdue()
 
+    def forget_expired(self) -> None:
+        self.coordinators.forget_expired()
+
     def end(self) -> None:
-        """As `Tenant.end`."""
+        """As `Tenant.end`.  No cleaner runs here, so a log of theirs that has grown is compacted now."""
         self._tasks.cancel()
         if self.is_started:
             self.coordinators.end()
+            self.coordinators.compact_logs(COMPACTED_BYTES)
 
     def let_go(self) -> None:
         """As `Tenant.let_go`."""
         self.life.end()
         self._tasks.cancel()
+
+
+def _check_alone(catalog: Catalog, log_dir: str) -> None:
+    """IllegalStateException where a directory is one of several of a store: another one may have the partition of
+    `__transaction_state` that is about to be made, and two of them are two truths."""
+    elsewhere = catalog.partly_elsewhere()
+    if elsewhere is not None:
+        raise IllegalStateException(
+            f"{log_dir} is one of several directories of a store: it has not all partitions of {elsewhere!r}, and its "
+            "transactions are kept in one of them for all",
+            hint="kafkalog.open([...]) with all directories has transactions",
+        )
 
 
 def _log_to_end(registry: LogRegistry, catalog: Catalog, partition: TopicPartition) -> UnifiedLog | None:
@@ -124,6 +146,9 @@ class PartitionHome:
         assert partition == self._own.topic_partition, partition
         self._own.engine.context.check_online()
         return self._own
+
+    def joins(self, topic: str) -> None:
+        """As `TransactionHome.joins`: its partition is here."""
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
         """As `Home.offsets`."""

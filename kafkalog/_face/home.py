@@ -57,6 +57,9 @@ class TransactionHome(Protocol):
     def partition(self, partition: TopicPartition) -> StorePartition:
         """What appends to a partition; UnknownTopicOrPartitionException, KafkaStorageException if it is offline."""
 
+    def joins(self, topic: str) -> None:
+        """A transaction is about to write to a topic."""
+
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
         """Who keeps a cursor and may change it; None if nobody does, and it is not to be made.  LogReadOnlyException
         in a store that only reads and has no directory for cursors."""

@@ -28,7 +28,7 @@ from kafkalog.engine.format.names import CLEANER_OFFSET_CHECKPOINT_FILE
 from kafkalog.engine.host import directory as directories
 from kafkalog.engine.log.engine_source import EngineSource
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.errors import IllegalStateException, KafkalogError
+from kafkalog.errors import CorruptRecordException, IllegalStateException, KafkalogError
 from kafkalog.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -73,14 +73,17 @@ class OpenPartition(StorePartition):
         """Those of its directory.  Errors as `coordinators_of`."""
         return coordinators_of(self.lease, syncs=self.sync_appends)
 
-    def end_left(self) -> None:
+    def end_left(self, *, cuts_nothing: bool) -> None:
         """After an open that found transactions undecided: what a crashed process left is ended, as was decided.  What
-        cannot be ended is told, and stays open: readers of what is committed see it there."""
+        cannot be ended is told, and stays open: readers of what is committed see it there.  `cuts_nothing`:
+        CorruptRecordException where a coordinator's log is damaged."""
         try:
             shared = self.coordinators()
             shared.coordinators.end_left()
             self._end_those_that_nobody_knows(shared.coordinators)
-        except KafkalogError:
+        except KafkalogError as error:
+            if cuts_nothing and isinstance(error, CorruptRecordException):
+                raise
             Lines("kafkalog.coordinator", self.log_dir).warning(
                 "transactions of %s that a crash left open stay so", self.topic_partition, exc_info=True
             )
@@ -89,15 +92,21 @@ class OpenPartition(StorePartition):
         """Aborts what no coordinator will ever end: transactions of earlier releases, whose producer ids are made of
         names, and those of a folder that came here alone.  What a broker gave out is its own; where partitions of
         `__transaction_state` are away, they may know."""
-        known = coordinators.producer_ids_in(self.topic_partition)
+        known = coordinators.producers_in(self.topic_partition)
         first = FIRST_PRODUCER_ID if known is None else FIRST_STORE_PRODUCER_ID
         log, now_ms = UnifiedStateLog(self.engine, syncs=self.sync_appends), self.clock.milliseconds()
         for entry in list(self.engine.producer_state_manager.active_producers.values()):
-            is_open = entry.current_txn_first_offset is not None and entry.producer_id not in (known or ())
-            if is_open and entry.producer_id >= first:
+            is_known = known is not None and known.get(entry.producer_id, -1) >= entry.producer_epoch
+            if entry.producer_id >= first and entry.current_txn_first_offset is not None and not is_known:
                 epoch = max(entry.producer_epoch, 0)
                 log.append_marker(TransactionMarker(entry.producer_id, epoch, ControlRecordType.ABORT, 0, 0), now_ms)
         log.flush()
+
+    def flush_coordinators(self) -> None:
+        self.check_open()
+        tenant = self._tenant()
+        if tenant is not None:
+            tenant.coordinators.flush_logs()
 
     # --- shrinking ---------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler, local_path
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import names, values
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.engine.format.partition_metadata import checked_topic_id
 from kafkalog.engine.host import directory as directories
 from kafkalog.engine.host import log_dirs
@@ -81,7 +81,8 @@ def open_log(
     A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
     `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  Transactions
     that a crash left open in it, a store's too, are ended as was decided, in all partitions of the directory, unless
-    `abort_left_open` is off; those of a broker's producers stay open.  `on_damage` says what happens where that
+    `abort_left_open` is off, and then by the first transaction that begins in the directory; those of a broker's
+    producers stay open.  `on_damage` says what happens where that
     recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in the log
     "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes may have
     been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which Kafka
@@ -166,8 +167,11 @@ def open_log(
             for segment in engine.log_segments():
                 check_whole_entries(segment.txn_index.path, segment.txn_index.end)
         own = OpenPartition(engine, lease, clock, compression=compression, sync_appends=durability == "fsync")
-        if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
-            own.end_left()
+        if on_damage == "raise":
+            lease.directory.manager.cut_nothing()  # nor the coordinators' logs
+        is_undecided = engine.producer_state_manager.first_undecided_offset is not None
+        if abort_left_open and (is_undecided or lease.directory.has_unclean(TRANSACTION_STATE_TOPIC)):
+            own.end_left(cuts_nothing=on_damage == "raise")
         return Partition(own.source(), own, own.life, Bells())
     except BaseException:
         lease.give_up()

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog._face.catalog import Catalog, Deletion
-from kafkalog._face.coordinators import OVERDUE_CHECK_MS, Coordinators
+from kafkalog._face.coordinators import EXPIRY_CHECK_MS, OVERDUE_CHECK_MS, Coordinators
 from kafkalog._face.cursor_readers import CursorReaders
 from kafkalog._face.store_partition import InternalPartition, StorePartition
 from kafkalog._face.store_source import StoreSource
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.metrics.registry import MetricsRegistry
 
-EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 FORGET_AGAIN_MS = 10_000
 
 
@@ -327,6 +326,15 @@ class StoreHome:
                 self.coordinators.forget_topic(topic, topic_id)
             except KafkalogError:  # it is tried again at the next start
                 Lines("kafkalog.topics").warning("cursors of %s, which was deleted, are left", topic, exc_info=True)
+
+    def joins(self, topic: str) -> None:
+        """As `TransactionHome.joins`: wherever its partitions lie, the topic is known from now on."""
+        self.catalog.note(topic)
+
+    def flush_coordinators(self) -> None:
+        """What they wrote is on the disk, before what partitions hold because of it."""
+        self.check_open()
+        self.coordinators.flush_logs()
 
     def transaction(self, partition: TopicPartition, transactional_id: str, timeout_ms: int) -> Transaction:
         """As `Partition.transaction`."""

@@ -86,6 +86,9 @@ class OwnStore(Protocol):
 
     def source(self, partition: TopicPartition) -> Source: ...
 
+    def flush_coordinators(self) -> None:
+        """What they wrote is on the disk."""
+
     def transaction(
         self, partition: TopicPartition, transactional_id: str, timeout_ms: int
     ) -> TransactionOfPartition: ...
@@ -149,6 +152,14 @@ class StorePartition(PartitionAppends):
 
     def transaction(self, transactional_id: str, timeout_ms: int) -> TransactionOfPartition:
         return self._its_store().transaction(self.topic_partition, transactional_id, timeout_ms)
+
+    def flush(self) -> None:
+        self.flush_coordinators()
+        super().flush()
+
+    def flush_coordinators(self) -> None:
+        """What they wrote is on the disk, before what the partition holds because of it."""
+        self._its_store().flush_coordinators()
 
     def close(self) -> None:
         """Nothing: a store's partition is closed with its store."""

@@ -122,7 +122,7 @@ class StoreView:
         self.check_open()
         raise LogReadOnlyException(f"the store of {self.place} is open read-only", hint="open it with read_only=False")
 
-    check_writable = partition = create_topic = add_partitions = alter_topic = delete_topic = _refused
+    check_writable = partition = joins = create_topic = add_partitions = alter_topic = delete_topic = _refused
     manager: Any = property(_refused)
     catalog: Any = property(_refused)
     coordinators: Any = property(_refused)

@@ -48,6 +48,9 @@ class DeepCheck:
         self._files = files
         self._findings = findings
         self._log_start = log_start
+        # A group coordinator signs each batch of a transaction's offsets with sequence 0.
+        folder = names.parse_topic_partition_name(directory)
+        self._numbers_batches = folder is None or folder.topic != names.GROUP_METADATA_TOPIC
         self._newest = self._newest_segment(listed)
         offsets = names.offsets_in(listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
         self._snapshots = [(offset, names.producer_snapshot_file(directory, offset)) for offset in offsets]
@@ -158,7 +161,7 @@ class DeepCheck:
             return
         if not header.is_transactional and producer_id in self._transactions.open:
             self._batch(path, header, f"a batch outside the open transaction of producer {producer_id}")
-        if header.base_sequence < 0:
+        if header.base_sequence < 0 or not self._numbers_batches:
             return
         epoch, last = self._sequences.get(producer_id, (-1, -1))
         if header.producer_epoch < epoch:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 import kafkalog
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import directory
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.errors import IllegalStateException, KafkaStorageException
 from kafkalog.toolbox.verify import verify
 
 T0 = TopicPartition("t", 0)
@@ -54,3 +58,43 @@ def test_the_coordinators_logs_are_recovered_with_the_last_partition(tmp_path: P
     kafkalog.open_log(copy, "t-0").close()
     assert (copy / ".kafka_cleanshutdown").exists()
     assert verify(copy, deep=True).ok
+
+
+def test_a_lease_is_of_files_that_no_log_has_open(tmp_path: Path) -> None:
+    """Of a log that was loaded for the end of a transaction, too; and no end comes to one that is lent."""
+    live, copy = tmp_path / "live", tmp_path / "copy"
+    with kafkalog.open_log(live, "t-0") as a, kafkalog.open_log(live, "t-1") as b:
+        for log in (a, b):
+            txn = log.transaction(str(log.partition))
+            txn.begin()
+            txn.append(b"never")
+        shutil.copytree(live, copy)
+        (copy / ".lock").unlink()
+    with kafkalog.open_log(copy, "t-0") as log:  # which ends the one of t-1 as well
+        manager = log.appends.lease.directory.manager  # type: ignore[union-attr]
+        other = TopicPartition("t", 1)
+        assert manager.registry.get(other) is not None
+        held = lease(copy, other)
+        assert manager.registry.get(other) is None
+        with pytest.raises(KafkaStorageException, match="is lent"):
+            manager.get_log(other)
+        held.leave(clean=True)
+        assert manager.get_log(other).last_stable_offset == 2
+
+
+def test_an_open_that_fails_leaves_the_others_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of a signal handler, say, in the middle of a change of logs."""
+    with kafkalog.open_log(tmp_path, "t-0") as log, kafkalog.open_log(tmp_path, "t-1") as other:
+        close_log = LogManager.close_log
+
+        def refuse(*_: object, **__: object) -> None:
+            raise IllegalStateException("this thread is making a log just now")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LogManager, "close_log", refuse)
+            patch.setattr(LogManager, "open_log", refuse)
+            with pytest.raises(IllegalStateException):
+                kafkalog.open_log(tmp_path, "t-2")
+        assert LogManager.close_log is close_log
+        assert [each.append(b"1") for each in (log, other)] == [0, 0]
+    kafkalog.open_log(tmp_path, "t-2").close()

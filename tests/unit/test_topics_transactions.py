@@ -14,14 +14,20 @@ from types import FrameType
 import pytest
 
 import kafkalog
+from kafkalog._face import directory_coordinators
 from kafkalog._face.transactional_ids import STORE_PRODUCER_IDS
 from kafkalog.config import LogConfig
+from kafkalog.engine.coordinator.partition_logs import LogMarkers
+from kafkalog.engine.coordinator.state_log import TransactionMarker
 from kafkalog.engine.files import OS_FILES, ManualClock, ManualScheduler
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, parse_control_key
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.records import records as decode_records
 from kafkalog.errors import (
     CorruptCheckpointException,
+    CorruptRecordException,
+    IllegalArgumentException,
     IllegalStateException,
     InvalidTxnStateException,
     InvalidTxnTimeoutException,
@@ -561,3 +567,180 @@ def test_settings_that_cannot_be_read_refuse_a_transaction_and_nothing_else(tmp_
             log.transaction("job")
         log.append(b"2")
         assert values(log) == [b"1", b"2"]
+
+
+def test_a_truncation_does_not_part_a_transaction_from_its_end(tmp_path: Path) -> None:
+    """What was committed would be undecided again, and what was aborted part of the id's next transaction."""
+    with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "300"}) as log:
+        log.append(b"before")
+        with log.transaction("a") as txn:
+            first = txn.append(b"committed")
+        with contextlib.suppress(ZeroDivisionError), log.transaction("a") as txn:
+            txn.append(b"aborted")
+            raise ZeroDivisionError
+        log.append(b"x" * 200)
+        log.append(b"behind")
+        for offset, hint in ((first + 1, "truncate to 3, .*, or to 1"), (first + 3, "truncate to 5, .*, or to 3")):
+            with pytest.raises(IllegalArgumentException, match=f"between a transaction's first record.*{hint}"):
+                log.truncate(offset)
+        assert values(log)[:2] == [b"before", b"committed"]
+        log.truncate(5)
+        assert (values(log), settled(log)) == ([b"before", b"committed"], True)
+        log.truncate(first)
+        assert (values(log), settled(log), log.end_offset) == ([b"before"], True, 1)
+    assert verify(tmp_path, deep=True).ok
+
+
+@pytest.mark.parametrize("kept", range(14))
+def test_a_coordinator_that_lost_the_end_of_its_log_goes_on(tmp_path: Path, kept: int) -> None:
+    """As a power loss may leave it, with durability "os": the partition knows more than `__transaction_state`."""
+    root = tmp_path / "live"
+    with kafkalog.open_log(root, "t-0") as log:
+        for number in range(4):
+            with log.transaction("a") as txn:
+                txn.append(b"%d" % number)
+        txn = log.transaction("a")
+        txn.begin()
+        txn.append(b"left")
+        copy = killed(root)
+    [state] = copy.glob("__transaction_state-*/*.log")
+    data, ends = state.read_bytes(), [0]
+    while ends[-1] < len(data):
+        ends.append(ends[-1] + 12 + int.from_bytes(data[ends[-1] + 8 : ends[-1] + 12], "big"))
+    assert len(ends) > 13
+    os.truncate(state, ends[kept])
+    expected: list[bytes | None] = [b"%d" % number for number in range(4)]
+    told: list[str] = []
+
+    def again(log: kafkalog.Partition) -> None:
+        with log.transaction("a") as txn:
+            txn.append(b"again")
+
+    for _ in range(3):
+        with kafkalog.open_log(copy, "t-0") as log:
+            assert settled(log)
+            try:
+                again(log)
+            except ProducerFencedException as error:
+                told.append(error.message)
+                again(log)
+            with log.transaction("b") as txn:
+                txn.append(b"b")
+            expected += [b"again", b"b"]
+            assert values(log) == expected
+            assert settled(log)
+    assert len(told) <= 1
+    assert all("has lost its end" in each for each in told)
+    assert verify(copy, deep=True).ok
+
+
+def test_a_folder_without_a_snapshot_in_a_clean_directory(tmp_path: Path) -> None:
+    """It came from elsewhere: its producers are read from the log, whatever the marker says."""
+    root = tmp_path / "live"
+    with kafkalog.open_log(root, "t-0") as log:
+        log.append(b"before")
+        txn = log.transaction("a")
+        txn.begin()
+        txn.append(b"undecided")
+        kafkalog.open_log(tmp_path / "here", "u-0").close()
+        shutil.copytree(root / "t-0", tmp_path / "here" / "t-0")
+    with kafkalog.open_log(tmp_path / "here", "t-0") as log:
+        assert (values(log), settled(log)) == ([b"before"], True)
+
+
+def test_who_has_nothing_cut_has_no_coordinators_log_cut(tmp_path: Path) -> None:
+    root = tmp_path / "live"
+    with kafkalog.open_log(root, "t-0") as log:
+        with log.transaction("a") as txn:
+            txn.append(b"1")
+        copy = killed(root)
+    [state] = copy.glob("__transaction_state-*/*.log")
+    data = bytearray(state.read_bytes())
+    data[75] ^= 0xFF
+    state.write_bytes(data)
+    with pytest.raises(CorruptRecordException, match=r"__transaction_state-\d+/.* found a bad CRC"):
+        kafkalog.open_log(copy, "t-0", on_damage="raise")
+    assert state.read_bytes() == data
+    with kafkalog.open_log(copy, "t-0") as log:
+        assert values(log) == [b"1"]
+
+
+def test_one_of_several_directories_makes_no_coordinator(tmp_path: Path) -> None:
+    """Each would have its own truth of an id, and the store of both could not be opened."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with kafkalog.open(dirs) as store:
+        store.create_topic("t", partitions=2)
+    for each in dirs:
+        [partition] = kafkalog.list_partitions(each)
+        with kafkalog.open_log(each, partition) as log:
+            log.append(b"1")
+            with (
+                pytest.raises(IllegalStateException, match="one of several directories of a store"),
+                log.transaction("a") as txn,
+            ):
+                txn.append(b"2")
+    with kafkalog.open(dirs) as store, store.transaction("a") as txn:
+        txn.append("t", b"3", partition=0)
+
+
+def test_a_decision_waits_for_a_partition_of_another_directory(tmp_path: Path) -> None:
+    """Of a topic that only `open_log` had made there; its marker comes once, where it can come."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    kafkalog.open_log(dirs[0], "t-0").close()
+    kafkalog.open_log(dirs[1], "u-0").close()
+    write = LogMarkers.write
+    killed_at: list[Path] = []
+
+    def kill(self: LogMarkers, partition: TopicPartition, marker: TransactionMarker) -> None:
+        if not killed_at:
+            killed_at.extend(killed(each, f"killed-{each.name}") for each in dirs)
+        write(self, partition, marker)
+
+    with kafkalog.open(dirs) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogMarkers, "write", kill)
+        with store.transaction("x") as txn:
+            txn.append("t", b"1")
+            txn.append("u", b"2")
+    for _ in range(2):
+        with kafkalog.open_log(killed_at[0], "t-0") as log:
+            assert (values(log), log.end_offset) == ([b"1"], 2)
+    with kafkalog.open(killed_at) as store:
+        for name, value in (("t", b"1"), ("u", b"2")):
+            assert values(store.topic(name).partition(0)) == [value]
+            assert settled(store.topic(name).partition(0))
+
+
+def test_a_crash_of_a_transaction_that_only_moved_a_cursor_is_settled(tmp_path: Path) -> None:
+    root = tmp_path / "live"
+    with kafkalog.open_log(root, "t-0") as log:
+        log.append_many([b"1", b"2"])
+        txn = log.transaction("a")
+        txn.begin()
+        txn.commit_offsets({"t-0": 2}, cursor="c")
+        copy = killed(root)
+    kafkalog.open_log(copy, "t-0").close()
+    with kafkalog.open(copy, read_only=True) as store:
+        assert store.reader("c", topics=["t"], isolation="read_committed").position("t-0") == 0
+
+
+def test_two_commits_of_offsets_in_one_transaction_are_no_finding(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append_many([b"1", b"2"])
+        with log.transaction("a") as txn:
+            txn.commit_offsets({"t-0": 1}, cursor="c")
+            txn.commit_offsets({"t-0": 2}, cursor="c")
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_a_coordinators_log_that_has_grown_is_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_coordinators, "COMPACTED_BYTES", 2_000)
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for _ in range(20):
+            with log.transaction("a") as txn:
+                txn.append(b"1")
+    assert sum(path.stat().st_size for path in tmp_path.glob("__transaction_state-*/*.log")) < 1_000
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("a") as txn:
+            txn.append(b"2")
+        assert len(values(log)) == 21
+    assert verify(tmp_path, deep=True).ok

@@ -15,7 +15,7 @@ from kafkalog._limits import INT_MAX
 from kafkalog._native.codec.batches import header_at
 from kafkalog.engine.coordinator.state_log import StateBatch, TransactionMarker, state_batch
 from kafkalog.engine.files import Clock
-from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.batch import MemoryRecords, ensure_valid
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.jobs import Jobs
 from kafkalog.engine.log.source import Source
@@ -47,10 +47,14 @@ SYNCING_THREADS = 8
 def _parsed(data: bytes, position: int, place: str) -> StateBatch:
     header = header_at(data, position)
     try:
+        ensure_valid(data, header, at=position, path=place)
         return state_batch(data, header)
     except (BadBytesError, RequestError) as error:
         raise SchemaException(
-            f"the batch at offset {header.base_offset} cannot be read: {error.message}", path=place
+            f"the batch at offset {header.base_offset} cannot be read: {error.message}",
+            path=place,
+            hint="`kafkalog verify` lists what is wrong, `kafkalog recover` cuts the log there; what was decided behind "
+            "it is lost then",
         ) from error
 
 
@@ -129,9 +133,12 @@ class UnifiedStateLog:
         return self._where_it_is(functools.partial(_append_marker, marker, now_ms))
 
     def flush(self) -> None:
-        """One sync for all who wait for one."""
         if self.syncs:
-            self._where_it_is(_flush)
+            self.flush_now()
+
+    def flush_now(self) -> None:
+        """One sync for all who wait for one; whatever was promised."""
+        self._where_it_is(_flush)
 
 
 def _read(start: int, log: UnifiedLog) -> Records:

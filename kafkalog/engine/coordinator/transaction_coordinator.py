@@ -341,6 +341,16 @@ class TransactionCoordinator:
         partition.forget([entry])
         return True
 
+    def forget(self, transactional_id: str) -> bool:
+        """Forgets an id that has no transaction; whether it had none.  Its next holder gets another producer id."""
+        partition, entry = self._existing(transactional_id)
+        with entry.lock:
+            known = _held(partition, entry)
+            if known.metadata.state not in transitions.AT_REST:
+                return False
+            partition.forget([entry])
+            return True
+
     # --- looking --------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> TransactionDescription:

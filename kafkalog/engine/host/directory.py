@@ -15,12 +15,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.engine.files import Clock, Files, Scheduler
 from kafkalog.engine.files.dropped import let_go_later, wait_for_dropped
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host import log_dirs
@@ -32,6 +34,11 @@ from kafkalog.engine.host.topic_configs import FixedTopicConfigs, take_over
 from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorageException
+
+
+def _nobody() -> None:
+    """As the weak reference of a lease that was forgotten."""
+
 
 _TABLE: weakref.WeakValueDictionary[tuple[int, str], LogDirectory] = weakref.WeakValueDictionary()
 _TABLE_LOCK = threading.RLock()  # guards _TABLE; nothing that waits or touches the disk is done inside
@@ -70,6 +77,7 @@ class Lease:
         """Opens the partition's log, made where it is missing.  Errors as `LogManager.get_or_create_log`."""
         with self.directory.guard:
             self.check()
+            self.directory.manager.lent.discard(self.partition)
             return self.directory.manager.open_log(self.partition, opening)
 
     def check(self) -> None:
@@ -128,7 +136,7 @@ class Lease:
         try:
             self.leave(clean=False)
         except (KafkalogError, OSError):
-            self.directory.manager.abandon()
+            self.directory.forget(self)
 
 
 class Tenant(Protocol):
@@ -156,7 +164,7 @@ class LogDirectory:
         self._clock = clock
         self._scheduler = scheduler
         self._state = _NEW  # guarded by guard, like all below
-        self._leases: dict[TopicPartition, weakref.ref[Lease]] = {}
+        self._leases: dict[TopicPartition, Callable[[], Lease | None]] = {}
         belongs_here(self)
 
     manager: LogManager
@@ -198,6 +206,9 @@ class LogDirectory:
             try:
                 if self._state is _NEW:
                     self._take()
+                if self.manager.registry.get(partition) is not None:  # for the end of a transaction
+                    self.manager.close_log(partition, clean=True)
+                self.manager.lent.add(partition)
                 lease = Lease(self, partition)
                 self._leases[partition] = weakref.ref(lease)
                 return lease
@@ -221,7 +232,7 @@ class LogDirectory:
         for partition, lease in list(self._leases.items()):
             if lease() is None:
                 self.manager.close_log(partition, clean=False)
-                self._leases.pop(partition, None)
+                self._drop(partition)
 
     def leave(self, lease: Lease, *, clean: bool) -> None:
         """For `Lease.leave`."""
@@ -243,13 +254,31 @@ class LogDirectory:
                 self.manager.shutdown()
                 self._give_back()
         except (KafkalogError, OSError):
-            if len(self._leases) == 1:
-                self._abandon()
-            self._leases.pop(partition, None)
-            lease.life.end()
+            self.forget(lease)
             raise
-        self._leases.pop(partition, None)
+        self._drop(partition)
         lease.life.end()
+
+    def _drop(self, partition: TopicPartition) -> None:
+        self._leases.pop(partition, None)
+        self.manager.lent.discard(partition)
+
+    def forget(self, lease: Lease) -> None:
+        """What could not leave: its log is let go of by whoever comes or leaves next; with no other one all is."""
+        with self.guard:
+            found = self._leases.get(lease.partition)
+            if found is not None and found() is lease:
+                if all(each() in (None, lease) for each in self._leases.values()):
+                    self._abandon()
+                    self._drop(lease.partition)
+                else:
+                    self._leases[lease.partition] = _nobody
+            lease.life.end()
+
+    def has_unclean(self, topic: str) -> bool:
+        """Whether a partition of a topic that nobody has opened yet was not closed cleanly."""
+        waiting = self.manager.registry.waiting_of(topic)
+        return not all(each.clean for each in waiting.values())
 
     def _recover_the_rest(self) -> None:
         """Partitions of Kafka's own topics, which nobody opens by name.  Where only these were not closed cleanly they
@@ -258,7 +287,10 @@ class LogDirectory:
         unclean = [partition for partition, each in waiting.items() if not each.clean]
         if all(partition.topic in INTERNAL_TOPICS for partition in unclean):
             for partition in unclean:
-                self.manager.get_log(partition)
+                try:
+                    self.manager.get_log(partition)
+                except KafkalogError as error:  # the directory stays unclean
+                    Lines("kafkalog.manager", self.path).warning("%s is not recovered: %s", partition, error)
 
     def _abandon(self) -> None:
         if hasattr(self, "manager") and hasattr(self.manager, "directories"):

@@ -37,7 +37,8 @@ from kafkalog.engine.host.moves import Move, MoveProgress
 from kafkalog.engine.host.registry import WaitingLog
 from kafkalog.engine.host.removing import Removal
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, checked_overrides
-from kafkalog.engine.host.truncating import cut, refuse_inside_batch, restart
+from kafkalog.engine.host.truncating import cut, refuse_parting, restart
+from kafkalog.engine.log.damage import refuse
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -115,15 +116,24 @@ class LogManager(ManagerLife):
         log = self.registry.get(partition, is_future=is_future)
         return log or self._load_waiting(partition, is_future=is_future)
 
+    def cut_nothing(self) -> None:
+        """Logs that are loaded from now on are refused where their recovery would cut damage off."""
+        self._as_all = AS_ALL._replace(on_damage=refuse)
+
     def _load_waiting(
-        self, partition: TopicPartition, opening: Opening = AS_ALL, *, is_future: bool = False
+        self, partition: TopicPartition, opening: Opening | None = None, *, is_future: bool = False
     ) -> UnifiedLog | None:
         """A log that nobody has asked for yet; None where there is none."""
+        opening = opening or self._as_all
         if self.registry.waiting(partition, is_future=is_future) is None:
             return self.registry.get(partition, is_future=is_future)
         with self.changes.lock:
             self._check()
             self.changes.settle()
+            if partition in self.lent:
+                raise KafkaStorageException(
+                    f"{partition} of {self.directories.shown} is lent: others work on its files, and have no log open"
+                )
             waiting = self.registry.waiting(partition, is_future=is_future)
             if waiting is None:
                 return self.registry.get(partition, is_future=is_future)  # another thread has loaded it
@@ -199,7 +209,7 @@ class LogManager(ManagerLife):
             log = self.registry.get(partition, is_future=is_future)
             log = log or self._load_waiting(partition, is_future=is_future)
             if log is None:
-                opening = AS_ALL._replace(topic_id=topic_id)
+                opening = self._as_all._replace(topic_id=topic_id)
                 log = self._maker.make(partition, preferred, opening, is_new=is_new, is_future=is_future)
             if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
                 raise InconsistentTopicIdException(
@@ -214,8 +224,6 @@ class LogManager(ManagerLife):
         with self.changes.lock:
             self._check()
             self.changes.settle()
-            if self.registry.get(partition) is not None:
-                self.close_log(partition, clean=True)  # of the manager's own, for the end of a transaction
             log = self._load_waiting(partition, opening)
             if log is None:
                 log = self._maker.make(partition, None, opening, is_new=True, is_future=False)
@@ -411,11 +419,12 @@ class LogManager(ManagerLife):
 
     def truncate(self, log: UnifiedLog, offset: int) -> None:
         """Drops what lies at and above an offset, of one of its logs.  IllegalArgumentException for an offset inside a
-        batch; KafkaStorageException where the log was moved, or is gone, or the disk refuses the checkpoints."""
+        batch, or between records of a transaction and its end; KafkaStorageException where the log was moved, or is
+        gone, or the disk refuses the checkpoints."""
         offset = values.offset(offset, "target_offset")
         self._check()
         log.local_log.check_changeable()
-        refuse_inside_batch(log, offset)
+        refuse_parting(log, offset)
         if 0 <= offset < log.recovery_point:
             # Before the cut, too: other records may take these offsets, and they are not on the disk.
             log.local_log.recovery_point = offset

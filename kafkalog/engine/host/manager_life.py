@@ -38,6 +38,7 @@ from kafkalog.engine.files.dropped import let_go_later, wait_for_dropped
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import belongs_here, opened_elsewhere
 from kafkalog.engine.format import values
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.changes import BackgroundTasks, Changes
 from kafkalog.engine.host.cleaning import Cleaning
 from kafkalog.engine.host.doomed import DoomedLogs
@@ -47,7 +48,7 @@ from kafkalog.engine.host.failing import Failures
 from kafkalog.engine.host.housekeeping import Housekeeping
 from kafkalog.engine.host.jobs import Jobs
 from kafkalog.engine.host.leftovers import Leftovers
-from kafkalog.engine.host.log_contexts import LogContexts
+from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts
 from kafkalog.engine.host.log_directories import LogDirectories, absolute_paths
 from kafkalog.engine.host.log_dirs import check_taken_over, is_of_cluster
 from kafkalog.engine.host.making import LogMaker
@@ -123,6 +124,8 @@ class ManagerLife(Closing):
         self._cleaning = Cleaning(self.registry, bare=bare)
         self._doomed = DoomedLogs(clock)
         self._leftovers = Leftovers()  # guarded by changes.lock
+        self._as_all = AS_ALL  # what logs are opened with that nobody opens for himself
+        self.lent: set[TopicPartition] = set()  # whose folders others work on: they are loaded for nobody
         self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler

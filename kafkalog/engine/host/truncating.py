@@ -27,11 +27,28 @@ def refuse_inside_batch(log: UnifiedLog, offset: int) -> None:
         )
 
 
+def refuse_parting(log: UnifiedLog, offset: int) -> None:
+    """IllegalArgumentException for an offset inside a batch, and for one between the records of a transaction and its
+    end: what was committed would not be any more, and what was aborted would be open again."""
+    refuse_inside_batch(log, offset)
+    if not log.log_start_offset < offset < log.log_end_offset:
+        return
+    parted = log.decided_across(offset)
+    if parted is not None:
+        first, last = parted
+        raise IllegalArgumentException(
+            f"offset: found {offset}, between a transaction's first record at offset {first} and its end at {last}, "
+            "which was committed or aborted with all of it",
+            hint=f"truncate to {last + 1}, which keeps its end, or to {max(first, log.log_start_offset)}, which drops "
+            "all of it",
+        )
+
+
 def cut(cleaning: Cleaning, target_offset: int, whole_batches: bool, log: UnifiedLog) -> bool:
     """Whether anything went."""
     with log.lock:  # else it may roll, or another may cut and append, between the question and the cut
         if whole_batches:
-            refuse_inside_batch(log, target_offset)
+            refuse_parting(log, target_offset)
         if log.local_log.segments.last_segment is None:
             log.local_log.check_changeable()  # a move took its place, and it was deleted meanwhile
         if log.is_future or not 0 <= target_offset < log.active_segment.base_offset:
@@ -42,7 +59,7 @@ def cut(cleaning: Cleaning, target_offset: int, whole_batches: bool, log: Unifie
         cleaning.cut(log, target_offset)
         with log.lock:
             if whole_batches:
-                refuse_inside_batch(log, target_offset)
+                refuse_parting(log, target_offset)
             was_cut = log.truncate_to(target_offset)
         cleaning.cut(log, log.active_segment.base_offset)
         return was_cut

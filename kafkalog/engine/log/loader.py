@@ -131,7 +131,9 @@ class LogLoader:
         if not psm.is_empty:
             raise IllegalStateException("Producer state must be empty during log initialization")
         psm.remove_stray_snapshots(self.segments.base_offsets, list_anew=self._snapshots_changed)
-        rebuild_producer_state(psm, self.segments, new_log_start_offset, next_offset, self.had_clean_shutdown)
+        # Nobody else has a log of one replica, so its producers count, be it a folder that came from elsewhere.
+        trusts_absence = self.had_clean_shutdown and not self.context.has_one_replica
+        rebuild_producer_state(psm, self.segments, new_log_start_offset, next_offset, trusts_absence)
         active = self.segments.active_segment
         return LoadedLogOffsets(
             new_log_start_offset, recovery_point, LogOffsetMetadata(next_offset, active.base_offset, active.size)

@@ -9,6 +9,7 @@ Source classes: ProducerStateManager, SnapshotFile (4.4.0).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from kafkalog.engine.log.context import PartitionContext
 from kafkalog.engine.log.producer_append import CompletedTxn, ProducerAppendInfo, ProducerStateEntry, TxnMetadata
 from kafkalog.engine.log.types import NO_PRODUCER_ID, AppendOrigin
 from kafkalog.engine.log.verification import VerificationStateEntry
+from kafkalog.engine.segment.transactions import open_in_snapshot
 from kafkalog.errors import CorruptSnapshotException, IllegalArgumentException
 
 # A coordinator aborts a transaction after its timeout; one that is open this much longer hangs.
@@ -278,6 +280,15 @@ class ProducerStateManager(ProducerTable):
     def latest_snapshot_offset(self) -> int | None:
         latest = self._snapshots.last
         return None if latest is None else latest.offset
+
+    def open_in_snapshot_up_to(self, offset: int) -> tuple[int, dict[int, int]] | None:
+        """The offset of the last snapshot at or below one, and the transactions that are open in it (producer id ->
+        first offset).  None where there is none that can be read."""
+        below = [each for each in self._snapshots if each.offset <= offset]
+        for snapshot in reversed(below):
+            with contextlib.suppress(CorruptSnapshotException):
+                return snapshot.offset, open_in_snapshot(read_snapshot(snapshot.path, self.context.files))
+        return None
 
     def take_snapshot(self, sync: bool = True) -> str | None:
         """Write `<map end>.snapshot` if the map moved past the last one; its path, or None where nothing was done."""

@@ -55,6 +55,7 @@ from kafkalog.engine.log.verification import VerificationGuard
 from kafkalog.engine.segment.log_segment import LogSegment
 from kafkalog.engine.segment.log_segments import LogSegments
 from kafkalog.engine.segment.transaction_index import AbortedTxn
+from kafkalog.engine.segment.transactions import TransactionFollower
 from kafkalog.engine.segment.types import FetchDataInfo, TimestampAndOffset
 from kafkalog.errors import (
     ClosedChannelException,
@@ -72,6 +73,9 @@ SENTINEL = VerificationGuard.SENTINEL
 CLIENT = AppendOrigin.CLIENT
 LOG_END = FetchIsolation.LOG_END
 TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
+
+
+_NO_BYTES = memoryview(b"")
 
 
 class UnifiedLog(PartitionState):
@@ -451,6 +455,24 @@ class UnifiedLog(PartitionState):
             header = segment.log.first_batch(found.position)
             assert header is not None, found
             return found.offset, header.last_offset
+
+    def decided_across(self, offset: int) -> tuple[int, int] | None:
+        """Of the transactions that begin below an offset and end at or behind it: where the first begins, and the last
+        of their markers; None where there are none."""
+        with self.local_log.guard(f"looking for transactions across offset {offset}"), self.lock:
+            self.settle()
+            self.local_log.check_if_closed()
+            start, open_txns = self.producer_state_manager.open_in_snapshot_up_to(offset) or (0, {})
+            follower = TransactionFollower(open_txns)
+            parted: list[tuple[int, int]] = []
+            for segment in self.log_segments(max(start, self.log_start_offset), self.log_end_offset):
+                found = segment.read(max(start, segment.base_offset), INT_MAX)
+                for header in () if found is None else found.records.batches():
+                    if header.base_offset < offset:
+                        follower.observe(header, _NO_BYTES)
+                    elif header.is_control and header.producer_id in follower.open:
+                        parted.append((follower.open.pop(header.producer_id), header.base_offset))
+            return (min(parted)[0], parted[-1][1]) if parted else None
 
     def truncate_to(self, target_offset: int) -> bool:
         """Drops everything at and above `target_offset`; False when the log ends there or before."""
