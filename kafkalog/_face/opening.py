@@ -82,11 +82,11 @@ def open_log(
     `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  Transactions
     that a crash left open in it, a store's too, are ended as was decided, in all partitions of the directory, unless
     `abort_left_open` is off, and then by the first transaction that begins in the directory; those of a broker's
-    producers stay open.  `on_damage` says what happens where that
-    recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in the log
-    "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes may have
-    been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which Kafka
-    does not look at; a function is called with each `kafkalog.engine.log.damage.Damage` before its cut.
+    producers stay open.  `on_damage` says what happens where that recovery finds damage: "truncate" cuts the log there
+    and drops all behind it, with a warning in the log "kafkalog.log", as Kafka does; "raise" refuses with
+    CorruptRecordException before anything is cut, of the coordinators' logs too (indexes may have been rebuilt by
+    then), and with CorruptIndexException where an index of aborted transactions was cut, which Kafka does not look at;
+    a function is called with each `kafkalog.engine.log.damage.Damage` before its cut.
 
     A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the
     broker's place.  If the topic's settings are not known then, `delete_old_segments` deletes nothing by them.

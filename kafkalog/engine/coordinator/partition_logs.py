@@ -53,8 +53,8 @@ def _parsed(data: bytes, position: int, place: str) -> StateBatch:
         raise SchemaException(
             f"the batch at offset {header.base_offset} cannot be read: {error.message}",
             path=place,
-            hint="`kafkalog verify` lists what is wrong, `kafkalog recover` cuts the log there; what was decided behind "
-            "it is lost then",
+            hint="`kafkalog verify` lists what is wrong, `kafkalog recover` cuts the log there, and what was decided "
+            "behind it is lost then",
         ) from error
 
 
