@@ -539,7 +539,8 @@ class Partition(Closing, Shown):
         whose records all go to this partition: the directory's coordinator (its topic `__transaction_state`, which is
         made for the first transaction) has the last word.  Another one of the id that begins meanwhile, also on another
         partition of the directory, aborts and fences this one (ProducerFencedException), and so does its being open for
-        longer than `timeout_ms`, which is looked at every ten seconds.  One that a crash left is ended as was decided, by the next open of the partition.
+        longer than `timeout_ms`, which is looked at every ten seconds.  One that a crash left is ended as was decided,
+        by the next open of the partition.
         IllegalArgumentException for an empty id; InvalidTxnTimeoutException for a timeout outside 1 to 900000.
         """
         return self._must_own().transaction(transactional_id, timeout_ms)
