@@ -16,7 +16,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalog._face.transactional_ids import FIRST_STORE_PRODUCER_ID, TransactionalIds
 from kafkalog._limits import LONG_MAX
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.coordinator.state_log import TransactionMarker
     from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
     from kafkalog.engine.host.log_manager import LogManager
+    from kafkalog.engine.host.registry import LogRegistry
     from kafkalog.engine.log.unified_log import UnifiedLog
 
 
@@ -77,12 +78,21 @@ class SoleMarkers(LogMarkers):
     """Of coordinators that alone write to their partitions.  A partition that knows a later epoch of a producer has
     seen the end of what came before: the coordinator's log has lost its own end, by a power loss or a repair."""
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
+    def __init__(
+        self,
+        registry: LogRegistry,
+        log_of: Callable[[TopicPartition], UnifiedLog | None],
+        offsets_of: Callable[[TopicPartition], GroupOffsets | None],
+        clock: Clock,
+        *,
+        syncs: bool,
+    ) -> None:
+        super().__init__(log_of, offsets_of, clock, syncs=syncs)
+        self._registry = registry
         self.outrun: set[int] = set()  # producer ids of which a partition knows more than the coordinator
 
     def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
-        log = None if partition.topic == GROUP_METADATA_TOPIC else self._log_of(partition)
+        log = None if partition.topic == GROUP_METADATA_TOPIC else self._registry.get(partition)
         entry = None if log is None else log.producer_state_manager.last_entry(marker.producer_id)
         is_open = entry is not None and entry.current_txn_first_offset is not None
         if entry is not None and entry.producer_epoch == marker.producer_epoch and not is_open:
@@ -128,7 +138,8 @@ class Coordinators:
         self._offsets: dict[int, GroupOffsets] = {}
         self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
         self._state_logs: list[StoreStateLog] = []
-        self.markers = SoleMarkers(log_to_end or catalog.log_to_end, self._offsets_of, clock, syncs=syncs)
+        log_to_end = log_to_end or catalog.log_to_end
+        self.markers = SoleMarkers(manager.registry, log_to_end, self._offsets_of, clock, syncs=syncs)
         self.transactions = TransactionCoordinator(
             self._transaction_state,
             catalog.partition_count(TRANSACTION_STATE_TOPIC),
