@@ -92,7 +92,9 @@ class SoleMarkers(LogMarkers):
         self.outrun: set[int] = set()  # producer ids of which a partition knows more than the coordinator
 
     def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
-        log = None if partition.topic == GROUP_METADATA_TOPIC else self._registry.get(partition)
+        log = None
+        if partition.topic != GROUP_METADATA_TOPIC:
+            log = self._registry.get(partition) or self._log_of(partition)
         entry = None if log is None else log.producer_state_manager.last_entry(marker.producer_id)
         is_open = entry is not None and entry.current_txn_first_offset is not None
         if entry is not None and entry.producer_epoch == marker.producer_epoch and not is_open:
