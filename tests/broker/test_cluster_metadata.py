@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._face.topic_settings import Source, TopicSettings, broker_properties
+from kafkalog._face.topic_settings import ConfigSource, TopicSettings, broker_properties
 from tests.broker import clients, kraft
 from tests.conformance import kafka_jars
 from tests.conftest import need_broker
@@ -33,15 +33,19 @@ TOPICS = {
 STATIC = {"log.roll.ms": "32400000", "log.flush.interval.messages": "12345", "log.index.interval.bytes": "2048"}
 # How a broker's answer names where a setting comes from.
 SOURCES = {
-    "1": Source.TOPIC, "2": Source.DYNAMIC, "3": Source.DYNAMIC, "4": Source.STATIC, "5": Source.DEFAULT,
-}  # fmt: skip
+    "1": ConfigSource.TOPIC,
+    "2": ConfigSource.DYNAMIC,
+    "3": ConfigSource.DYNAMIC,
+    "4": ConfigSource.STATIC,
+    "5": ConfigSource.DEFAULT,
+}
 
 
 @dataclass
 class Seen:
     """What the broker said of each topic (values, sources, id), and a copy of its directory as it was then."""
 
-    configs: dict[str, dict[str, tuple[str, Source]]] = field(default_factory=dict)
+    configs: dict[str, dict[str, tuple[str, ConfigSource]]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     copy: Path = Path()
 

@@ -241,7 +241,8 @@ def ordinary_choice(short: bool) -> AbstractContextManager[None]:
 
 
 def batch_start(log: kafkalog.Partition, offset: int) -> int:
-    """`offset`, or the first of the batch that it lies in, or the end: where it may be truncated, also later."""
+    """`offset`, or the first of the batch that it lies in, or behind the end of a transaction, or the log's end: where
+    it may be truncated, also later, unless a transaction ends meanwhile."""
     offset = min(offset, log.end_offset)
     if offset <= log.log_start_offset:
         return offset
@@ -249,7 +250,11 @@ def batch_start(log: kafkalog.Partition, offset: int) -> int:
     if chunk is None:
         return offset
     base = int(chunk.table["base_offset"][chunk.table["last_offset"] >= offset][0])
-    return min(offset, max(base, log.log_start_offset))
+    offset = min(offset, max(base, log.log_start_offset))
+    assert log.engine is not None
+    while (parted := log.engine.decided_across(offset)) is not None:
+        offset = parted[1] + 1  # behind the end of what it would part
+    return offset
 
 
 def full(log: kafkalog.Partition) -> Callable[[], bool]:
