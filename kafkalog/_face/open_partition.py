@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalog._face.coordinators import Coordinators
 from kafkalog._face.directory_coordinators import DirectoryCoordinators, PartitionHome, coordinators_of
-from kafkalog._face.store_partition import InternalPartition, StorePartition, TransactionOfPartition
+from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
 from kafkalog._face.transactional_ids import FIRST_STORE_PRODUCER_ID
 from kafkalog._face.writer import FIRST_PRODUCER_ID
 from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
@@ -183,7 +183,3 @@ class OpenPartition(StorePartition):
     def __repr__(self) -> str:
         """As the Partition that its user knows."""
         return f"<Partition {self.topic_partition} of {self.log_dir!r}, {'open' if self.life.live else 'closed'}>"
-
-
-class OpenInternalPartition(InternalPartition, OpenPartition):
-    """Of one of Kafka's own topics, which its coordinators write to and nobody else."""

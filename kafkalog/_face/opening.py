@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from kafkalog._face.batch_maker import BatchMaker
-from kafkalog._face.open_partition import OpenInternalPartition, OpenPartition
+from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog._face.waiting import Bells
 from kafkalog._limits import LONG_MAX
@@ -94,9 +94,6 @@ def open_log(
     `metrics` is a `kafkalog.metrics.MetricsRegistry`, shared by as many logs as you like: while a writable log is open
     it is shown there under Kafka's names, and what it refuses and flushes is counted.
 
-    One of Kafka's own topics can be read and compacted; what writes to it, or cuts it, is refused
-    (InvalidTopicException), as by a broker.
-
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
     process already or `log_dir` is no log directory: a missing or empty folder becomes one, a folder of other things
@@ -169,8 +166,7 @@ def open_log(
         if on_damage == "raise":
             for segment in engine.log_segments():
                 check_whole_entries(segment.txn_index.path, segment.txn_index.end)
-        kind = OpenInternalPartition if partition.topic in names.INTERNAL_TOPICS else OpenPartition
-        own = kind(engine, lease, clock, compression=compression, sync_appends=durability == "fsync")
+        own = OpenPartition(engine, lease, clock, compression=compression, sync_appends=durability == "fsync")
         if on_damage == "raise":
             lease.directory.manager.cut_nothing()  # nor the coordinators' logs
         is_undecided = engine.producer_state_manager.first_undecided_offset is not None

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._face.appends import PartitionAppends
 from kafkalog.cli.app import COMMANDS, invoke
 from kafkalog.cli.console import Progress, color_allowed
-from kafkalog.engine.format.batch import NO_PRODUCER
 from kafkalog.engine.format.group_records import CommittedOffset, OffsetKey, encode_offset_commit
 from tests.client_transaction import client_transaction
 
@@ -197,14 +195,9 @@ def test_dump_prints_kafkas_lines(run: Any, log_dir: str) -> None:
 def test_dump_decodes_internal_topics(run: Any, tmp_path: Path) -> None:
     key, value = encode_offset_commit(OffsetKey("g", "t", 0), CommittedOffset(42, 5, "", START_MS))
     with kafkalog.open_log(tmp_path, "__consumer_offsets-0") as log:
-        rows = [
-            (value, key, (), START_MS),
-            (None, key, (), START_MS),
-            (b"", b"\0\x09", (), START_MS),
-            (b"v", None, (), 1),
-        ]
-        assert log.appends is not None
-        PartitionAppends.append_as(log.appends, NO_PRODUCER, rows)  # as its coordinator may
+        log.append_many(
+            [(value, key, (), START_MS), (None, key, (), START_MS), (b"", b"\0\x09", (), START_MS), (b"v", None, (), 1)]
+        )
     path = f"{tmp_path}/__consumer_offsets-0/{LOG}"
     result = run("dump", "--offsets-decoder", path)
     shown = '{"type":"1","data":{"group":"g","topic":"t","partition":0}}'

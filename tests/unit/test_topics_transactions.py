@@ -29,7 +29,6 @@ from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
     IllegalStateException,
-    InvalidTopicException,
     InvalidTxnStateException,
     InvalidTxnTimeoutException,
     KafkaStorageException,
@@ -745,27 +744,3 @@ def test_a_coordinators_log_that_has_grown_is_compacted(tmp_path: Path, monkeypa
             txn.append(b"2")
         assert len(values(log)) == 21
     assert verify(tmp_path, deep=True).ok
-
-
-def test_kafkas_own_topics_are_written_to_by_their_coordinators_alone(tmp_path: Path) -> None:
-    with kafkalog.open_log(tmp_path, "t-0") as log, log.transaction("a") as txn:
-        txn.append(b"1")
-    [folder] = tmp_path.glob("__transaction_state-*")
-    with kafkalog.open_log(tmp_path, folder.name) as log:
-        end = log.end_offset
-        for use in (
-            lambda: log.append(b"1"),
-            lambda: log.append_many([b"1"]),
-            lambda: log.append_columns([b"1"]),
-            lambda: log.writer("w"),
-            lambda: log.transaction("a"),
-            lambda: log.truncate(0),
-            lambda: log.delete_records(end),
-        ):
-            with pytest.raises(InvalidTopicException, match="internal topic __transaction_state"):
-                use()
-        assert log.compact(roll=True).passes
-    with kafkalog.open_log(tmp_path, "t-0") as log:
-        with log.transaction("a") as txn:
-            txn.append(b"2")
-        assert values(log) == [b"1", b"2"]
