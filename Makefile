@@ -39,7 +39,7 @@ demo: $(VENV)/.built  ## the main job: a partition of real Kafka's, shown, verif
 	$(PY) -m tests.demo
 
 # Long lanes: so many seconds of one processor, which go to some of their files, others each day (tests/sampling.py).
-LANES_SECONDS ?= 250
+LANES_SECONDS ?= 150
 check: $(VENV)/.built  ## what CI runs: lint, types, sanitizers, wheel, tests (of long lanes the day's sample)
 	$(MAKE) --no-print-directory -j 2 sanitize checked-lint-and-wheel
 	$(if $(wildcard /dev/shm),PYTEST_DEBUG_TEMPROOT=/dev/shm) $(PYTEST) $(TEST_FLAGS) $(SHORT_FLAGS) tests/unit tests/golden tests/property $(PYTEST_FLAGS)
