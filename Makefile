@@ -42,7 +42,7 @@ demo: $(VENV)/.built  ## the main job: a partition of real Kafka's, shown, verif
 LANES_SECONDS ?= 150
 check: $(VENV)/.built  ## what CI runs: lint, types, sanitizers, wheel, tests (of long lanes the day's sample)
 	$(MAKE) --no-print-directory -j 2 sanitize checked-lint-and-wheel
-	$(if $(wildcard /dev/shm),PYTEST_DEBUG_TEMPROOT=/dev/shm) $(PYTEST) $(TEST_FLAGS) $(SHORT_FLAGS) tests/unit tests/golden tests/property $(PYTEST_FLAGS)
+	$(IN_MEMORY) $(PYTEST) $(TEST_FLAGS) $(SHORT_FLAGS) tests/unit tests/golden tests/property $(PYTEST_FLAGS)
 	KAFKALOG_LANES_SECONDS=$(LANES_SECONDS) $(MAKE) --no-print-directory lanes
 
 .PHONY: checked-lint-and-wheel
@@ -50,17 +50,18 @@ checked-lint-and-wheel:
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory wheel-smoke-built
 
-quick: $(VENV)/.built  ## in three minutes: lint, types, unit, golden and property tests, recorded scenarios, one Spark read
+quick: $(VENV)/.built  ## in a few minutes: lint, types, unit, golden and property tests, recorded scenarios, one Spark read
 	$(MAKE) --no-print-directory -j 2 lint quick-tests
 
 # Here no file starts a process or shares much: a test goes to whichever worker is free.
 QUICK := tests/unit tests/golden tests/property tests/conformance/test_scenarios.py \
 	tests/spark/test_batch_read.py::test_columns_are_those_that_are_listed
 # Folders in memory, where there are such, and only those of tests that fail are kept.
+IN_MEMORY := $(if $(wildcard /dev/shm),PYTEST_DEBUG_TEMPROOT=/dev/shm)
 SHORT_FLAGS := --dist worksteal -q -o tmp_path_retention_policy=failed
 QUICK_FLAGS := $(SHORT_FLAGS) -m 'not slow'
 quick-tests: $(VENV)/.built
-	$(if $(wildcard /dev/shm),PYTEST_DEBUG_TEMPROOT=/dev/shm) $(PYTEST) $(TEST_FLAGS) $(QUICK_FLAGS) $(QUICK) $(PYTEST_FLAGS)
+	$(IN_MEMORY) $(PYTEST) $(TEST_FLAGS) $(QUICK_FLAGS) $(QUICK) $(PYTEST_FLAGS)
 
 nightly: $(VENV)/.built  ## every long form: all crash states, interrupts, kills and faults, fuzzing, the wheel from nothing
 	$(MAKE) --no-print-directory lint

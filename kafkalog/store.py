@@ -41,6 +41,7 @@ from kafkalog.engine.host.log_dirs import check_taken_over
 from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.errors import IllegalArgumentException
+from kafkalog.partition import TRANSACTION_TIMEOUT_MS
 from kafkalog.producer import (
     BATCH_BYTES,
     BUFFER_BYTES,
@@ -51,7 +52,7 @@ from kafkalog.producer import (
 )
 from kafkalog.reader import StoreReader
 from kafkalog.topic import Topic
-from kafkalog.transaction import TIMEOUT_MS, StoreTransaction, checked_id, checked_timeout
+from kafkalog.transaction import StoreTransaction, checked_id, checked_timeout
 
 if TYPE_CHECKING:
     from kafkalog._face.home import Home
@@ -276,7 +277,7 @@ class Store(Closing):
 
     # --- transactions ----------------------------------------------------------------------------------
 
-    def transaction(self, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS) -> StoreTransaction:
+    def transaction(self, transactional_id: str, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> StoreTransaction:
         """Transactions over partitions and cursors under an id: `with store.transaction("biller-1") as txn:`.
 
         All that is in one becomes visible to read_committed readers, and moves its cursors, at its commit, or never,

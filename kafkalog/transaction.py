@@ -49,7 +49,6 @@ from kafkalog.errors import (
     ProducerFencedException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.partition import TRANSACTION_TIMEOUT_MS
 from kafkalog.records import Header
 from kafkalog.topic import RecordMetadata
 
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Transaction", "StoreTransaction"]
 
-TIMEOUT_MS = TRANSACTION_TIMEOUT_MS
 OffsetsToCommit: TypeAlias = (  # each spelled out: a Mapping's keys are invariant
     "Mapping[str, int | CommittedOffset] | Mapping[TopicPartition, int | CommittedOffset]"
     " | Mapping[str | TopicPartition, int | CommittedOffset]"
@@ -389,7 +387,7 @@ class StoreTransaction(Block, Shown):
             return part.append(rows, self.transactional_id)
         except _FENCED as error:
             part.is_torn = False  # it is aborted, whatever there is of it: the coordinator says so to a commit
-            if isinstance(error, InvalidProducerEpochException) and self._home.coordinators.is_outrun(
+            if isinstance(error, InvalidProducerEpochException) and self._home.coordinators.give_up_if_outrun(
                 self.transactional_id, holder
             ):
                 raise ProducerFencedException(

@@ -63,14 +63,15 @@ def need_broker() -> None:
 
 def _leave_to_other_days(config: pytest.Config, items: list[pytest.Item], limit: int) -> None:
     """Of the files with long tests only the day's are run; `make nightly` runs all."""
-    lanes = {
-        each.path.relative_to(ROOT).as_posix(): seconds_of(each.path)
-        for each in items
-        if each.path.parent.name not in SHORT_FOLDERS and seconds_of(each.path)
-    }
-    left = lanes.keys() - lanes_of_the_day(lanes, limit)
-    gone = [each for each in items if each.path.relative_to(ROOT).as_posix() in left]
-    items[:] = [each for each in items if each.path.relative_to(ROOT).as_posix() not in left]
+
+    def name(item: pytest.Item) -> str:
+        return item.path.relative_to(ROOT).as_posix()
+
+    long = [each for each in items if each.path.parent.name not in SHORT_FOLDERS and seconds_of(each.path)]
+    lanes = {name(each): seconds_of(each.path) for each in long}
+    todays = lanes_of_the_day(lanes, limit)
+    gone = [each for each in long if name(each) not in todays]
+    items[:] = [each for each in items if name(each) in todays or name(each) not in lanes]
     config.hook.pytest_deselected(items=gone)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kafkalog._face.batch_maker import BatchMaker, Records, encode_columns
 from kafkalog._face.ready_batches import ReadyBatches
@@ -35,9 +35,6 @@ from kafkalog.errors import (
     KafkaStorageException,
     RecordTooLargeException,
 )
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 

@@ -167,6 +167,8 @@ class Coordinators:
 
     def sync_from_now_on(self) -> None:
         """Whoever comes now was promised that what is written is on the disk.  May be called again."""
+        if self._syncs:
+            return
         self._syncs = self.markers.syncs = True
         for each in self._state_logs:
             each.syncs = each.log.flushes_rolls = True
@@ -266,9 +268,10 @@ class Coordinators:
         found = self.transactions.list_transactions()
         return {each.producer_id: each.producer_epoch for each in found if partition in each.partitions}
 
-    def is_outrun(self, transactional_id: str, holder: ProducerIdAndEpoch) -> bool:
-        """Whether a partition that refuses the holder of an id knows more of its producer than the coordinator, whose
-        log has lost its end.  Then what is open of the id is aborted, and its next holder gets another producer id."""
+    def give_up_if_outrun(self, transactional_id: str, holder: ProducerIdAndEpoch) -> bool:
+        """After a partition refused the holder of an id: whether it knows more of its producer than the coordinator,
+        whose log has lost its end.  Then what is open of the id is aborted, and its next holder gets another producer
+        id."""
         known = self.transactions.describe(transactional_id)
         if (known.producer_id, known.producer_epoch, known.state) != (*holder, "Ongoing"):
             return False
@@ -282,6 +285,7 @@ class Coordinators:
         for each in self.transactions.list_transactions() if self.markers.outrun else ():
             if each.producer_id in self.markers.outrun and self.transactions.forget(each.transactional_id):
                 self.ids.forget([each.transactional_id])
+                self.markers.outrun.discard(each.producer_id)  # nobody gets it again
 
     def compact_logs(self, more_than: int) -> None:
         """Of each key the last record stays in the logs of these coordinators that have more bytes."""

@@ -53,7 +53,6 @@ class DirectoryCoordinators:
             log_to_end=partial(_log_to_end, manager.registry, self.catalog),
             check_making=partial(_check_alone, self.catalog, directory.path),
         )
-        self._manager = manager
         self._tasks = BackgroundTasks(manager.scheduler, self._is_live)
 
     def start(self) -> None:

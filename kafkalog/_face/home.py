@@ -1,8 +1,8 @@
 """What a store stands on: a `StoreHome`, which holds the directories' locks, or a `StoreView`, which touches nothing.
 
-The store, its topics, readers and transactions know this and neither of the two; transactions ask for less, which one
-open partition has as well.  What needs the locks raises
-LogReadOnlyException in a store that only reads, or IllegalStateException if that was closed.  Thread-safe.
+The store, its topics, readers and transactions know this and neither of the two.  Transactions ask for less, which one
+open partition has as well.  What needs the locks raises LogReadOnlyException in a store that only reads, or
+IllegalStateException if that was closed.  Thread-safe.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalog._face.coordinators import Coordinators
 from kafkalog._face.directory_coordinators import DirectoryCoordinators, PartitionHome, coordinators_of
@@ -32,8 +32,10 @@ from kafkalog.errors import CorruptRecordException, IllegalStateException, Kafka
 from kafkalog.transaction import Transaction
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from kafkalog.config import CleanerConfig
-    from kafkalog.engine.cleaner.passes import CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats, CompactOptions
 
 
 class OpenPartition(StorePartition):
@@ -110,12 +112,14 @@ class OpenPartition(StorePartition):
 
     # --- shrinking ---------------------------------------------------------------------------------
 
-    def compact(self, config: CleanerConfig, **options: Any) -> CompactionStats:
+    def compact(
+        self, config: CleanerConfig, *, rolls: bool = False, **options: Unpack[CompactOptions]
+    ) -> CompactionStats:
         """CorruptCheckpointException where the cleaner's checkpoint cannot be read: a pass would write it anew, without
         the lines of others."""
         self.usable()
         self.lease.line(CLEANER_OFFSET_CHECKPOINT_FILE)
-        return super().compact(config, **options)
+        return super().compact(config, rolls=rolls, **options)
 
     # --- life --------------------------------------------------------------------------------------
 

@@ -32,12 +32,12 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Unpack
 
     from kafkalog._face.ready_batches import ReadyBatches
     from kafkalog._face.rows import RecordInput
-    from kafkalog._native.codec.offset_map import LastOffsets
     from kafkalog.config import CleanerConfig, LogConfig
-    from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
+    from kafkalog.engine.cleaner.passes import CompactionStats, CompactOptions
     from kafkalog.engine.log.source import Source
     from kafkalog.records import Header
 
@@ -167,14 +167,7 @@ class StorePartition(PartitionAppends):
     # --- shrinking -------------------------------------------------------------------------------------
 
     def compact(
-        self,
-        config: CleanerConfig,
-        *,
-        passes_max: int | None = None,
-        rolls: bool = False,
-        by_ratio: bool = False,
-        callbacks: Callbacks | None = None,
-        lasts: LastOffsets | None = None,
+        self, config: CleanerConfig, *, rolls: bool = False, **options: Unpack[CompactOptions]
     ) -> CompactionStats:
         """As `Partition.compact`, with the options of `LogManager.compact`."""
         log = self.usable()
@@ -186,15 +179,7 @@ class StorePartition(PartitionAppends):
                     hint=self.policy_hint,
                 )
             try:
-                return self._manager.compact(
-                    log,
-                    config,
-                    passes_max=passes_max,
-                    rolls=rolls,
-                    by_ratio=by_ratio,
-                    callbacks=callbacks,
-                    lasts=lasts,
-                )
+                return self._manager.compact(log, config, rolls=rolls, **options)
             except (KafkaStorageException, LogCleaningAbortedException) as error:
                 log = self._following(log, error)
             except IllegalStateException:

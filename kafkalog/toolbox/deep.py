@@ -49,8 +49,7 @@ class DeepCheck:
         self._findings = findings
         self._log_start = log_start
         # A group coordinator signs each batch of a transaction's offsets with sequence 0.
-        folder = names.parse_topic_partition_name(directory)
-        self._numbers_batches = folder is None or folder.topic != names.GROUP_METADATA_TOPIC
+        self._numbers_batches = names.parse_topic_partition_name(directory).topic != names.GROUP_METADATA_TOPIC
         self._newest = self._newest_segment(listed)
         offsets = names.offsets_in(listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
         self._snapshots = [(offset, names.producer_snapshot_file(directory, offset)) for offset in offsets]

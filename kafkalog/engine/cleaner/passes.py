@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from kafkalog._native.codec.offset_map import LastOffsets
 from kafkalog._native.state.log_end import OPEN
@@ -84,6 +84,15 @@ class Callbacks(NamedTuple):
     check: Callable[[], object] = _nothing
     progress: Callable[[int], object] = _nothing
     mapped: Callable[[LogToClean, int], object] = _nothing
+
+
+class CompactOptions(TypedDict, total=False):
+    """Those of `compact`, for the doors before it."""
+
+    passes_max: int | None
+    by_ratio: bool
+    callbacks: Callbacks | None  # of `Cleaning.compact`, whose own `check` counts
+    lasts: LastOffsets | None
 
 
 def compact(

@@ -36,8 +36,9 @@ from kafkalog.errors import ConfigException, IllegalStateException
 from kafkalog.metrics.registry import MetricsRegistry
 
 if TYPE_CHECKING:
-    from kafkalog._native.codec.offset_map import LastOffsets
-    from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
+    from typing import Unpack
+
+    from kafkalog.engine.cleaner.passes import CompactionStats, CompactOptions
 
 _PATIENCE_S = 1.0
 
@@ -97,14 +98,10 @@ class Cleaning:
         config: CleanerConfig,
         check: Callable[[], object],
         *,
-        passes_max: int | None,
         rolls: bool,
-        by_ratio: bool = False,
-        callbacks: Callbacks | None = None,
-        lasts: LastOffsets | None = None,
+        **options: Unpack[CompactOptions],
     ) -> CompactionStats:
-        """Compacts a log now, in this thread; `check` is called all the while, and raises to end it; the rest as
-        `passes.compact`."""
+        """Compacts a log now, in this thread; `check` is called all the while, and raises to end it."""
         from kafkalog.engine.cleaner import passes  # the offset map and its loops are nothing that an open needs
 
         if self._manager is None:
@@ -117,10 +114,8 @@ class Cleaning:
             with log.lock:  # of two who ask for it one closes the segment
                 if log.active_segment.size > 0:
                     log.roll()
-        callbacks = passes.Callbacks(check) if callbacks is None else callbacks._replace(check=check)
-        return passes.compact(
-            self._manager, log, config, passes_max=passes_max, by_ratio=by_ratio, callbacks=callbacks, lasts=lasts
-        )
+        options["callbacks"] = (options.get("callbacks") or passes.Callbacks())._replace(check=check)
+        return passes.compact(self._manager, log, config, **options)
 
     # --- what is told ------------------------------------------------------------------------------------
 

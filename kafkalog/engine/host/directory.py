@@ -35,11 +35,6 @@ from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorageException
 
-
-def _nobody() -> None:
-    """As the weak reference of a lease that was forgotten."""
-
-
 _TABLE: weakref.WeakValueDictionary[tuple[int, str], LogDirectory] = weakref.WeakValueDictionary()
 _TABLE_LOCK = threading.RLock()  # guards _TABLE; nothing that waits or touches the disk is done inside
 held_over_forks(_TABLE_LOCK)
@@ -52,6 +47,10 @@ SETTINGS = ManagerSettings(
     load="on demand",
     keeps_house=False,
 )
+
+
+def _nobody() -> None:
+    """As the weak reference of a lease that was forgotten."""
 
 
 class Lease:

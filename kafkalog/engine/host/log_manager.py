@@ -50,8 +50,9 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
-    from kafkalog._native.codec.offset_map import LastOffsets
-    from kafkalog.engine.cleaner.passes import Callbacks, CompactionStats
+    from typing import Unpack
+
+    from kafkalog.engine.cleaner.passes import CompactionStats, CompactOptions
     from kafkalog.engine.cleaner.states import Pause
 
 T = TypeVar("T")
@@ -374,32 +375,14 @@ class LogManager(ManagerLife):
         return self._cleaning.uncleanable
 
     def compact(
-        self,
-        log: UnifiedLog,
-        config: CleanerConfig,
-        *,
-        passes_max: int | None = None,
-        rolls: bool = False,
-        by_ratio: bool = False,
-        callbacks: Callbacks | None = None,
-        lasts: LastOffsets | None = None,
+        self, log: UnifiedLog, config: CleanerConfig, *, rolls: bool = False, **options: Unpack[CompactOptions]
     ) -> CompactionStats:
         """Compacts one of its logs now, in this thread, beside the cleaner's threads and also without a cleaner.
         Options and errors as `kafkalog.engine.cleaner.passes.compact`; `rolls`: an active segment that has records is
-        closed first.
-        """
+        closed first."""
         self._check()
         try:
-            return self._cleaning.compact(
-                log,
-                config,
-                self._check_goes_on,
-                passes_max=passes_max,
-                rolls=rolls,
-                by_ratio=by_ratio,
-                callbacks=callbacks,
-                lasts=lasts,
-            )
+            return self._cleaning.compact(log, config, self._check_goes_on, rolls=rolls, **options)
         except LogCleaningAbortedException:
             self._check()  # says so if the manager has ended it
             raise

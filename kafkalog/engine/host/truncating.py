@@ -13,34 +13,27 @@ from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalArgumentException
 
 
-def refuse_inside_batch(log: UnifiedLog, offset: int) -> None:
-    """IllegalArgumentException for an offset inside a batch, of which records below it would go with it."""
-    if not log.log_start_offset < offset < log.log_end_offset:
+def refuse_parting(log: UnifiedLog, offset: int) -> None:
+    """IllegalArgumentException for an offset inside a batch, of which records below it would go with it, and for one
+    between the records of a transaction and its end: what was committed would not be any more, and what was aborted
+    would be open again."""
+    start = log.log_start_offset
+    if not start < offset < log.log_end_offset:
         return
     batch = log.batch_around(offset)
     if batch is not None:
         first, last = batch
         raise IllegalArgumentException(
             f"offset: found {offset}, inside the batch of offsets {first} to {last}, which is cut off whole or not",
-            hint=f"truncate to {max(first, log.log_start_offset)}, which drops all of it, or to {last + 1}, which "
-            "keeps it",
+            hint=f"truncate to {max(first, start)}, which drops all of it, or to {last + 1}, which keeps it",
         )
-
-
-def refuse_parting(log: UnifiedLog, offset: int) -> None:
-    """IllegalArgumentException for an offset inside a batch, and for one between the records of a transaction and its
-    end: what was committed would not be any more, and what was aborted would be open again."""
-    refuse_inside_batch(log, offset)
-    if not log.log_start_offset < offset < log.log_end_offset:
-        return
     parted = log.decided_across(offset)
     if parted is not None:
         first, last = parted
         raise IllegalArgumentException(
             f"offset: found {offset}, between a transaction's first record at offset {first} and its end at {last}, "
             "which was committed or aborted with all of it",
-            hint=f"truncate to {last + 1}, which keeps its end, or to {max(first, log.log_start_offset)}, which drops "
-            "all of it",
+            hint=f"truncate to {last + 1}, which keeps its end, or to {max(first, start)}, which drops all of it",
         )
 
 
