@@ -307,7 +307,7 @@ def arrow_of(side: Any, clock: Clock) -> float:
 
 ROWS = [
     Row("batched appends, 100 each", False, of_each(batches, *SIDES), {"LMDB": 2}),
-    Row("appends one by one", False, of_each(singles, *SIDES), {"litequeue": 4, "diskcache": 4}),
+    Row("appends one by one", False, of_each(singles, *SIDES), {"LMDB": 1, "litequeue": 4, "diskcache": 4}),
     Row("read as records", False, of_each(records_of, "kafkalog", "LMDB", "SQLite"), {"LMDB": 1.2}),
     Row(
         "read as Arrow", False,

@@ -138,7 +138,8 @@ class KafkalogError(Exception):
 def _rebuild(kind: type[KafkalogError], message: str, state: dict[str, object]) -> KafkalogError:
     error = kind.__new__(kind, message)
     Exception.__init__(error, message)
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 
@@ -472,6 +473,10 @@ class KafkaStorageException(DiskError, OSError):
 
     def __str__(self) -> str:
         return KafkalogError.__str__(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = {**self.__dict__, "errno": self.errno, "strerror": self.strerror}  # OSError keeps these elsewhere
+        return (_rebuild, (type(self), self.message, state))
 
 
 class DiskFull(KafkaStorageException):

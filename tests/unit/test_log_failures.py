@@ -38,6 +38,7 @@ def assert_named(error: KafkaStorageException, code: int, folder: str) -> None:
     assert folder in str(error)
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
+    assert (again.errno, again.strerror) == (error.errno, error.strerror)
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])

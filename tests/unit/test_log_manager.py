@@ -863,8 +863,11 @@ def test_the_last_directory_lost_ends_everything(tmp_path: Path) -> None:
     manager.get_or_create_log("t-0")
     manager.failure_channel.maybe_add_offline_log_dir(str(house.dirs[0]), "x", OSError(errno.EIO, "Input/output error"))
     house.scheduler.tick()
-    with pytest.raises(NoLiveLogDirException, match=r"all log dirs in .*disk0 have failed .*Input/output error"):
+    with pytest.raises(
+        NoLiveLogDirException, match=r"all log dirs in .*disk0 have failed .*Input/output error"
+    ) as caught:
         manager.get_log("t-0")
+    assert caught.value.errno == errno.EIO
     manager.shutdown()
     assert not (house.dirs[0] / ".kafka_cleanshutdown").exists()
 

@@ -160,10 +160,15 @@ class LogDirectories:
             self._unlock(held)
 
     def lost(self, why: str | None = None) -> NoLiveLogDirException:
-        """What to raise once none is live."""
-        failed = self.failure_channel.offline_log_dirs
-        causes = "; ".join(f"{path}: {self.failure_channel.cause(path)}" for path in failed)
-        return NoLiveLogDirException(why or f"all log dirs in {self.shown} have failed", hint=causes or None)
+        """What to raise once none is live; `errno` as of the first that the disk failed."""
+        causes = {path: self.failure_channel.cause(path) for path in self.failure_channel.offline_log_dirs}
+        hint = "; ".join(f"{path}: {cause}" for path, cause in causes.items())
+        lost = NoLiveLogDirException(why or f"all log dirs in {self.shown} have failed", hint=hint or None)
+        for cause in causes.values():
+            if isinstance(cause, OSError) and cause.errno is not None:
+                lost.errno, lost.strerror = cause.errno, cause.strerror
+                break
+        return lost
 
     def unlock(self) -> None:
         for held in self.live.values():
