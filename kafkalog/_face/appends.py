@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from kafkalog._face.batch_maker import BatchMaker, Records, encode_columns
+from kafkalog._face.batch_maker import Batch, BatchMaker, Records, encode_columns
 from kafkalog._face.ready_batches import ReadyBatches
 from kafkalog._face.rows import check_records
 from kafkalog._native.codec.batches import header_at
@@ -156,7 +156,7 @@ class PartitionAppends(Single):
             raise IllegalArgumentException(f"data: found no whole batch in {len(data)} bytes, expected one")
         return offsets
 
-    def _append_one(self, engine: UnifiedLog, batch: Buffer, sync: bool) -> range:
+    def _append_one(self, engine: UnifiedLog, batch: Buffer | Batch, sync: bool) -> range:
         first = last = -1
         try:
             try:
@@ -176,7 +176,7 @@ class PartitionAppends(Single):
         return range(first, last + 1)
 
     def _append_groups(
-        self, engine: UnifiedLog, groups: Iterable[Sequence[bytes]], sync: bool, *, looks: bool = True
+        self, engine: UnifiedLog, groups: Iterable[Sequence[Batch]], sync: bool, *, looks: bool = True
     ) -> range:
         """`looks`: each of a group's batches is judged before any of them is appended."""
         first = last = -1
@@ -207,13 +207,17 @@ class PartitionAppends(Single):
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
 
     @staticmethod
-    def _append_group(engine: UnifiedLog, group: Sequence[Buffer], done: list[LogAppendInfo]) -> None:
+    def _append_group(engine: UnifiedLog, group: Sequence[Buffer | Batch], done: list[LogAppendInfo]) -> None:
         with engine.lock:  # in one piece
             for batch in group:
                 done.append(engine.append_as_leader(batch, engine.latest_epoch or 0))
 
     def _append_elsewhere(
-        self, engine: UnifiedLog, group: Sequence[Buffer], done: list[LogAppendInfo], error: KafkaStorageException
+        self,
+        engine: UnifiedLog,
+        group: Sequence[Buffer | Batch],
+        done: list[LogAppendInfo],
+        error: KafkaStorageException,
     ) -> UnifiedLog:
         """After a log refused a group: the log that took its place took it.  A move does not come between two batches
         of one: where some are done, the disk has failed."""
@@ -244,7 +248,7 @@ class PartitionAppends(Single):
             self.after_append(last + 1, sync=sync)
         return error
 
-    def _check_each(self, engine: UnifiedLog, group: Sequence[bytes], record: int) -> None:
+    def _check_each(self, engine: UnifiedLog, group: Sequence[Batch], record: int) -> None:
         for batch in group:
             count = header_at(batch).count
             try:

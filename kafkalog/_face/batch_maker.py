@@ -16,7 +16,7 @@ import numpy as np
 from kafkalog._face.ready_batches import ReadyBatches
 from kafkalog._face.rows import RecordInput, Row, as_headers_column, as_row, as_times, has_entries
 from kafkalog._limits import INT_MAX
-from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.encode import ColumnEncoder, EncodedBatch
 from kafkalog._native.codec.records import OK
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.arrow import write_batches
@@ -50,6 +50,8 @@ Records: TypeAlias = Iterable[RecordInput] | ColumnEncoder | ReadyBatches
 # Whether lists of records are encoded natively where their records are of the usual kind; else rows are made first.
 # With the same bytes and errors, which tests compare.
 NATIVE_ROWS = True
+# What the encoder made is known to be good by its type.
+Batch: TypeAlias = bytes | EncodedBatch
 
 
 class BatchMaker:
@@ -72,7 +74,7 @@ class BatchMaker:
 
     def batches(
         self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
-    ) -> Iterator[list[bytes]]:
+    ) -> Iterator[Sequence[Batch]]:
         """v2 batches of all `records`; their base sequences follow one another when there is a producer.
 
         All of a list's come at once, those of anything else some 50,000 records at a time: what comes together was
@@ -97,7 +99,7 @@ class BatchMaker:
         if built:
             yield built
 
-    def at_once(self, records: Records, now_ms: int, producer: ProducerFields = NO_PRODUCER) -> list[bytes] | None:
+    def at_once(self, records: Records, now_ms: int, producer: ProducerFields = NO_PRODUCER) -> Sequence[Batch] | None:
         """As `batches`, for a list or tuple whose records are all of the usual kind, and for what is ready to be
         encoded; None for anything else."""
         if type(records) is ReadyBatches:
@@ -123,12 +125,12 @@ class BatchMaker:
                     producer_epoch=producer.producer_epoch,
                     base_sequence=producer.base_sequence,
                 )
-            if verdict == OK and count == encoder.rows:
+            if verdict == OK and count == encoder.rows and batch is not None:
                 return [batch]
         built = list(self.column_batches(encoder, producer))
         return None if few and len(built) > 1 else built
 
-    def _of_rows(self, listed: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes]:
+    def _of_rows(self, listed: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[Batch]:
         built = self.at_once(listed, now_ms, producer)
         if built is not None:
             yield from built
@@ -172,7 +174,7 @@ class BatchMaker:
             check_readable(builder.uncompressed_records_size_in_bytes)
         return builder.build()
 
-    def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[bytes]:
+    def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[Batch]:
         """v2 batches of encoded columns, as full as `max.message.bytes` allows."""
         for batch in write_batches(
             encoder,
@@ -187,7 +189,8 @@ class BatchMaker:
             must_be_readable=self._is_packed,
         ):
             # A producer's batch begins at offset 0; the CRC does not cover it.
-            yield batch if batch.startswith(NO_OFFSET) else b"".join((NO_OFFSET, memoryview(batch)[len(NO_OFFSET) :]))
+            first = batch.data.startswith(NO_OFFSET)
+            yield batch if first else b"".join((NO_OFFSET, memoryview(batch)[len(NO_OFFSET) :]))
 
 
 def checked_codec(compression: Any) -> int:

@@ -265,7 +265,7 @@ class _Encode:
         ]
         if len(batches) != 1:
             raise IllegalArgumentException(f"found records of {len(batches)} batches, expected those of one (2 GiB)")
-        return batches[0]
+        return batches[0].data
 
     @staticmethod
     def _check_nulls(name: str, what: str, column: pa.Array) -> None:

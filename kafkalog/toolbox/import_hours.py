@@ -109,14 +109,15 @@ def encoded(batch: Any, codec: int) -> Iterator[bytes]:
     given = pa.RecordBatch.from_arrays([times, *map(batch.column, names)], names=["timestamp", *names])
     for start, end in pairwise(bounds):
         appended = int(types[start]) == 1
-        yield from write_batches(
+        for made in write_batches(
             given.slice(start, end - start),
             batch_bytes_max=BATCH_BYTES,
             codec=codec,
             timestamp_type=LOG_APPEND_TIME if appended else CREATE_TIME,
             log_append_time=int(stamps[start]) if appended else -1,
             partition_leader_epoch=EPOCH,
-        )
+        ):
+            yield made.data
 
 
 # --- the files -------------------------------------------------------------------------------------------

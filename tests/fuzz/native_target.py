@@ -291,23 +291,14 @@ def walk(source: Input) -> None:
         assert name == "canonical" or getattr(found, name) == getattr(short, name)
     if found.refusals is not None:
         assert all(0 <= refusal[0] < found.record_count for refusal in found.refusals)
-    plain = validation.assign_uncompressed(
-        data, position, now, reader, bool(flags & 32), bool(flags & 4), bool(flags & 8), now, before, after
-    )
-    if plain is not None:
-        head, header, _, count = plain
-        whole = head + bytes(data[position + 61 : position + header.size])
-        assert count == header.count
-        assert header.size == len(whole)
-        assert batches.crc_matches(whole) or not batches.crc_matches(data, position, header.size)
 
 
 def client(source: Input) -> None:
     flags, next_offset, epoch = source.byte(), source.number(), source.int32()
     now, before, after = source.number(), source.number(), source.number()
     data = source.rest()
-    rules = validation.OrdinaryRules(1 << 20, bool(flags & 1), before, after)
-    found = rules.admit(data, now)
+    rules = validation.OrdinaryRules(1 << 20, bool(flags & 1), before, after, create_time=not flags & 8)
+    found = rules.admit(data, now, not flags & 16)
     if found is None:
         return
     for name in ("codec", "producer_id", "record_bytes"):
@@ -401,8 +392,9 @@ def encode(source: Input) -> None:
         with contextlib.suppress(IndexError):
             encoder.encode(start, stop, most)
         start = 0
-    batch, _, _ = encoder.encode_batch(start, stop, most, base_offset=base_offset or 0, producer_id=flags)
-    if batch:
+    made, _, _ = encoder.encode_batch(start, stop, most, base_offset=base_offset or 0, producer_id=flags)
+    if made is not None:
+        batch = made.data
         assert batches.crc_matches(exact(batch))
         assert batches.scan(exact(batch))[1:] == (batches.OK, len(batch))
     payload, next_row, _, _, verdict = encoder.encode(

@@ -58,6 +58,7 @@ SMALL = batch(5)
 ALL_CODECS = b"".join(batch(200, codec=codec, base_offset=200 * codec) for codec in range(5))
 OFFSETS = np.arange(2000, dtype=">i4").tobytes()
 RULES = validation.OrdinaryRules(1 << 30, True, 10**15, 10**15)
+DATING = validation.OrdinaryRules(1 << 30, True, 10**15, 10**15, create_time=False)
 
 
 def scanned(data: bytes) -> object:
@@ -68,12 +69,12 @@ def scanned(data: bytes) -> object:
 
 def validated(data: bytes) -> object:
     walk = validation.walk_records(data, 0, None, records.BUFFER, True, True, 0, 1500, 1500)
-    assigned = validation.assign_uncompressed(data, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
-    found = RULES.admit(data, 0)
-    assert assigned is not None
-    assert found is not None
-    placed = b"".join(bytes(part) for part in found.place(9, 3))
-    return walk.verdict, walk.max_timestamp, walk.refusals, assigned[0], assigned[2:], placed
+    placed = []
+    for rules in (RULES, DATING):
+        found = rules.admit(data, 0)
+        assert found is not None
+        placed.append(b"".join(bytes(part) for part in found.place(9, 3)))
+    return walk.verdict, walk.max_timestamp, walk.refusals, placed
 
 
 def read(data: bytes) -> object:
@@ -97,7 +98,10 @@ def encoded(data: bytes) -> object:
     ends = np.arange(0, 1001, 10, dtype=np.int32)
     encoder = ColumnEncoder(np.arange(100), (ends, data[:1000]), (ends, data[:1000]))
     rows = [(i, i, b"k", data[i : 2 * i], ((b"h", b"v"),)) for i in range(100)]
-    return encoder.encode_batch(), list(arrow.write_batches(encoder, codec=codecs.ZSTD)), records.write_records(rows)
+    batch, *rest = encoder.encode_batch()
+    assert batch is not None
+    packed = [each.data for each in arrow.write_batches(encoder, codec=codecs.ZSTD)]
+    return batch.data, rest, packed, records.write_records(rows)
 
 
 def compressed(data: bytes) -> object:
@@ -244,7 +248,9 @@ def test_one_thread_at_a_time_means_it() -> None:
     builder = ColumnBuilder()
     ends = np.arange(0, 30001, 10, dtype=np.int32)
     encoder = ColumnEncoder(np.arange(3000), (ends, bytes(30000)), None)
-    whole = encoder.encode_batch()
+    written, _, _ = encoder.encode_batch()
+    assert written is not None
+    whole = written.data
     plan = batches.IndexPlan(0, 0)
     known = SkimpyOffsetMap(24 * 5000)
     kept = survivors.Survivors(known, now_ms=1, delete_retention_ms=1)
@@ -261,7 +267,12 @@ def test_one_thread_at_a_time_means_it() -> None:
         assert len(got.values.to_list()) == len(got)
 
     def encode() -> None:
-        assert encoder.encode_batch() == whole
+        batch, _, _ = encoder.encode_batch()
+        assert batch is not None
+        assert batch.data == whole
+        payload, *_ = encoder.encode()
+        with contextlib.suppress(ValueError):  # another thread's payload came behind
+            assert encoder.packed(payload, whole).record_bytes == len(payload)
 
     def add() -> None:
         plan.add_table(table)

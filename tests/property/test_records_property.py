@@ -214,7 +214,7 @@ def test_encoded_columns_are_the_builders_bytes(rows: list[Any], batch_bytes: in
         ),
     )
     at = 0
-    for batch in arrow.write_batches(encoder, batch_bytes_max=batch_bytes):
+    for batch in [made.data for made in arrow.write_batches(encoder, batch_bytes_max=batch_bytes)]:
         (header,) = MemoryRecords(batch).batches()
         here = rows[at : at + header.count]
         assert header.base_offset == at

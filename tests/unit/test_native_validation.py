@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import struct
+import pickle
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kafkalog._native.codec import records
 from kafkalog._native.codec import validation as native
-from kafkalog._native.codec.batches import header_at, restamped_header
+from kafkalog._native.codec.batches import compute_crc, crc_matches, restamped_header
+from kafkalog._native.codec.encode import ColumnEncoder, EncodedBatch
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.arrow import write_batches
 from kafkalog.engine.format.batch import HEADER
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.log.types import LogAppendInfo
+from kafkalog.engine.log.validator import NO_STATS
 from tests.reference import records as plain_records
 
 NOW = 1_000_000
@@ -216,29 +223,114 @@ def test_both_ways_find_the_same_records(rows: list[plain_records.Row], data: st
 def test_a_batch_outside_the_buffer(position: int) -> None:
     found = native.walk_records(built(1), position, None, records.BUFFER, False, True, 0, 0, 0)
     assert found.verdict == records.BAD_BOUNDS
-    assert native.assign_uncompressed(built(1), position, 0, 0, True, False, True, 0, 0, 0) is None
+
+
+def rules_of(**given: Any) -> native.OrdinaryRules:
+    limits = {"size_max": 1 << 20, "need_key": False, "before_max_ms": LONG_MAX, "after_max_ms": LONG_MAX}
+    return native.OrdinaryRules(**(limits | given))
 
 
 @pytest.mark.parametrize("create_time", [True, False])
-@pytest.mark.parametrize("claimed", [NOW + 2, 5])
-def test_assign_uncompressed_stamps_as_the_setters_do(create_time: bool, claimed: int) -> None:
-    batch = bytearray(b"before" + built(3))
-    struct.pack_into(">q", batch, 6 + 35, claimed)
-    assigned = native.assign_uncompressed(batch, 6, 100, 9, True, False, create_time, NOW + 9, LONG_MAX, LONG_MAX)
-    assert assigned is not None
-    head, header, max_timestamp, count = assigned
-    expected = NOW + 2 if create_time else NOW + 9
-    assert (max_timestamp, count) == (expected, 3)
-    assert head == restamped_header(
-        batch, 6, last_offset=102, leader_epoch=9, timestamp_type=0 if create_time else 1, max_timestamp=expected
-    )
-    assert header == header_at(head)
+@pytest.mark.parametrize("count", [3, 500])
+def test_a_batch_is_admitted_and_placed_as_the_setters_do(create_time: bool, count: int) -> None:
+    """Copied whole, and with its records where they are."""
+    batch = built(count)
+    found = rules_of(create_time=create_time).admit(batch, NOW + 9)
+    assert found is not None
+    assert found.max_timestamp == (NOW + count - 1 if create_time else NOW + 9)
+    told = found.told(LogAppendInfo, 0, NO_STATS)
+    assert told.log_append_time == (-1 if create_time else NOW + 9)
+    placed = b"".join(bytes(part) for part in found.place(100, 9))
+    assert placed[:61] == restamped_header(
+        batch, 0, last_offset=99 + count, leader_epoch=9, timestamp_type=0 if create_time else 1,
+        max_timestamp=found.max_timestamp,
+    )  # fmt: skip
+    assert placed[61:] == batch[61:]
+    assert crc_matches(placed)
+    assert batch == built(count)
 
 
-def test_assign_uncompressed_leaves_faults_to_others() -> None:
+@pytest.mark.parametrize("create_time", [True, False])
+def test_what_is_not_ordinary_is_left_to_others(create_time: bool) -> None:
     batch = built(1)
-    limits = (NOW, LONG_MAX, LONG_MAX)
-    assert native.assign_uncompressed(batch, 0, 0, 0, True, True, True, *limits) is not None
-    for at, value in ((16, b"\1"), (22, b"\1"), (22, b"\x20"), (26, b"\1"), (60, b"\0"), (43, bytes(8))):
+    rules = rules_of(need_key=True, create_time=create_time)
+    assert rules.admit(batch, NOW) is not None
+    for at, value in ((16, b"\1"), (22, b"\5"), (22, b"\x20"), (26, b"\1"), (60, b"\0"), (7, b"\1")):
         broken = batch[:at] + value + batch[at + len(value) :]
-        assert native.assign_uncompressed(broken, 0, 0, 0, True, False, True, *limits) is None, at
+        assert rules.admit(broken, NOW) is None, at
+        broken = broken[:17] + compute_crc(broken).to_bytes(4, "big") + broken[21:]
+        assert rules.admit(broken, NOW) is None, at
+
+
+def test_a_coordinator_may_write_markers() -> None:
+    marker = end_txn_marker_batch(0, NOW, 0, 7, 3, EndTransactionMarker(ControlRecordType.COMMIT, 0))
+    assert rules_of().admit(marker, NOW) is None
+    found = rules_of().admit(marker, NOW, False)
+    assert found is not None
+    assert found.is_control
+    assert b"".join(bytes(part) for part in found.place(4, 2))[61:] == marker[61:]
+
+
+ROW = st.tuples(
+    st.none() | st.binary(max_size=40),
+    st.none() | st.binary(max_size=9),
+    st.lists(st.tuples(st.sampled_from(["", "h"]), st.none() | st.binary(max_size=4)), max_size=2).map(tuple),
+    st.none() | st.sampled_from([-1, 0, NOW - 100, NOW - 99, NOW, NOW + 50, NOW + 51, LONG_MAX]),
+)
+
+
+@settings(max_examples=300)
+@given(
+    rows=st.lists(ROW, min_size=1, max_size=6),
+    need_key=st.booleans(),
+    create_time=st.booleans(),
+    limits=st.sampled_from([(LONG_MAX, LONG_MAX), (99, 50), (100, 49)]),
+    now=st.sampled_from([NOW, NOW, NOW, -5]),
+    size_max=st.sampled_from([1 << 20, 100]),
+    repeat=st.sampled_from([1, 1, 900]),
+    codec=st.sampled_from([codecs.NONE, codecs.NONE, codecs.LZ4]),
+)
+def test_the_encoders_own_batch_is_judged_as_its_bytes_are(
+    rows: list[Any], need_key: bool, create_time: bool, limits: tuple[int, int], now: int, size_max: int, repeat: int,
+    codec: int,
+) -> None:  # fmt: skip
+    encoder = ColumnEncoder.from_rows(rows * repeat, NOW)
+    assume(encoder is not None)
+    batch = next(write_batches(encoder, batch_bytes_max=1 << 24, codec=codec))
+    rules = rules_of(
+        size_max=size_max, need_key=need_key, before_max_ms=limits[0], after_max_ms=limits[1], create_time=create_time
+    )
+    known, seen = rules.admit(batch, now), rules.admit(batch.data, now)
+    if codec != codecs.NONE and seen is not None:  # whose records are not looked at here
+        assert known is not None
+        payload = codecs.decompress(codec, bytes(seen.payload))
+        if not seen.check_payload(payload, 1 << 24):
+            assert known.record_bytes < 0
+            return
+        assert known.record_bytes in (-1, seen.record_bytes)
+    assert (known is None) == (seen is None)
+    if known is not None and seen is not None:
+        assert known.max_timestamp == seen.max_timestamp
+        assert known.record_bytes in (seen.record_bytes, -1)
+        assert b"".join(map(bytes, known.place(7, 3))) == b"".join(map(bytes, seen.place(7, 3)))
+
+
+def test_nobody_else_makes_an_encoded_batch() -> None:
+    with pytest.raises(TypeError):
+        EncodedBatch()
+    encoder = ColumnEncoder.from_rows([(b"v", None, (), 1)], 1)
+    assert encoder is not None
+    payload, *_ = encoder.encode()
+    again, *_ = encoder.encode()
+    assert payload == again
+    with pytest.raises(ValueError, match="meanwhile"):
+        encoder.packed(payload, b"")
+    assert encoder.packed(again, b"x").record_bytes == len(again)
+    batch, _, _ = encoder.encode_batch()
+    assert batch is not None
+    with pytest.raises(ValueError, match="meanwhile"):
+        encoder.packed(again, b"")
+    assert bytes(memoryview(batch)) == batch.data
+    assert memoryview(batch).readonly
+    with pytest.raises(TypeError):
+        pickle.dumps(batch)

@@ -97,8 +97,10 @@ def test_records_of_nothing_move_on_too() -> None:
 
 
 def decoded(encoder: ColumnEncoder) -> list[tuple[object, ...]]:
-    batch, count, verdict = encoder.encode_batch()
+    made, count, verdict = encoder.encode_batch()
     assert (count, verdict) == (encoder.rows, 0)
+    assert made is not None
+    batch = made.data
     records = MemoryRecords(batch)
     return [
         (record.value, record.key, tuple(record.headers), record.timestamp)

@@ -154,3 +154,16 @@ def test_verify_beside_a_writer(tmp_path: Path) -> None:
             stop.set()
             thread.join()
         assert found == []
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_checkpoint_without_lines_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """Of the two that a start makes empty, one has its first line a moment before the other."""
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 5\n")
+    other = tmp_path / "recovery-point-offset-checkpoint"
+    other.touch()
+    monkeypatch.setattr("time.sleep", lambda seconds: other.write_text("0\n1\nt 0 9\n") if goes_on else None)
+    found = verify(tmp_path).findings
+    assert [finding.path for finding in found] == ([] if goes_on else [str(other)])

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Never, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,22 @@ BAD_TIMESTAMP: Final[int]
 BAD_OFFSET: Final[int]
 BAD_COLUMN: Final[int]
 TOO_LONG: Final[int]
+
+@final
+class EncodedBatch:
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def min_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def record_bytes(self) -> int: ...
+    @property
+    def has_keys(self) -> bool: ...
 
 @disjoint_base
 class ColumnEncoder:
@@ -50,6 +66,7 @@ class ColumnEncoder:
         base_timestamp: int | None = None,
         base_offset: int | None = None,
     ) -> tuple[bytes, int, int, int, int]: ...
+    def packed(self, payload: bytes | None, batch: bytes) -> EncodedBatch: ...
     def encode_batch(
         self,
         start: int = 0,
@@ -63,4 +80,4 @@ class ColumnEncoder:
         producer_epoch: int = -1,
         base_sequence: int = -1,
         leader_epoch: int = -1,
-    ) -> tuple[bytes, int, int]: ...
+    ) -> tuple[EncodedBatch | None, int, int]: ...

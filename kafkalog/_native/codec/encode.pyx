@@ -5,10 +5,10 @@ A row that cannot be written gives a verdict of `record.pxd` and its number; thi
 is checked where it is used, for it may change meanwhile.
 """
 cimport cython
-from cpython.buffer cimport PyBuffer_Release
+from cpython.buffer cimport PyBuffer_FillInfo, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
@@ -142,7 +142,9 @@ cdef struct Encoder:
     Source header_value
     int64_t base_timestamp
     int64_t base_offset
+    int64_t min_timestamp
     int64_t max_timestamp
+    bint has_keys  # in each of the rows that were written
     # of the last row that was written
     int64_t offset_delta
 
@@ -243,6 +245,10 @@ cdef int encode_rows(
         total = to - out.at
         if timestamp > it.max_timestamp:
             it.max_timestamp = timestamp
+        if timestamp < it.min_timestamp:
+            it.min_timestamp = timestamp
+        if key_size < 0:
+            it.has_keys = False
     next_row[0] = stop
     filled[0] = total
     return rec.OK
@@ -277,6 +283,26 @@ cdef bint take_time(given, int64_t* out) except -1:
 
 
 @cython.auto_pickle(False)
+@cython.final
+cdef class EncodedBatch:
+    """A whole batch as a ColumnEncoder made it, which nobody can have changed: `data`, and what is known of its records
+    without another look.
+
+    `min_timestamp` and `max_timestamp` of its records in milliseconds; `record_bytes`, their bytes before compression;
+    `has_keys`: each of them has one.  A buffer of `data`.
+    """
+
+    def __init__(self):
+        raise TypeError("made by a ColumnEncoder")
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, PyBytes_AS_STRING(self.data), PyBytes_GET_SIZE(self.data), 1, flags)
+
+
+@cython.auto_pickle(False)
 cdef class ColumnEncoder:
     """Columns to be written: `timestamps` (int64), `keys` and `values` (None, or (offsets int32 or int64, data) or
     (offsets, data, bitmap)), `headers` (None, or (list offsets, keys, values)), `offsets` (None: consecutive).
@@ -291,6 +317,7 @@ cdef class ColumnEncoder:
     cdef readonly int64_t bytes_bound
     cdef Block scratch, pieces, lists, names, contents
     cdef int busy
+    cdef bytes encoded  # the payload that `encode` gave last
 
     def __dealloc__(self):
         free(self.scratch.at)
@@ -737,12 +764,15 @@ cdef class ColumnEncoder:
     ) except -1:
         """Encodes into `scratch` behind the first `filled[0]` bytes; the verdict.  The caller has claimed it."""
         cdef int verdict
+        self.encoded = None  # what is known of it is overwritten
         if max_bytes > INT32_MAX:
             max_bytes = INT32_MAX
         self.it.base_timestamp = self.it.timestamps[start] if base_timestamp is None else base_timestamp
         if self.it.offsets != NULL:
             self.it.base_offset = self.it.offsets[start] if base_offset is None else base_offset
         self.it.max_timestamp = self.it.offset_delta = -1
+        self.it.min_timestamp = INT64_MAX
+        self.it.has_keys = True
         if self.bytes_bound and not reserve(&self.scratch, filled[0] + min(max_bytes, self.bytes_bound) + 5 + SLACK):
             raise MemoryError
         if self.rows <= FEW_ROWS:
@@ -778,9 +808,29 @@ cdef class ColumnEncoder:
             payload = b""
             if verdict == rec.OK:
                 payload = PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled)
+            self.encoded = payload
             return payload, next_row, self.it.base_timestamp, self.it.max_timestamp, verdict
         finally:
             kl_leave(&self.busy)
+
+    def packed(self, bytes payload, bytes batch not None):
+        """The EncodedBatch of a `payload` that `encode` gave last, once it is compressed and has its header: `batch`."""
+        claim(&self.busy, "ColumnEncoder")
+        try:
+            if payload is None or payload is not self.encoded:
+                raise ValueError("other rows were encoded meanwhile")
+            return self.made_of(batch, PyBytes_GET_SIZE(payload))
+        finally:
+            kl_leave(&self.busy)
+
+    cdef EncodedBatch made_of(self, bytes data, int64_t record_bytes):
+        cdef EncodedBatch made = EncodedBatch.__new__(EncodedBatch)
+        made.data = data
+        made.min_timestamp = self.it.min_timestamp
+        made.max_timestamp = self.it.max_timestamp
+        made.record_bytes = record_bytes
+        made.has_keys = self.it.has_keys
+        return made
 
     def encode_batch(
         self, int64_t start=0, int64_t stop=-1, int64_t max_bytes=INT32_MAX, *, int64_t base_offset=0,
@@ -788,7 +838,7 @@ cdef class ColumnEncoder:
         int leader_epoch=-1,
     ):
         """An uncompressed batch with its header and CRC, of at most `max_bytes` but one row at least:
-        (bytes, next row, verdict).
+        (EncodedBatch or None, next row, verdict).
 
         More than eight parameters: they are the header's fields, by name.  `base_offset` is for consecutive offsets,
         explicit ones name it themselves; `log_append_time` replaces the max timestamp; `attributes` are written as they
@@ -800,12 +850,12 @@ cdef class ColumnEncoder:
         cdef int verdict
         stop = self.bounded(start, stop)
         if start >= stop:
-            return b"", stop, rec.OK
+            return None, stop, rec.OK
         claim(&self.busy, "ColumnEncoder")
         try:
             verdict = self.run(start, stop, max_bytes, None, None, &filled, &next_row)
             if verdict != rec.OK:
-                return b"", next_row, verdict
+                return None, next_row, verdict
             if self.it.offsets != NULL:
                 base_offset = self.it.base_offset
             head = self.scratch.at
@@ -823,6 +873,7 @@ cdef class ColumnEncoder:
             store32(head + BASE_SEQUENCE, <uint32_t>base_sequence)
             store32(head + RECORD_COUNT, <uint32_t>(next_row - start))
             store32(head + CRC, crc32c_update(0, head + ATTRIBUTES, <size_t>(filled - ATTRIBUTES)))
-            return PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled), next_row, verdict
+            data = PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled)
+            return self.made_of(data, filled - RECORDS), next_row, verdict
         finally:
             kl_leave(&self.busy)

@@ -1,8 +1,9 @@
 # The ordinary batch, for the native end of a segment.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkalog._native.codec.batches cimport BatchHeader
 from kafkalog._native.codec.cursor cimport Cursor
+from kafkalog._native.codec.encode cimport EncodedBatch
 from kafkalog._native.codec.record cimport Batch
 
 cdef struct Rules:
@@ -27,8 +28,10 @@ cdef class OrdinaryRules:
     cdef readonly int64_t max_segment_ms
     cdef readonly int64_t segment_bytes
     cdef readonly int64_t flush_messages
+    cdef readonly bint create_time
 
-    cpdef OrdinaryBatch admit(self, data, int64_t now)
+    cpdef OrdinaryBatch admit(self, data, int64_t now, bint of_client=*)
+    cdef bint is_known_good(self, EncodedBatch batch, int64_t now) noexcept
 
 
 cdef class OrdinaryBatch(BatchHeader):
@@ -41,5 +44,6 @@ cdef class OrdinaryBatch(BatchHeader):
     cdef object data
 
     cdef bint check(self, Cursor cursor) noexcept nogil
+    cdef void date(self, uint8_t* out, Cursor cursor) noexcept nogil
     cdef tuple placed(self, int64_t next_offset, int32_t leader_epoch)
     cdef object info(self, kind, int64_t log_start_offset, record_validation_stats)

@@ -50,18 +50,6 @@ def walk_records(
     max_record_bytes: int = ...,
     canonical: bool = True,
 ) -> RecordWalk: ...
-def assign_uncompressed(
-    data: Buffer,
-    position: int,
-    next_offset: int,
-    leader_epoch: int,
-    client: bool,
-    need_key: bool,
-    create_time: bool,
-    now: int,
-    before_max: int,
-    after_max: int,
-) -> tuple[bytes, BatchHeader, int, int] | None: ...
 
 @disjoint_base
 class AppendInfo:
@@ -115,8 +103,11 @@ class OrdinaryRules:
         max_segment_ms: int = ...,
         segment_bytes: int = ...,
         flush_messages: int = ...,
+        create_time: bool = True,
     ) -> None: ...
-    def admit(self, data: Buffer, now: int) -> OrdinaryBatch | None: ...
+    def admit(self, data: Buffer, now: int, of_client: bool = True) -> OrdinaryBatch | None: ...
+    @property
+    def create_time(self) -> bool: ...
     @property
     def codec(self) -> int: ...
     @property

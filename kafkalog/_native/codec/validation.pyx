@@ -343,89 +343,6 @@ def walk_records(
     return result
 
 
-def assign_uncompressed(
-    object data,
-    int64_t position,
-    int64_t next_offset,
-    int32_t leader_epoch,
-    bint client,
-    bint need_key,
-    bint create_time,
-    int64_t now,
-    int64_t before_max,
-    int64_t after_max,
-):
-    """Validate the uncompressed v2 batch at `position` and give it offsets from `next_offset` on, all in one call.
-
-    (its new 61 bytes, their BatchHeader at position 0, max timestamp, record count); None where anything is not as
-    it should be: then `walk_records` and the checks around it say what.  `client`: the batch comes from a producer.
-    More than eight parameters: one call does a batch's work.
-    """
-    cdef Py_buffer view
-    cdef Batch batch
-    cdef Rules rules
-    cdef Findings findings
-    cdef Cursor cursor
-    cdef Row row
-    cdef uint8_t header[RECORDS]
-    cdef const uint8_t* records
-    cdef uint8_t* out
-    cdef bytes head
-    cdef int64_t size, body_bytes, max_timestamp
-    cdef uint32_t crc
-    cdef int flags
-    open_octets(data, &view)
-    try:
-        records = whole_batch(&view, position, header, &size)
-        if records == NULL:
-            return None
-        parse_header(header, <int8_t>header[MAGIC], position, size, &row)
-        if row.magic != 2 or row.attributes & CODEC_MASK:
-            return None
-        if client and (
-            row.record_count <= 0
-            or <int64_t>(<uint64_t>row.last_offset - <uint64_t>row.base_offset) != row.record_count - 1
-            or row.attributes & CONTROL_FLAG
-            or (row.producer_id > -1 and row.base_sequence < 0)
-        ):
-            return None
-        load_batch(header, &batch)
-        rules = Rules(rec.BUFFER, need_key, create_time, now, before_max, after_max, 0)
-        body_bytes = size - RECORDS
-        cursor.at = records
-        cursor.end = records + body_bytes
-        if body_bytes < NOGIL_BYTES:
-            walk(cursor, &batch, &rules, False, &findings, NULL)
-        else:
-            with nogil:
-                walk(cursor, &batch, &rules, False, &findings, NULL)
-        if findings.verdict != rec.OK or findings.refused > 0:
-            return None
-        head = PyBytes_FromStringAndSize(<const char*>header, RECORDS)
-        out = <uint8_t*>PyBytes_AS_STRING(head)
-        # setLastOffset: the last record's offset is given, the base follows from the batch's own delta.
-        store64(out + BASE_OFFSET, <uint64_t>next_offset + <uint64_t>batch.count - 1
-                - (<uint64_t>row.last_offset - <uint64_t>row.base_offset))
-        store32(out + LEADER_EPOCH, <uint32_t>leader_epoch)
-        max_timestamp = findings.max_timestamp if create_time else now
-        if batch.log_append == create_time or row.max_timestamp != max_timestamp:
-            # setMaxTimestamp rebuilds the attributes from what is known: foreign bits are lost.
-            flags = row.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG)
-            store16(out + ATTRIBUTES, <uint16_t>(flags if create_time else flags | TIMESTAMP_TYPE_FLAG))
-            store64(out + MAX_TIMESTAMP, <uint64_t>max_timestamp)
-            crc = crc32c_update(0, out + ATTRIBUTES, RECORDS - ATTRIBUTES)
-            if body_bytes < NOGIL_BYTES:
-                crc = crc32c_update(crc, records, <size_t>body_bytes)
-            else:
-                with nogil:
-                    crc = crc32c_update(crc, records, <size_t>body_bytes)
-            store32(out + CRC, crc)
-        parse_header(out, 2, 0, size, &row)
-        return head, header_of(&row), max_timestamp, batch.count
-    finally:
-        PyBuffer_Release(&view)
-
-
 # --- the ordinary batch -------------------------------------------------------------------------
 
 
@@ -481,7 +398,8 @@ cdef class OrdinaryBatch(BatchHeader):
     """A producer's single batch that needs no change but its offset and leader epoch.  Made by `OrdinaryRules.admit`.
 
     Its records are checked where they are not compressed; else (`codec` above 0) they are once `check_payload` said so.
-    A header like any other, first as the producer wrote it, then as `place` left it.
+    A header like any other, first as the producer wrote it (with the append's time where the topic says so), then as
+    `place` left it.  `record_bytes`, of the records with their framing before compression: -1 until they were looked at.
     """
 
     def __init__(self):
@@ -500,7 +418,7 @@ cdef class OrdinaryBatch(BatchHeader):
         return (
             findings.verdict == rec.OK
             and findings.refused == 0
-            and findings.max_timestamp == self.row.max_timestamp
+            and (findings.max_timestamp == self.batch.append_time or not self.rules.create_time)
             and (findings.sequential or self.rules.reader == rec.BUFFER)
         )
 
@@ -546,13 +464,25 @@ cdef class OrdinaryBatch(BatchHeader):
         """The `kind` of AppendInfo that tells of this batch, once it has its place."""
         return self.info(kind, log_start_offset, record_validation_stats)
 
+    cdef void date(self, uint8_t* out, Cursor cursor) noexcept nogil:
+        """Gives the batch the time of its append, and the checksum over that, in its own head `out`; `cursor` has its
+        records."""
+        self.row.attributes |= TIMESTAMP_TYPE_FLAG
+        self.row.max_timestamp = self.rules.now
+        store16(out + ATTRIBUTES, <uint16_t>self.row.attributes)
+        store64(out + MAX_TIMESTAMP, <uint64_t>self.rules.now)
+        self.row.crc = crc32c_update(
+            crc32c_update(0, out + ATTRIBUTES, RECORDS - ATTRIBUTES), cursor.at, <size_t>(cursor.end - cursor.at)
+        )
+        store32(out + CRC, self.row.crc)
+
     cdef object info(self, kind, int64_t log_start_offset, record_validation_stats):
         cdef AppendInfo info = (<PyTypeObject*>kind).tp_new(<PyTypeObject*>kind, (), NULL)
         info.first_offset = self.row.base_offset
         info.last_offset = self.row.last_offset
         info.last_leader_epoch = None if self.given_epoch == -1 else self.given_epoch
         info.max_timestamp = self.row.max_timestamp
-        info.log_append_time = -1
+        info.log_append_time = -1 if self.rules.create_time else self.row.max_timestamp
         info.log_start_offset = log_start_offset
         info.source_compression = self.row.attributes & CODEC_MASK
         info.valid_bytes = self.row.size
@@ -561,26 +491,32 @@ cdef class OrdinaryBatch(BatchHeader):
         return info
 
 
-cdef inline bint is_ordinary(const Row* row) noexcept nogil:
-    """What nearly every producer's batch is; anything else has checks, and errors, of its own."""
+cdef inline bint is_ordinary(const Row* row, bint of_client) noexcept nogil:
+    """What nearly every producer's batch is, or a coordinator's; anything else has checks, and errors, of its own."""
+    cdef int known = CODEC_MASK | TRANSACTIONAL_FLAG
+    if not of_client:
+        known |= CONTROL_FLAG  # a marker, which has a producer and no sequence
     if row.magic != 2 or row.base_offset != 0 or row.record_count <= 0 or row.last_offset != row.record_count - 1:
         return False
-    if row.attributes & ~(CODEC_MASK | TRANSACTIONAL_FLAG) or row.attributes & CODEC_MASK > LAST_CODEC:
+    if row.attributes & ~known or row.attributes & CODEC_MASK > LAST_CODEC:
         return False
     if row.producer_id == -1:
         return not row.attributes & TRANSACTIONAL_FLAG
-    return row.producer_id >= 0 and row.base_sequence >= 0
+    return row.producer_id >= 0 and (row.base_sequence >= 0 or not of_client)
 
 
 @cython.auto_pickle(False)
 @cython.final
 cdef class OrdinaryRules:
-    """What a topic with CreateTime asks of a batch: bytes at most, a key in every record, how far its records' times
-    may be from now (milliseconds), the codec (-1: any); and of the segment that takes it."""
+    """What a topic asks of a batch: bytes at most, a key in every record, how far its records' times may be from now
+    (milliseconds), the codec (-1: any), whether records keep their times (`create_time`) or the batch gets the
+    append's; and of the segment that takes it."""
 
+    # More than eight parameters: a topic's settings, by name.
     def __init__(
         self, int64_t size_max, bint need_key, int64_t before_max_ms, int64_t after_max_ms, int codec=-1,
         int64_t max_segment_ms=INT64_MAX, int64_t segment_bytes=INT32_MAX, int64_t flush_messages=INT64_MAX,
+        bint create_time=True,
     ):
         self.size_max = size_max
         self.need_key = need_key
@@ -590,21 +526,28 @@ cdef class OrdinaryRules:
         self.max_segment_ms = max_segment_ms
         self.segment_bytes = segment_bytes
         self.flush_messages = flush_messages
+        self.create_time = create_time
 
-    cpdef OrdinaryBatch admit(self, data, int64_t now):
+    cpdef OrdinaryBatch admit(self, data, int64_t now, bint of_client=True):
         """The single ordinary v2 batch that `data` is, whole and with the right checksum, if these rules let it in.
 
         None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
         hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`,
-        which nobody changes meanwhile.
+        which nobody changes meanwhile.  Of an EncodedBatch it is known what the checks would find.  `of_client`: else
+        it is a coordinator's, which may be a marker.
         """
         cdef Py_buffer view
         cdef OrdinaryBatch found
+        cdef EncodedBatch encoded = None
         cdef Cursor cursor
         cdef const uint8_t* header
+        cdef uint8_t* own
         cdef bytes head
         cdef int64_t size
         cdef bint good
+        if type(data) is EncodedBatch:
+            encoded = data
+            data = encoded.data
         open_octets(data, &view)
         try:
             if view.len < RECORDS or view.len > self.size_max:
@@ -625,25 +568,49 @@ cdef class OrdinaryRules:
             found.data = data if view.len > COPY_BYTES else None
             parse_header(header, <int8_t>header[MAGIC], 0, size, &found.row)
             found.given_epoch = found.row.leader_epoch
-            if not is_ordinary(&found.row) or (self.codec >= 0 and self.codec != found.row.attributes & CODEC_MASK):
+            if not is_ordinary(&found.row, of_client):
+                return None
+            if self.codec >= 0 and self.codec != found.row.attributes & CODEC_MASK:
                 return None
             found.topic = self
             load_batch(header, &found.batch)
-            found.rules = Rules(rec.SKIP if found.row.attributes & CODEC_MASK else rec.BUFFER, self.need_key, True,
-                                now, self.before_max_ms, self.after_max_ms, 0)
+            found.rules = Rules(rec.SKIP if found.row.attributes & CODEC_MASK else rec.BUFFER, self.need_key,
+                                self.create_time, now, self.before_max_ms, self.after_max_ms, 0)
+            found.record_bytes = -1
+            if encoded is not None and self.is_known_good(encoded, now):
+                found.record_bytes = encoded.record_bytes
+            own = <uint8_t*>PyBytes_AS_STRING(head)
             cursor.at = header + RECORDS
             cursor.end = header + size
             if size < NOGIL_BYTES:
-                good = good_bytes(found, header, cursor)
+                good = good_bytes(found, header, own, cursor)
             else:
                 with nogil:
-                    good = good_bytes(found, header, cursor)
+                    good = good_bytes(found, header, own, cursor)
             return found if good else None
         finally:
             PyBuffer_Release(&view)
 
+    cdef bint is_known_good(self, EncodedBatch batch, int64_t now) noexcept:
+        """Whether all records of such a batch may come in; False where each is to be looked at."""
+        if self.need_key and not batch.has_keys:
+            return False
+        if not self.create_time:
+            return True
+        # Times that are none, or so far away that differences wrap, are for the walk.
+        if batch.min_timestamp < 0 or now < 0:
+            return False
+        return now - batch.min_timestamp <= self.before_max_ms and batch.max_timestamp - now <= self.after_max_ms
 
-cdef bint good_bytes(OrdinaryBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
-    if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:
-        return False
-    return found.rules.reader == rec.SKIP or found.check(cursor)
+
+cdef bint good_bytes(OrdinaryBatch found, const uint8_t* header, uint8_t* own, Cursor cursor) noexcept nogil:
+    """Whether the checksum is right and the records are, as far as they can be seen; the batch gets the append's time
+    in its `own` head where the topic says so."""
+    if found.record_bytes < 0:
+        if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:
+            return False
+        if found.rules.reader == rec.BUFFER and not found.check(cursor):
+            return False
+    if not found.rules.create_time:
+        found.date(own, cursor)
+    return True

@@ -15,7 +15,7 @@ from kafkalog._native.codec import batches as native_batches
 from kafkalog._native.codec import decode, encode
 from kafkalog._native.codec.arrow import RecordColumns
 from kafkalog._native.codec.decode import ColumnBuilder
-from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.encode import ColumnEncoder, EncodedBatch
 from kafkalog._native.codec.records import BAD_BOUNDS, OK
 from kafkalog.engine.format import codecs, legacy
 from kafkalog.engine.format.batch import (
@@ -200,7 +200,7 @@ def write_batches(
     is_transactional: bool = False,
     partition_leader_epoch: int = -1,
     must_be_readable: bool = False,
-) -> Iterator[bytes]:
+) -> Iterator[EncodedBatch]:
     """Magic-2 batches of the columns' rows, each of at most `batch_bytes_max` before compression (or of one row).
 
     Where compression makes them larger than `compressed_bytes_max` they take fewer rows, as a producer's do.
@@ -229,6 +229,7 @@ def write_batches(
                 leader_epoch=partition_leader_epoch,
             )
         else:
+            batch = None
             payload, next_row, base_timestamp, max_timestamp, verdict = encoder.encode(
                 row, -1, batch_bytes_max - RECORD_BATCH_OVERHEAD
             )
@@ -236,8 +237,8 @@ def write_batches(
             raise IllegalArgumentException(_WRITE_ERRORS[verdict].format(row=next_row))
         count = next_row - row
         if must_be_readable:
-            check_readable(len(batch) - RECORD_BATCH_OVERHEAD if codec == codecs.NONE else len(payload))
-        if codec != codecs.NONE:
+            check_readable(len(payload) if batch is None else batch.record_bytes)
+        if batch is None:
             first, last = encoder.offset_at(row), encoder.offset_at(next_row - 1)
             if first is None or last is None:
                 first, last = offset, offset + count - 1
@@ -246,22 +247,18 @@ def write_batches(
             if excess > 0 and count > 1:
                 batch_bytes_max = RECORD_BATCH_OVERHEAD + max(1, len(payload) - 2 * excess)
                 continue
-            batch = b"".join(
-                (
-                    write_header(
-                        body,
-                        base_offset=first,
-                        last_offset_delta=last - first,
-                        attributes=attributes,
-                        base_timestamp=base_timestamp,
-                        max_timestamp=max_timestamp if append_time is None else append_time,
-                        producer=ProducerFields(producer_id, producer_epoch, sequence),
-                        partition_leader_epoch=partition_leader_epoch,
-                        count=count,
-                    ),
-                    body,
-                )
+            header = write_header(
+                body,
+                base_offset=first,
+                last_offset_delta=last - first,
+                attributes=attributes,
+                base_timestamp=base_timestamp,
+                max_timestamp=max_timestamp if append_time is None else append_time,
+                producer=ProducerFields(producer_id, producer_epoch, sequence),
+                partition_leader_epoch=partition_leader_epoch,
+                count=count,
             )
+            batch = encoder.packed(payload, b"".join((header, body)))
         yield batch
         row, offset = next_row, offset + count
         if sequence >= 0:

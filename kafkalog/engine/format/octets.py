@@ -6,6 +6,7 @@ no count from an earlier look at them is trusted behind the door either.
 
 from __future__ import annotations
 
+from kafkalog._native.codec.encode import EncodedBatch
 from kafkalog._native.codec.octets import bytes_of
 from kafkalog.errors import IllegalArgumentException
 
@@ -26,6 +27,8 @@ def octets(data: object, what: str) -> bytes | memoryview:
 
 def frozen(data: object, what: str) -> bytes | memoryview:
     """`octets` of bytes that stay as they are: copied, unless they are those of a bytes object."""
+    if type(data) is EncodedBatch:
+        return data.data
     view = octets(data, what)
     if isinstance(view, bytes) or (isinstance(data, memoryview) and isinstance(data.obj, bytes)):
         return view

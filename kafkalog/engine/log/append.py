@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer as AnyBuffer
 
     from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog._native.codec.encode import EncodedBatch
 
 CLIENT = AppendOrigin.CLIENT
 COORDINATOR = AppendOrigin.COORDINATOR
@@ -80,7 +81,7 @@ FOLLOWER_TERMS = AppendTerms(AppendOrigin.REPLICATION, assigns_offsets=False)
 
 
 def append(
-    log: PartitionState, records: Buffer | MemoryRecords, leader_epoch: int, terms: AppendTerms
+    log: PartitionState, records: Buffer | EncodedBatch | MemoryRecords, leader_epoch: int, terms: AppendTerms
 ) -> LogAppendInfo:
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
     metadata_file = log.partition_metadata_file
@@ -100,6 +101,8 @@ def append(
             return done
         if done is not None:
             batch, stats = done
+    elif terms.origin is COORDINATOR:
+        batch = ordinary.of_coordinator(log, given)
     if batch is None:
         data = frozen(given, "batches")
         info, headers = analyze(log, data, terms, leader_epoch)
@@ -138,7 +141,7 @@ def append(
             continued: ProducerStateEntry | None = None
             change: ProducerChange | None = None
             if has_producers:
-                if batch is not None:
+                if terms is CLIENT_TERMS and batch is not None:
                     continued = log.producer_state_manager.continued_entry(batch)
                 if continued is None:
                     place = LogOffsetMetadata(
@@ -291,7 +294,7 @@ def _too_large(log: PartitionState, request_bytes: int, size: int, max_message_b
     )
 
 
-def check(log: PartitionState, batch: bytes | bytearray, leader_epoch: int) -> None:
+def check(log: PartitionState, batch: bytes | EncodedBatch, leader_epoch: int) -> None:
     """Raises what `append` would refuse a client's batch for, of its size, its records and the topic's rules.
 
     It counts as refused then, and nothing else changes.  For whoever has several batches of his own making (whole,
@@ -310,9 +313,10 @@ def check(log: PartitionState, batch: bytes | bytearray, leader_epoch: int) -> N
         and header.max_timestamp - log.context.clock.milliseconds() <= config.message_timestamp_after_max_ms
     )
     if config.compact or not same_codec or not dated:
-        info, headers = analyze(log, batch, CLIENT_TERMS, leader_epoch)
+        data = frozen(batch, "batch")
+        info, headers = analyze(log, data, CLIENT_TERMS, leader_epoch)
         info.first_offset = log.log_end_offset
-        _validate(log, batch, info, headers, CLIENT_TERMS, leader_epoch)
+        _validate(log, data, info, headers, CLIENT_TERMS, leader_epoch)
 
 
 def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:

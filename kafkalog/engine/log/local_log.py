@@ -143,14 +143,13 @@ class LocalLog(LogEnd):
         self._set_client_rules(new_config)
 
     def _set_client_rules(self, config: LogConfig) -> None:
-        self.ordinary_rules = None  # where LogAppendTime changes every batch
-        if config.message_timestamp_type == CREATE_TIME:
-            self.ordinary_rules = OrdinaryRules(
-                min(config.max_message_bytes, config.segment_size), config.compact,
-                config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
-                -1 if config.compression_codec is None else config.compression_codec,
-                config.max_segment_ms, config.segment_size, config.flush_messages,
-            )  # fmt: skip
+        self.ordinary_rules = OrdinaryRules(
+            min(config.max_message_bytes, config.segment_size), config.compact,
+            config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
+            -1 if config.compression_codec is None else config.compression_codec,
+            config.max_segment_ms, config.segment_size, config.flush_messages,
+            config.message_timestamp_type == CREATE_TIME,
+        )  # fmt: skip
 
     def rename_dir(self, name: str) -> bool:
         """Renames the partition's folder (atomic, parent directory synced); False when the name is the same."""

@@ -31,10 +31,11 @@ def short_way(log: PartitionState, records: Buffer, leader_epoch: int) -> LogApp
         return done
     if not done.is_compressed:
         return done, NO_STATS
-    payload, failure = decompress_partial(done.codec, done.payload)
     room = log.config.max_decompressed_message_bytes
-    if failure is not None or len(payload) > READ_BYTES_MAX or not done.check_payload(payload, room):
-        return None  # the validator says what is wrong
+    if not 0 <= done.record_bytes <= min(room, READ_BYTES_MAX):  # our own encoder's records are known
+        payload, failure = decompress_partial(done.codec, done.payload)
+        if failure is not None or len(payload) > READ_BYTES_MAX or not done.check_payload(payload, room):
+            return None  # the validator says what is wrong
     stats = RecordValidationStats(RECORD_BATCH_OVERHEAD + done.record_bytes)
     return log.commit_ordinary(done, leader_epoch, LogAppendInfo, stats) or (done, stats)
 
@@ -45,3 +46,12 @@ def long_way(log: PartitionState, records: Buffer, leader_epoch: int) -> LogAppe
 
 
 append = short_way
+
+
+def of_coordinator(log: PartitionState, records: Buffer) -> OrdinaryBatch | None:
+    """A coordinator's plain batch, or its marker, if it may go in as it is and the short way is chosen."""
+    rules = log.local_log.ordinary_rules
+    if append is not short_way or rules is None:
+        return None
+    batch = rules.admit(records, log.local_log.clock.milliseconds(), False)
+    return None if batch is None or batch.is_compressed else batch

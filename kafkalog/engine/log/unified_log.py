@@ -67,6 +67,7 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
+    from kafkalog._native.codec.encode import EncodedBatch
     from kafkalog.config import LogConfig
 
 SENTINEL = VerificationGuard.SENTINEL
@@ -266,7 +267,7 @@ class UnifiedLog(PartitionState):
 
     def append_as_leader(
         self,
-        records: Buffer | MemoryRecords,
+        records: Buffer | EncodedBatch | MemoryRecords,
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification_guard: VerificationGuard = SENTINEL,
@@ -286,7 +287,7 @@ class UnifiedLog(PartitionState):
         """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets that they carry."""
         return append(self, records, leader_epoch, FOLLOWER_TERMS)
 
-    def check_batch(self, batch: bytes | bytearray, leader_epoch: int) -> None:
+    def check_batch(self, batch: bytes | EncodedBatch, leader_epoch: int) -> None:
         """Raises what `append_as_leader` refuses a client's batch for, of its size and records; it counts as refused,
         and nothing else changes."""
         check(self, batch, leader_epoch)

@@ -17,7 +17,7 @@ from kafkalog._limits import to_int64
 from kafkalog._native.codec.batches import BatchHeader, header_at, restamped_header
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog._native.codec.records import BUFFER, OK, SKIP, STREAM
-from kafkalog._native.codec.validation import RecordWalk, assign_uncompressed, walk_records
+from kafkalog._native.codec.validation import RecordWalk, walk_records
 from kafkalog.engine.files import Buffer, Clock
 from kafkalog.engine.format import codecs, legacy
 from kafkalog.engine.format.batch import (
@@ -89,48 +89,13 @@ def validate_append(
 ) -> ValidationResult:
     """Validate a leader's append by the partition's settings; offsets from `info.first_offset` on.
 
-    As LogValidator, errors too.  A plain batch that stays plain, nearly every append, takes one native call.
+    As LogValidator, errors too.  An ordinary batch, nearly every append, does not come here: see `ordinary.py`.
     """
-    rules, source_codec = context.rules, info.source_compression
-    if source_codec == codecs.NONE and not rules.target_codec and len(headers) == 1:
-        now = context.clock.milliseconds()
-        assigned = _assign_in_place(data, headers[0], info.first_offset, leader_epoch, origin, rules, now)
-        if assigned is not None:
-            return assigned
     validator = LogValidator(
-        data, headers, context.topic_partition, context.clock, rules, source_codec, origin, leader_epoch
-    )
-    return validator.validate_messages_and_assign_offsets(info.first_offset, context.topic_metrics)
-
-
-def _assign_in_place(
-    data: AnyBuffer,
-    header: BatchHeader,
-    next_offset: int,
-    leader_epoch: int,
-    origin: AppendOrigin,
-    rules: TopicRules,
-    now: int,
-) -> ValidationResult | None:
-    """A plain batch checked and re-stamped, or None where anything is wrong with it (or it is not of magic 2)."""
-    position = header.position
-    assigned = assign_uncompressed(
-        data,
-        position,
-        next_offset,
+        data, headers, context.topic_partition, context.clock, context.rules, info.source_compression, origin,
         leader_epoch,
-        origin is CLIENT,
-        rules.compacted,
-        rules.create_time,
-        now,
-        rules.before_max_ms,
-        rules.after_max_ms,
-    )
-    if assigned is None:
-        return None
-    head, new_header, max_timestamp, count = assigned
-    body = memoryview(data)[position + RECORD_BATCH_OVERHEAD : position + header.size]
-    return ValidationResult(now, [head, body], [new_header], max_timestamp, False, NO_STATS, next_offset + count)
+    )  # fmt: skip
+    return validator.validate_messages_and_assign_offsets(info.first_offset, context.topic_metrics)
 
 
 class _Checked:
@@ -223,11 +188,28 @@ class LogValidator:
         """assignOffsetsNonCompressed: headers change, records stay."""
         now = self._clock.milliseconds()
         first = self._first_batch(codecs.NONE)
-        assigned = _assign_in_place(self._data, first, next_offset, self._leader_epoch, self._origin, self._rules, now)
-        if assigned is None:
-            self._validate_batch(first, first)
-            self._raise_walk(self._walk(first, now, BUFFER), now, False)
-        return assigned
+        self._validate_batch(first, first)
+        walk = self._walk(first, now, BUFFER)
+        if walk.verdict != OK or walk.refusals is not None:
+            self._raise_walk(walk, now, False)
+        return self._kept(first, now, walk.max_timestamp, next_offset + walk.record_count, NO_STATS)
+
+    def _kept(
+        self, first: BatchHeader, now: int, max_timestamp: int, next_offset: int, stats: RecordValidationStats
+    ) -> ValidationResult:
+        """The batch with another header, its records as they came; `next_offset` follows them."""
+        if not self._rules.create_time:
+            max_timestamp = now
+        head = restamped_header(
+            self._data,
+            first.position,
+            last_offset=next_offset - 1,
+            leader_epoch=self._leader_epoch,
+            timestamp_type=0 if self._rules.create_time else 1,
+            max_timestamp=max_timestamp,
+        )
+        body = memoryview(self._data)[first.position + len(head) : first.position + first.size]
+        return ValidationResult(now, [head, body], [header_at(head)], max_timestamp, False, stats, next_offset)
 
     def _convert_uncompressed(self, next_offset: int) -> ValidationResult:
         """convertAndAssignOffsetsNonCompressed: all records of all batches into one batch of magic 2."""
@@ -276,20 +258,8 @@ class LogValidator:
                 # Kafka has stepped over the keys and values by now and cannot rebuild: its error, found out too late.
                 raise UnsupportedOperationException("key is skipped in PartialDefaultRecord")
             return self._rebuild(next_offset, now, first, checked_batches, uncompressed_bytes)
-        next_offset += count
-        if not self._rules.create_time:
-            max_timestamp = now
-        head = restamped_header(
-            self._data,
-            first.position,
-            last_offset=next_offset - 1,
-            leader_epoch=self._leader_epoch,
-            timestamp_type=0 if self._rules.create_time else 1,
-            max_timestamp=max_timestamp,
-        )
-        body = memoryview(self._data)[first.position + len(head) : first.position + first.size]
         stats = RecordValidationStats(uncompressed_bytes, 0, 0)
-        return ValidationResult(now, [head, body], [header_at(head)], max_timestamp, False, stats, next_offset)
+        return self._kept(first, now, max_timestamp, next_offset + count, stats)
 
     def _rebuild(
         self, next_offset: int, now: int, first: BatchHeader, batches: Sequence[_Checked], uncompressed_bytes: int

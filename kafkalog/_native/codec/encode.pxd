@@ -1,0 +1,10 @@
+# The encoder's own batch, for whoever judges what is to be appended.
+from libc.stdint cimport int64_t
+
+
+cdef class EncodedBatch:
+    cdef readonly bytes data
+    cdef readonly int64_t min_timestamp
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t record_bytes
+    cdef readonly bint has_keys
