@@ -40,6 +40,7 @@ from kafkalog.errors import (
     KafkaStorageException,
 )
 from tests.conformance import census
+from tests.conformance.kafkas_manager import KafkasManager
 from tests.conformance.replay_files import RuntimeException
 from tests.conformance.replay_rendering import state
 from tests.conformance.replay_session import Op, Session
@@ -65,13 +66,12 @@ def _open(session: Session, op: Op, result: Result) -> None:
         cleaner=_cleaner_config(op.get("cleaner")),
     )
     try:
-        manager = LogManager(
+        manager = KafkasManager(
             [session.path(each) for each in op["dirs"]],
             settings,
             topic_configs=FixedTopicConfigs(op.get("topic_configs", {})),
             scheduler=session.scheduler,
             clock=session.clock,
-            bare=True,
         )
     except CorruptCheckpointException as error:  # of a meta.properties that does not parse
         raise RuntimeException(str(error)) from error
@@ -195,9 +195,7 @@ def _clean_turns(session: Session, op: Op, result: Result) -> None:
             raise KafkaStorageException(f"{log_dir} is offline")  # a broker takes it away first
     if session.cleaner_thread is None or session.cleaner_thread[0] is not cleaner:
         failure_channel = _manager(session).failure_channel
-        thread = CleanerThread(
-            0, cleaner.config, cleaner.manager, cleaner.throttler, failure_channel, check_crcs=False
-        )  # fmt: skip
+        thread = cleaner.thread_class(0, cleaner.config, cleaner.manager, cleaner.throttler, failure_channel)
         session.cleaner_thread = cleaner, thread
     thread = session.cleaner_thread[1]
     result["passes"], result["met"] = [], []

@@ -132,8 +132,8 @@ FAULTS = [
     Fault(
         "the marker of a clean shutdown is written behind the checkpoints that it vouches for",
         "engine/host/ending.py",
-        "if not (had_clean or all_loaded) or (not written and not self._bare):",
-        "if not (had_clean or all_loaded):",
+        "if not written or directories.failure_channel.has_offline_log_dir(log_dir):",
+        "if directories.failure_channel.has_offline_log_dir(log_dir):",
         "full_disk",
     ),
     Fault(

@@ -17,6 +17,7 @@ from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import CorruptRecordException
+from tests.conformance.kafkas_manager import KafkasManager
 from tests.unit.cleaner_kit import COMPACT, CleanerKit, keyed, rows
 from tests.unit.cleaning_kit import COMPACTED, fill
 from tests.unit.log_kit import NOW_MS
@@ -116,12 +117,12 @@ def test_the_plain_way_and_the_checked_one_leave_the_same_bytes(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bare", [False, True])
-def test_a_managers_pool_looks_and_kafkas_class_does_not(tmp_path: Path, bare: bool) -> None:
+@pytest.mark.parametrize("kind", [LogManager, KafkasManager])
+def test_a_managers_pool_looks_and_kafkas_class_does_not(tmp_path: Path, kind: type[LogManager]) -> None:
     config = CleanerConfig.for_tests()
     settings = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=config)
     clock = ManualClock(NOW_MS)
-    manager = LogManager(tmp_path / "a", settings, scheduler=ManualScheduler(clock), clock=clock, bare=bare)
+    manager = kind(tmp_path / "a", settings, scheduler=ManualScheduler(clock), clock=clock)
     with manager:
         cleaner = manager.cleaner
         assert cleaner is not None
@@ -132,7 +133,7 @@ def test_a_managers_pool_looks_and_kafkas_class_does_not(tmp_path: Path, bare: b
             log.roll()
             log.update_high_watermark(log.log_end_offset)
             path, position, _ = damaged(log, DAMAGE["a value"])
-        if bare:
+        if kind is KafkasManager:
             assert cleaner.await_cleaned(log.topic_partition, 60)
             return
         for _ in range(600):

@@ -18,6 +18,7 @@ from kafkalog.spark.committing import look_at_topics
 from kafkalog.spark.jobs.shared import SharedDirectory
 from kafkalog.spark.write_options import SinkOptions
 from kafkalog.toolbox.folders import folders_of
+from tests.conformance.kafkas_manager import KafkasManager
 from tests.file_doubles import UnsyncedFiles
 from tests.unit.cli_kit import Run, run
 
@@ -215,7 +216,7 @@ def test_kafkas_class_alone_loads_it_as_kafka_does(mixed: Path) -> None:
     clock = ManualClock(NOW_MS)
     for name in ("__consumer_offsets-3", f"old-1.{HEX}-delete", f"t-0.{HEX}-future"):
         (mixed / name).rename(mixed.parent / name)
-    manager = LogManager(mixed, clock=clock, scheduler=ManualScheduler(clock), files=FAST, bare=True)
+    manager = KafkasManager(mixed, clock=clock, scheduler=ManualScheduler(clock), files=FAST)
     manager.startup()
     assert manager.get_log("dbus-1") is not None
     manager.shutdown()

@@ -1,7 +1,7 @@
 """A full disk heals: a write is refused with DiskFull, reads go on, and when there is space the write works.
 
 Every change that a store and a Partition make of their files meets ENOSPC or EDQUOT once, then there is space again.
-LogManager(bare=True) is Kafka's class, and goes offline.
+Kafka's LogManager goes offline.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kafkalog.engine.files import UnsyncedError
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import DiskFull, KafkaStorageException
 from kafkalog.store import Store
+from tests.conformance.kafkas_manager import KafkasManager
 from tests.disk_model import Op
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles, _TwinFile
 from tests.sampling import LONG
@@ -252,18 +253,18 @@ def test_half_an_append_that_cannot_be_cut_off_is_a_failed_disk(tmp_path: Path) 
         assert [record.value for record in log.records()] == [b"1"]
 
 
-@pytest.mark.parametrize("bare", [True, False])
-def test_kafkas_own_class_goes_offline(bare: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [KafkasManager, LogManager])
+def test_kafkas_own_class_goes_offline(kind: type[LogManager], tmp_path: Path) -> None:
     files = FaultyFiles(UnsyncedFiles())
-    with contextlib.suppress(KafkaStorageException), LogManager([tmp_path], files=files, bare=bare) as manager:
+    with contextlib.suppress(KafkaStorageException), kind([tmp_path], files=files) as manager:
         log = manager.get_or_create_log("t-0")
         log.append_as_leader(batch(), 0)
         files.fault = Fault(files.count, errno.ENOSPC, kinds={"write"}, sticky=False)
         with pytest.raises(KafkaStorageException) as caught:
             log.append_as_leader(batch(), 0)
-        assert isinstance(caught.value, DiskFull) is not bare
-        assert manager.failure_channel.has_offline_log_dir(str(tmp_path)) is bare
-        if not bare:
+        assert isinstance(caught.value, DiskFull) is (kind is LogManager)
+        assert manager.failure_channel.has_offline_log_dir(str(tmp_path)) is (kind is KafkasManager)
+        if kind is LogManager:
             assert log.append_as_leader(batch(), 0).first_offset == 2
 
 

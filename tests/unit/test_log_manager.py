@@ -41,6 +41,7 @@ from kafkalog.errors import (
     NoLiveLogDirException,
     UnknownTopicOrPartitionException,
 )
+from tests.conformance.kafkas_manager import KafkasManager
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, SMALL, TOPIC_ID, batch
 
@@ -64,7 +65,8 @@ class House:
 
     def new(self, **options: Any) -> LogManager:
         options = {"scheduler": self.scheduler, "clock": self.clock, "files": self.files, "take_over": True, **options}
-        return LogManager(options.pop("dirs", self.dirs), options.pop("settings", self.settings), **options)
+        kind: type[LogManager] = options.pop("kind", LogManager)
+        return kind(options.pop("dirs", self.dirs), options.pop("settings", self.settings), **options)
 
     def open(self, **options: Any) -> LogManager:
         manager = self.new(**options)
@@ -198,7 +200,7 @@ def test_foreign_folders_are_passed_over_and_named(house: House, caplog: pytest.
         assert manager.all_logs() == []
     assert "passed over backup, which" in caplog.text
     with pytest.raises(KafkaException, match=r"' is not in the form of topic-partition"):
-        house.open(bare=True)
+        house.open(kind=KafkasManager)
     house.open().shutdown()  # a start that failed holds no lock
 
 
@@ -341,7 +343,7 @@ def test_two_folders_of_one_partition_are_refused_by_name(house: House) -> None:
     with pytest.raises(IllegalStateException, match=r"Duplicate log directories for t-0 .*/t-0 and .*/t-0"):
         house.open()
     with pytest.raises(IllegalStateException, match=r"Duplicate log directories for t-0 .*/t-0 and .*/t-0"):
-        house.open(bare=True)
+        house.open(kind=KafkasManager)
 
 
 def test_of_two_folders_one_that_was_never_written_to_gives_way(house: House) -> None:
@@ -353,7 +355,7 @@ def test_of_two_folders_one_that_was_never_written_to_gives_way(house: House) ->
         fill(manager.get_or_create_log("t-0"), 3)
         manager.get_or_create_log("u-0")
     with pytest.raises(IllegalStateException, match="Duplicate log directories"):
-        house.open(bare=True)  # Kafka's
+        house.open(kind=KafkasManager)
     with house.open() as manager:
         found, unused = manager.get_log("t-0"), manager.get_log("u-0")
         assert found is not None
@@ -765,7 +767,7 @@ def test_a_crash_between_the_two_renames_is_mended(house: House, monkeypatch: py
     house.crash(manager)
     assert (house.folders(0), house.folders(1)) == (["t-0"], ["t-0"])
     with pytest.raises(IllegalStateException, match="Duplicate log directories for t-0"):
-        house.open(bare=True)  # Kafka knows no notes
+        house.open(kind=KafkasManager)  # Kafka knows no notes
     with house.open() as manager:
         found = manager.get_log("t-0")
         assert found is not None

@@ -35,12 +35,12 @@ T = TopicPartition("t", 0)
 
 
 class House:
-    def __init__(self, root: Path, config: CleanerConfig = NOBODY, *, bare: bool = False) -> None:
+    def __init__(self, root: Path, config: CleanerConfig = NOBODY) -> None:
         self.dirs = [str(root / name) for name in ("a", "b")]
         settings = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=config)
         clock = ManualClock(NOW_MS)
         self.scheduler = ManualScheduler(clock)
-        self.manager = LogManager(self.dirs, settings, scheduler=self.scheduler, clock=clock, bare=bare)
+        self.manager = LogManager(self.dirs, settings, scheduler=self.scheduler, clock=clock)
         self.manager.startup()
 
     @property
@@ -212,20 +212,18 @@ def test_what_cannot_be_cleaned_is_shown(house: House) -> None:
 
 
 def test_none_where_none_is_wanted(tmp_path: Path) -> None:
-    off = House(tmp_path / "off", CleanerConfig(enable_cleaner=False))
-    bare = House(tmp_path / "bare", CleanerConfig(enable_cleaner=False), bare=True)
-    for house in (off, bare):
-        manager = house.manager
-        assert manager.cleaner is None
-        assert not (Path(house.dirs[0]) / CHECKPOINT).exists()
-        assert manager.uncleanable_partitions() == []
-        with pytest.raises(IllegalStateException, match="has no log cleaner"):
-            manager.reconfigure_cleaner(CleanerConfig())
-        house.filled()
-        manager.truncate_to({T: 30})
-        manager.cleanup_logs()
-        manager.async_delete(T)
-        manager.shutdown()
+    house = House(tmp_path, CleanerConfig(enable_cleaner=False))
+    manager = house.manager
+    assert manager.cleaner is None
+    assert not (Path(house.dirs[0]) / CHECKPOINT).exists()
+    assert manager.uncleanable_partitions() == []
+    with pytest.raises(IllegalStateException, match="has no log cleaner"):
+        manager.reconfigure_cleaner(CleanerConfig())
+    house.filled()
+    manager.truncate_to({T: 30})
+    manager.cleanup_logs()
+    manager.async_delete(T)
+    manager.shutdown()
 
 
 def test_a_future_log_that_is_deleted_leaves_the_checkpoints_alone(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from kafkalog.errors import (
     KafkaStorageException,
     LogDirNotFoundException,
 )
+from tests.conformance.kafkas_manager import KafkasManager
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, batch
 from tests.unit.test_log_manager import SETTINGS, House, contents, fill, numbered
@@ -217,7 +218,7 @@ def test_two_copies_in_the_making_are_one_too_many(house: House) -> None:
     for number in (1, 2):
         os.makedirs(house.dirs[number] / f"t-0.{str(number) * 32}-future")
     with pytest.raises(IllegalStateException, match="Duplicate log directories found"):
-        house.open(bare=True)
+        house.open(kind=KafkasManager)
     with house.open() as manager:
         future = manager.get_log("t-0", is_future=True)
         assert future is not None

@@ -55,15 +55,18 @@ def map_bytes(config: CleanerConfig) -> int:
     return min(config.dedupe_buffer_size // config.num_threads, INT_MAX)
 
 
-def cleaner_settings(config: CleanerConfig, *, check_crcs: bool = True) -> CleanerSettings:
-    """Of one thread.  Its buffer begins as large as Kafka's grow to: by small ones threads wait for each other."""
+def cleaner_settings(config: CleanerConfig) -> CleanerSettings:
+    """Of one thread, which looks at each batch.  Its buffer begins as large as Kafka's grow to: by small ones threads
+    wait for each other."""
     large = max(min(config.max_message_size, READ_BYTES), 1)  # nothing would never grow
     io_buffer_bytes = max(config.io_buffer_size // config.num_threads // 2, large)
-    return CleanerSettings(io_buffer_bytes, config.max_message_size, config.dedupe_buffer_load_factor, check_crcs)
+    return CleanerSettings(io_buffer_bytes, config.max_message_size, config.dedupe_buffer_load_factor, True)
 
 
 class CleanerThread:
     """Used once: `start`, `stop`, `wait`.  The callers of these may be interrupted, and call again."""
+
+    settings_of = staticmethod(cleaner_settings)
 
     def __init__(
         self,
@@ -72,8 +75,6 @@ class CleanerThread:
         manager: LogCleanerManager,
         throttler: Throttler,
         failure_channel: LogDirFailureChannel,
-        *,
-        check_crcs: bool = True,
     ) -> None:
         self.number = number
         self.name = f"kafka-log-cleaner-thread-{number}"
@@ -82,7 +83,6 @@ class CleanerThread:
         self.ident = -1
         self.failed = False  # it ended, and nobody had told it to
         self._config = config
-        self._check_crcs = check_crcs
         self._manager = manager
         self._throttler = throttler
         self._failure_channel = failure_channel
@@ -204,7 +204,7 @@ class CleanerThread:
         if self._cleaner is None:
             self._cleaner = Cleaner(
                 SkimpyOffsetMap(map_bytes(self._config)),
-                cleaner_settings(self._config, check_crcs=self._check_crcs),
+                self.settings_of(self._config),
                 self._manager.clock,
                 check_done=self._check_done,
                 throttle=self._throttle,

@@ -36,6 +36,8 @@ _POLL_SECS = 0.1
 
 
 class LogCleaner:
+    thread_class = CleanerThread
+
     def __init__(
         self,
         config: CleanerConfig,
@@ -44,13 +46,9 @@ class LogCleaner:
         failure_channel: LogDirFailureChannel,
         clock: Clock,
         metrics: MetricsRegistry,
-        *,
-        check_crcs: bool = True,
     ) -> None:
-        """Shows its metrics from now on; nothing is cleaned before `startup`.  `check_crcs`: see CleanerSettings."""
-        # More than eight parameters: all but the last are what a manager has.
+        """Shows its metrics from now on; nothing is cleaned before `startup`."""
         self.config = config
-        self._check_crcs = check_crcs
         self.manager = LogCleanerManager(directories, logs, failure_channel, clock)
         self.throttler = Throttler(config.max_io_bytes_per_second, metrics.meter(THROTTLER, "bytes"), clock)
         self._failure_channel = failure_channel
@@ -92,9 +90,7 @@ class LogCleaner:
                 "Cannot use more than 2G of cleaner buffer space per cleaner thread, ignoring excess buffer space..."
             )
         self._threads = tuple(
-            CleanerThread(
-                number, config, self.manager, self.throttler, self._failure_channel, check_crcs=self._check_crcs
-            )
+            self.thread_class(number, config, self.manager, self.throttler, self._failure_channel)
             for number in range(config.num_threads)
         )
         for thread in self._threads:

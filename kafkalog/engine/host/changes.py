@@ -98,14 +98,12 @@ class BackgroundTasks:
     """What a manager has done by its scheduler, which may outlive it: by weak references, and until `cancel`.
 
     `goes_on`: a method of the manager, False from when it begins to close: what a task is refused by then is no error.
-    `outlive`: as Kafka's, whose tasks hold their manager, and go on when it was shut down.
     """
 
-    def __init__(self, scheduler: Scheduler, goes_on: Callable[[], bool], *, outlive: bool = False) -> None:
+    def __init__(self, scheduler: Scheduler, goes_on: Callable[[], bool]) -> None:
         assert isinstance(goes_on, MethodType), goes_on
         self.scheduler = scheduler
         self._goes_on = weakref.WeakMethod(goes_on)
-        self._outlive = outlive
         self._cancelled = False
         self._tasks: set[Task] = set()  # those that repeat
 
@@ -118,15 +116,11 @@ class BackgroundTasks:
 
     def cancel(self) -> None:
         """None of them begins any more; one that runs goes on."""
-        if self._outlive:
-            return
         self._cancelled = True
         for task in list(self._tasks):
             task.cancel()
 
     def _weak(self, work: Work) -> Work:
-        if self._outlive:
-            return work
         assert isinstance(work, MethodType), work  # a closure would keep its manager
         found = weakref.WeakMethod(work)
         tasks = weakref.ref(self)

@@ -1,7 +1,6 @@
 """A manager's cleaner, and what the manager tells it; and compaction by hand, with a cleaner and without.
 
-Both go by the same states, and by the same lines of `cleaner-offset-checkpoint`.  A manager as Kafka's (`bare`) that
-has no cleaner compacts nothing, and each of these does nothing.
+Both go by the same states, and by the same lines of `cleaner-offset-checkpoint`.
 
 What changes a log that may be cleaned does so in the block of a `pause`, which waits for the cleaner to leave:
 
@@ -44,29 +43,26 @@ _PATIENCE_S = 1.0
 
 
 class Cleaning:
-    """Without a cleaner until `make`."""
+    """With a cleaner, where the settings want one; with None they want none."""
 
-    def __init__(self, registry: LogRegistry, *, bare: bool) -> None:
-        self._registry = registry
-        self._bare = bare
-        self.cleaner: LogCleaner | None = None
-        self._manager: LogCleanerManager | None = None  # the cleaner's, or of who compacts by hand
-        self._keeps_lines = False  # the checkpoints are written here: by a cleaner, or by hand
-
-    def make(
-        self, config: CleanerConfig | None, directories: LogDirectories, clock: Clock, metrics: MetricsRegistry
+    def __init__(
+        self,
+        config: CleanerConfig | None,
+        directories: LogDirectories,
+        registry: LogRegistry,
+        clock: Clock,
+        metrics: MetricsRegistry,
     ) -> None:
-        """A cleaner, where the settings want one; with None they want none."""
+        self._registry = registry
         failed = directories.failure_channel
+        self.cleaner: LogCleaner | None = None
         if config is not None and config.enable_cleaner:
-            self.cleaner = LogCleaner(
-                config, directories, self._registry, failed, clock, metrics, check_crcs=not self._bare
-            )
+            self.cleaner = LogCleaner(config, directories, registry, failed, clock, metrics)
             self._manager = self.cleaner.manager
-            self._keeps_lines = True
-        elif not self._bare:
-            self._manager = LogCleanerManager(directories, self._registry, failed, clock)
+        else:
+            self._manager = LogCleanerManager(directories, registry, failed, clock)  # of who compacts by hand
             belongs_here(self._manager)
+        self._keeps_lines = self.cleaner is not None  # the checkpoints are written here: by a cleaner, or by hand
 
     # --- its life --------------------------------------------------------------------------------------
 
@@ -75,9 +71,8 @@ class Cleaning:
         called again."""
         if self.cleaner is not None:
             self.cleaner.shutdown()
-        if self._manager is not None:
-            for partition in self._manager.states.claimed():
-                self.abort(partition)
+        for partition in self._manager.states.claimed():
+            self.abort(partition)
 
     def reconfigure(self, config: CleanerConfig) -> None:
         if self.cleaner is None:
@@ -104,10 +99,6 @@ class Cleaning:
         """Compacts a log now, in this thread; `check` is called all the while, and raises to end it."""
         from kafkalog.engine.cleaner import passes  # the offset map and its loops are nothing that an open needs
 
-        if self._manager is None:
-            raise IllegalStateException(
-                "this manager has no log cleaner", hint="LogManager(bare=True) is Kafka's class"
-            )
         self.check_outside()
         self._keeps_lines = True
         if rolls:
@@ -120,17 +111,16 @@ class Cleaning:
     # --- what is told ------------------------------------------------------------------------------------
 
     def pause(self, partition: TopicPartition | None) -> Pause:
-        """A pause that has not begun; of None, or where nothing is ever cleaned, one that does nothing."""
-        if self._manager is None or partition is None:
-            return Pause(None, partition or TopicPartition("", 0))
+        """A pause that has not begun; of None one that does nothing."""
+        if partition is None:
+            return Pause(None, TopicPartition("", 0))
         return Pause(self._manager.states, partition, self.check_outside)
 
     def check_outside(self) -> None:
         """Raises in a thread that is inside of a log, or of a change of what is cleaned, by a signal handler or a
         finalizer: a cleaner would wait for it.  Of any log: while it deletes the old segments of one, it has claimed
         all compacted ones."""
-        if self._manager is not None:
-            self._manager.states.check_outside()
+        self._manager.states.check_outside()
         for log in self._registry.all_logs():
             if log.lock.is_mine():
                 raise log.is_inside()
@@ -149,33 +139,27 @@ class Cleaning:
 
     def retained_logs(self) -> list[tuple[UnifiedLog, Pause]]:
         """Those whose old segments retention deletes, each with a pause to close."""
-        if self._manager is not None:
-            return self._manager.pause_cleaning_for_non_compacted_partitions()
-        logs = [log for log in self._registry.current_logs() if not log.config.compact]
-        return [(log, self.pause(None)) for log in logs]
+        return self._manager.pause_cleaning_for_non_compacted_partitions()
 
     def cut(self, log: UnifiedLog, offset: int) -> None:
         """The log ends at `offset`, or is about to, and so does what is clean of it."""
-        if self._manager is not None:
-            self._manager.maybe_truncate_checkpoint(log.parent_dir, log.topic_partition, offset)
+        self._manager.maybe_truncate_checkpoint(log.parent_dir, log.topic_partition, offset)
 
     def moved(self, partition: TopicPartition, source_dir: str, destination_dir: str) -> None:
-        if self._manager is not None:
-            self._manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
+        self._manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
 
     def loaded(self, log_dir: str) -> None:
         """All logs of a directory are there, and nobody appends yet."""
-        if self._manager is not None:
-            self._manager.mend_checkpoints(log_dir)
+        self._manager.mend_checkpoints(log_dir)
 
     def removed(self, log_dir: str) -> None:
         """Logs of a directory are gone, and their checkpoints go."""
-        if self._manager is not None and self._keeps_lines:
+        if self._keeps_lines:
             self._manager.update_checkpoints(log_dir)
 
     def failed(self, log_dir: str) -> None:
         """The directory's checkpoints are not touched again; what is cleaned of it ends by itself."""
-        if self._manager is not None and self._keeps_lines:
+        if self._keeps_lines:
             self._manager.handle_log_dir_failure(log_dir)
 
     @property

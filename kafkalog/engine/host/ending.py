@@ -35,15 +35,12 @@ class End:
         registry: LogRegistry,
         jobs: Jobs,
         settings: ManagerSettings,
-        *,
-        bare: bool,
     ) -> None:
         self._start = start
         self._directories = directories
         self._registry = registry
         self._jobs = jobs
         self._settings = settings
-        self._bare = bare
         self._distrusted: set[str] = set()
 
     def distrust(self, log_dir: str) -> None:
@@ -53,7 +50,7 @@ class End:
     def close_all(self, broker_epoch: int) -> BaseException | None:
         """All directories; the first error, when all is done."""
         jobs = {
-            log_dir: [functools.partial(_close, log, self._bare) for log in self._to_close(log_dir)]
+            log_dir: [functools.partial(self._close, log) for log in self._logs_of(log_dir)]
             for log_dir in self._directories.live
         }
         outcomes = self._jobs.run("log-closing", jobs, dict.fromkeys(jobs, self._settings.syncing_threads))
@@ -62,12 +59,7 @@ class End:
             errors = [outcome.error for outcome in of if outcome.error is not None]
             for error in errors:
                 Lines(LOGGER, log_dir).warning("There was an error while closing a log", exc_info=error)
-            if (
-                errors
-                and not self._bare
-                and isinstance(errors[0], OSError)
-                and not isinstance(errors[0], KafkalogError)
-            ):
+            if errors and isinstance(errors[0], OSError) and not isinstance(errors[0], KafkalogError):
                 errors[0] = _because_of(errors[0], f"a log in {log_dir} was not closed in order")
             first = first or (errors[0] if errors else None)
             if not errors and all(outcome.done for outcome in of):
@@ -76,41 +68,41 @@ class End:
                 first = self._finish_dir(log_dir, broker_epoch, is_written=is_written) or first
         return first
 
-    def _to_close(self, log_dir: str) -> list[UnifiedLog]:
-        """All of a directory; as Kafka, one of each partition where both its logs are there, when `bare`."""
-        return self._registry.in_dir(log_dir).values() if self._bare else self._registry.all_of(log_dir)
+    def _logs_of(self, log_dir: str) -> list[UnifiedLog]:
+        """Those to close: all of a directory, future ones too."""
+        return self._registry.all_of(log_dir)
+
+    def _close(self, log: UnifiedLog, thread: int) -> None:
+        """A job.  KafkaStorageException where the log was let go before: it is recovered by the next start."""
+        if not log.shut_down():
+            raise KafkaStorageException(f"{log.topic_partition} of {log.parent_dir} was let go before, not in order")
 
     def _finish_dir(self, log_dir: str, broker_epoch: int, *, is_written: bool) -> BaseException | None:
         """Checkpoints, then the marker: it says that they are right.  Lines of logs that were never loaded would go."""
-        had_clean, all_loaded = self._start.had_clean.get(log_dir), self._start.all_loaded.get(log_dir)
-        if not all_loaded and not self._bare:
+        if not self._start.all_loaded.get(log_dir):
             return None
         directories, registry = self._directories, self._registry
         written = is_written or directories.checkpoint(log_dir, registry)
-        if self._settings.keeps_house and not self._bare:
+        if self._settings.keeps_house:
             written = directories.checkpoint_high_watermarks(log_dir, registry) and written
-        if not (had_clean or all_loaded) or (not written and not self._bare):
+        if not written or directories.failure_channel.has_offline_log_dir(log_dir):
             return None
-        if directories.failure_channel.has_offline_log_dir(log_dir) and not self._bare:
-            return None
-        if not self._is_clean_elsewhere(log_dir, bool(had_clean)):
+        if not self._is_clean_elsewhere(log_dir):
             return None
         try:
             directories.live[log_dir].marker.write(broker_epoch)
         except OSError as error:
             message = "the clean-shutdown marker was not written"
             Lines(LOGGER, log_dir).warning("%s", message, exc_info=True)
-            if self._bare:
-                return error
             return refused(log_dir, message, error) if is_shortage(error) else _because_of(error, message)
         return None
 
-    def _is_clean_elsewhere(self, log_dir: str, had_clean: bool) -> bool:
+    def _is_clean_elsewhere(self, log_dir: str) -> bool:
         """Whether what was not open at the end was closed cleanly before: the marker speaks for the whole directory."""
         waiting = self._registry.waiting_in(log_dir)
         if log_dir in self._distrusted or not all(each.clean for each in waiting.values()):
             return False
-        if had_clean or not self._start.on_demand:
+        if self._start.had_clean.get(log_dir) or not self._start.on_demand:
             return True
         known = {each.folder for each in waiting.values()} | {log.dir for log in self._registry.all_of(log_dir)}
         return known.issuperset(log_folders(log_dir, self._directories.files)[0])
@@ -120,14 +112,3 @@ def _because_of(error: OSError, message: str) -> KafkaStorageException:
     told = KafkaStorageException.because_of(error, message)
     told.__cause__ = error
     return told
-
-
-def _close(log: UnifiedLog, bare: bool, thread: int) -> None:
-    if not log.shut_down():
-        active = log.active_segment
-        if bare and active.max_timestamp_so_far <= active.time_index.last_entry.timestamp:
-            # Kafka goes on to trim the closed file, and takes the refusal for the disk's.
-            log.context.log_dir_failure_channel.maybe_add_offline_log_dir(
-                log.parent_dir, f"Error while preparing active segment for close for {log.topic_partition}"
-            )
-        raise KafkaStorageException(f"{log.topic_partition} of {log.parent_dir} was let go before, not in order")

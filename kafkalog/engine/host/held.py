@@ -13,7 +13,6 @@ from kafkalog.engine.files import FileLock, Files, LogDirFailureChannel
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import NO_ENTRIES, CleanShutdownFile, OffsetCheckpointFile
-from kafkalog.engine.format.java_text import is_io_exception
 from kafkalog.engine.format.meta_properties import read_meta_properties
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkalogError
@@ -108,13 +107,10 @@ class HeldDirectory:
         *,
         is_new: bool = False,
         emptied: Collection[str] = (),
-        tolerant: bool = True,
     ) -> dict[TopicPartition, int]:
         """What a checkpoint says.  One that is missing is made, empty; what cannot be read counts for nothing, as in
         Kafka at start, and a warning says what that means unless the directory is new, or the file is blank and not
-        one of `emptied`: a process that was killed when it was young has written none.  Unless `tolerant` the
-        directory is offline after what Kafka calls an IOException, which its broker is told later (a word that is no
-        number is none).  OSError where it is not made.
+        one of `emptied`: a process that was killed when it was young has written none.  OSError where it is not made.
         """
         lines: dict[TopicPartition, int] = {}
         problem: str | None = None
@@ -128,9 +124,6 @@ class HeldDirectory:
             self.write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one
         except (KafkalogError, OSError) as error:
             problem = str(error)
-            if not tolerant and is_io_exception(error):
-                message = f"Error while reading checkpoint file {checkpoint.path}"
-                self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
         if problem is not None:
             meaning = _MEANING[os.path.basename(checkpoint.path)]
             Lines(LOGGER, self.path).warning("%s; %s", problem, meaning)

@@ -1,7 +1,6 @@
 """What a manager does by the clock with its logs: deletes old segments, flushes.
 
-A log that fails keeps no other one from its turn (`bare`: it ends retention, as Kafka's).  Mirrors
-LogManager.cleanupLogs and flushDirtyLogs (4.4.0).
+A log that fails keeps no other one from its turn.  Mirrors LogManager.cleanupLogs and flushDirtyLogs (4.4.0).
 Holds no lock: each log takes its own.  Retention keeps its logs from the cleaner until it is through.
 """
 
@@ -18,11 +17,10 @@ from kafkalog.errors import KafkalogError
 
 
 class Housekeeping:
-    def __init__(self, registry: LogRegistry, cleaning: Cleaning, clock: Clock, *, bare: bool) -> None:
+    def __init__(self, registry: LogRegistry, cleaning: Cleaning, clock: Clock) -> None:
         self._registry = registry
         self._cleaning = cleaning
         self._clock = clock
-        self._bare = bare
 
     def cleanup(self) -> int:
         """Retention of the logs that are not compacted; how many segments went."""
@@ -40,8 +38,6 @@ class Housekeeping:
                     try:
                         deleted += each.delete_old_segments()
                     except KafkalogError as error:
-                        if self._bare:
-                            raise
                         if self._registry.get(each.topic_partition, is_future=each.is_future) is each:
                             first = first or error  # else it was removed, or moved, meanwhile
         if first is not None:

@@ -1,9 +1,9 @@
 """Loading the logs of several directories: what is in each, who is loaded by which thread, how far it is.
 
 A directory is first looked at (`look`): the clean-shutdown marker goes at once, so that a crash while loading counts as
-one; checkpoints that cannot be read count for nothing; folders that name no partition are refused as by a broker, or
-told.  Then `load` runs a job a log, several side by side in each directory, and counts.  What a job does
-with a log is Start's (`starting`).  Mirrors LogManager.loadLogs (4.4.0).
+one; checkpoints that cannot be read count for nothing; folders that are no partition's are told.  Then `load` runs a
+job a log, several side by side in each directory, and counts.  What a job does with a log is Start's (`starting`).
+Mirrors LogManager.loadLogs (4.4.0).
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ class Found(NamedTuple):
     strangers: list[str]  # folders that are no partition's
 
 
-def look(held: HeldDirectory, *, tolerant: bool) -> Found:
-    """What there is to load.  KafkaException for a folder that names no partition unless `tolerant`; OSError."""
+def look(held: HeldDirectory) -> Found:
+    """What there is to load.  OSError."""
     clean = held.marker.exists()
     if clean:
         held.marker.delete()
-    folders, strangers = log_folders(held.path, held.files, tolerant=tolerant)
+    folders, strangers = log_folders(held.path, held.files)
     emptied = emptied_checkpoints(held.path, held.files, closed_cleanly=clean) if folders else []
-    recovery_points = held.read(held.recovery_points, is_new=not folders, emptied=emptied, tolerant=tolerant)
-    log_starts = held.read(held.log_starts, is_new=not folders, emptied=emptied, tolerant=tolerant)
+    recovery_points = held.read(held.recovery_points, is_new=not folders, emptied=emptied)
+    log_starts = held.read(held.log_starts, is_new=not folders, emptied=emptied)
     strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
     if strange:
         Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))
     return Found(held, clean, recovery_points, log_starts, folders, strange)
 
 
-def log_folders(log_dir: str, files: Files, *, tolerant: bool = True) -> tuple[list[str], list[str]]:
+def log_folders(log_dir: str, files: Files) -> tuple[list[str], list[str]]:
     """(paths, names): the folders that a start loads, `-future`, `-delete` and `-stray` ones too, and those that are no
-    partition's, by their name or by what is in them.  KafkaException for one of these unless `tolerant`; OSError."""
+    partition's, by their name or by what is in them.  OSError."""
     folders: list[str] = []
     strangers: list[str] = []
     for name in files.names_in(log_dir):
@@ -70,11 +70,9 @@ def log_folders(log_dir: str, files: Files, *, tolerant: bool = True) -> tuple[l
         try:
             partition = names.parse_topic_partition_name(path)
         except KafkaException:
-            if not tolerant:
-                raise
             strangers.append(name)
             continue
-        if tolerant and is_foreign_partition(path, files):
+        if is_foreign_partition(path, files):
             strangers.append(name)
         elif partition.topic != names.CLUSTER_METADATA_TOPIC:
             folders.append(path)

@@ -47,12 +47,9 @@ class LogContexts:
         failure_channel: LogDirFailureChannel,
         files: Files,
         metrics: MetricsRegistry,
-        *,
-        bare: bool,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.bare = bare
         self.default_config = settings.default_config
         self._topic_configs = topic_configs
         self._scheduler = scheduler
@@ -74,7 +71,7 @@ class LogContexts:
             files=self._files,
             metrics=self.metrics if opening.metrics is None else opening.metrics,
         )
-        context.has_one_replica = not self.bare
+        context.has_one_replica = True
         return context
 
     def _config_of(self, topic: str) -> LogConfig:

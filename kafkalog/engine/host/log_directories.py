@@ -44,16 +44,13 @@ class LogDirectories:
         files: Files,
         failure_channel: LogDirFailureChannel,
         *,
-        keep_failed: bool = False,
         raises: bool = False,
     ) -> None:
         """Takes nothing yet: whoever takes locks must be where an interrupt finds it.
 
-        `keep_failed`: one whose lock or id the disk refuses is told to the channel only, and any folder will do, as by
-        Kafka's class alone.  `raises`: the first one that the disk refuses is told by `hold`, and by nobody else.
+        `raises`: the first one that the disk refuses is told by `hold`, and by nobody else.
         """
         self._raises = raises
-        self._keep_failed = keep_failed
         self.paths = list(log_dirs)
         self.files = files
         self.failure_channel = failure_channel
@@ -71,6 +68,7 @@ class LogDirectories:
         """Takes the locks.  LogDirLockedException, KafkaException for duplicates, NoLiveLogDirException,
         IllegalArgumentException for a folder of something else; holds nothing then."""
         try:
+            self._refuse_foreign()
             self._create_and_validate()
             self._each("Disk error while locking directory", HeldDirectory.lock)
             self._each("Disk error while loading ID", self._load_id)
@@ -91,12 +89,14 @@ class LogDirectories:
         self._writing = {path: PartitionLock() for path in self.paths}
         self._cleaning = {path: PartitionLock() for path in self.paths}
 
+    def _refuse_foreign(self) -> None:
+        """Of all, before anything is made in one."""
+        for path in self.paths:
+            refuse_foreign(path, self.files)
+            refuse_inside(path, self.files)
+
     def _create_and_validate(self) -> None:
         seen: set[str] = set()
-        if not self._keep_failed:
-            for path in self.paths:  # of all, before anything is made in one
-                refuse_foreign(path, self.files)
-                refuse_inside(path, self.files)
         for path in self.paths:
             try:
                 if not self.files.exists(path):
@@ -123,8 +123,7 @@ class LogDirectories:
                 if self._raises:
                     raise KafkaStorageException.because_of(error, f"{failed} {path}") from error
                 self.failure_channel.give_up(path, f"{failed} {path}", error)
-                if not self._keep_failed:
-                    self.take_out(path)
+                self.take_out(path)
 
     def _load_id(self, held: HeldDirectory) -> None:
         found = held.directory_id()
@@ -285,7 +284,7 @@ class LogDirectories:
         if lock.is_mine():  # both would write one temporary file
             raise inside(f"writing a checkpoint of {held.path}")
         with lock:
-            if not self._is_ours(held) and not self._keep_failed:
+            if not self._is_ours(held):
                 return False
             try:
                 held.write(checkpoint, lines())

@@ -175,8 +175,6 @@ class LogManager(ManagerLife):
 
     def logs_by_topic(self, topic: str) -> list[UnifiedLog]:
         """Current and future ones."""
-        if self._bare:  # in the order of Kafka's maps
-            return [log for log in self.all_logs() if log.topic_partition.topic == topic]
         self._settle_to_look()
         for partition in self.registry.waiting_of(topic):
             self._load_waiting(partition)
@@ -201,7 +199,7 @@ class LogManager(ManagerLife):
         InconsistentTopicIdException when the log has another topic's id; IllegalArgumentException when it is none.
         """
         partition = names.partition_of(topic_partition)
-        if topic_id is not None and not self._bare:
+        if topic_id is not None:
             topic_id = checked_topic_id(topic_id)  # written as it is, it would end the next start
         preferred = None if log_dir is None else absolute_path(log_dir)
         with self.changes.lock:
@@ -302,8 +300,7 @@ class LogManager(ManagerLife):
         """Where the partition's next log is to be made, unless its log or future log is there."""
         partition, path = names.partition_of(topic_partition), absolute_path(log_dir)
         self._check_not_lost()
-        if not self._bare:
-            self.is_log_dir_online(path)
+        self.is_log_dir_online(path)
         self._maker.prefer(partition, path)
 
     # --- configuration -------------------------------------------------------------------------------
@@ -561,7 +558,7 @@ class LogManager(ManagerLife):
                 return None
             removals = [Removal.of(log, is_stray=is_stray)]
             future = self._load_waiting(partition, is_future=True)
-            if future is not None and future is not log and not self._bare:
+            if future is not None and future is not log:
                 removals.append(Removal.of(future, is_stray=False))
             self.changes.whole(lambda: self._removals.remove(removals, checkpoint=checkpoint))
             self._delete_in_time()

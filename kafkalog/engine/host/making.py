@@ -50,7 +50,6 @@ class LogMaker:
         self._registry = registry
         self._changes = changes
         self._leftovers = leftovers
-        self._bare = contexts.bare
         self._preferred: dict[TopicPartition, str] = {}
 
     def prefer(self, partition: TopicPartition, log_dir: str) -> None:
@@ -74,27 +73,18 @@ class LogMaker:
                 f"Can not create log for {partition} because log directories {', '.join(offline)} are offline",
                 hint="is_new=True says that it cannot be there",
             )
-        if not self._bare:
-            names.validate_topic_name(partition.topic)
-            self._leftovers.settle(partition.topic)
-        preferred = self._preferred.get(partition)
-        if log_dir is not None and (preferred is None or not self._bare):  # Kafka's class alone gives way
-            preferred = log_dir
+        preferred = self._preferred.get(partition) if log_dir is None else log_dir
         if is_future:
             self._check_future(partition, preferred)
         log_dirs = [preferred] if preferred else self._next_dirs()
         name = names.log_future_dir_name(partition) if is_future else names.log_dir_name(partition)
-        if not self._bare:
-            names.validate_dir_name(name)  # or the disk would refuse it, and count as failed
-            for each in self._directories.live:
-                refuse_foreign_partition(os.path.join(each, str(partition)), self._directories.files)
+        self._make_way(partition, name)
         made: list[UnifiedLog] = []
 
         def create(folder: str, is_new: bool) -> UnifiedLog:
             context = self._contexts.of(folder, partition, opening)
             try:
-                # What lies there is of a load that was cut short: not all of it is as a clean end leaves it.
-                is_clean = is_new or self._bare or not self._directories.files.names_in(folder)
+                is_clean = is_new or self._is_clean(folder)
                 try:
                     return UnifiedLog.load(context, 0, 0, is_clean, opening.topic_id, on_damage=opening.on_damage)
                 except (OSError, TooManyOpenFilesException) as error:
@@ -126,6 +116,19 @@ class LogMaker:
             return log
 
         return self._changes.whole(change)
+
+    def _make_way(self, partition: TopicPartition, name: str) -> None:
+        """Refuses names that the disk would refuse, and count as failed, and folders of something else; removes what an
+        earlier creation or move has left."""
+        names.validate_topic_name(partition.topic)
+        names.validate_dir_name(name)
+        self._leftovers.settle(partition.topic)
+        for each in self._directories.live:
+            refuse_foreign_partition(os.path.join(each, str(partition)), self._directories.files)
+
+    def _is_clean(self, folder: str) -> bool:
+        """Whether a folder that was there is empty: what lies in it is of a load that was cut short."""
+        return not self._directories.files.names_in(folder)
 
     def _discard(self, partition: TopicPartition, folder: str) -> None:
         """Removes a folder in which nobody has written: with the next start it would be a topic's."""
@@ -183,13 +186,17 @@ class LogMaker:
                     raise
                 return folder, not there
             except OSError as error:
-                message = f"Error while creating log for {name} in dir {log_dir}"
-                if error.errno == errno.ENAMETOOLONG and not self._bare:  # some file systems have less than 255
-                    raise InvalidTopicException(f"{message}: {error.strerror}") from error
-                last = failure_channel.failed(log_dir, message, error)
-                last.__cause__ = error
+                last = self._refusal(log_dir, f"Error while creating log for {name} in dir {log_dir}", error)
         if isinstance(last, (DiskFull, TooManyOpenFilesException)):
             raise last
-        if len(log_dirs) == 1 and last is not None and not self._bare:
+        if len(log_dirs) == 1 and last is not None:
             raise last
         raise KafkaStorageException(f"No log directories available. Tried {', '.join(log_dirs)}") from last
+
+    def _refusal(self, log_dir: str, message: str, error: OSError) -> KafkalogError:
+        """The error of a disk that refuses a folder.  InvalidTopicException where its name is too long for the disk."""
+        if error.errno == errno.ENAMETOOLONG:  # some file systems have less than 255
+            raise InvalidTopicException(f"{message}: {error.strerror}") from error
+        failed = self._directories.failure_channel.failed(log_dir, message, error)
+        failed.__cause__ = error
+        return failed

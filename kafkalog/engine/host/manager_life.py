@@ -10,7 +10,7 @@ A LogCleaner compacts in threads of its own (`cleaning`), from the start's end t
 
 By itself it does what a broker has other parts for: the handler of failed directories, the high watermarks' file
 (as a partition's only replica, so that they follow the log end), unknown folders are told and passed over, a move that
-a crash cut short between its two renames is finished.  `bare` leaves all that out: Kafka's class and nothing else.
+a crash cut short between its two renames is finished.
 
 Locks: `_starting` is held by the thread that starts, for all of the start; a shutdown asks whether it is, and nobody
 waits for it.  `changes.lock` (Kafka's logCreationOrDeletionLock; `LogManager.creation`) is held for a step of the state
@@ -76,6 +76,10 @@ _WHAT_TO_DO = {_NEW: "startup() or `with` starts it", _STARTING: "wait for start
 class ManagerLife(Closing):
     """What LogManager is below its door."""
 
+    # Of the parts that others are made with; those are made by `_make_parts`.
+    registry_class = LogRegistry
+    directories_class = LogDirectories
+
     def __init__(
         self,
         log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -87,7 +91,6 @@ class ManagerLife(Closing):
         files: Files = OS_FILES,
         metrics: MetricsRegistry | None = None,
         take_over: bool = False,
-        bare: bool = False,
     ) -> None:
         """Makes what is missing of `log_dirs`, takes their locks and reads their ids; loads nothing yet.
 
@@ -98,7 +101,7 @@ class ManagerLife(Closing):
 
         IllegalArgumentException for settings out of Kafka's ranges; LogDirLockedException when a broker or another
         process holds a directory; KafkaException when two are the same; IllegalArgumentException, and nothing is made,
-        for a folder that holds other things and nothing of a log directory (unless `bare`);
+        for a folder that holds other things and nothing of a log directory;
         a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
         # More than eight parameters: each but `log_dirs` may be left out, and is given by its name.
@@ -111,17 +114,15 @@ class ManagerLife(Closing):
         self.refusal: Callable[[], Exception] | None = None  # a store's error, in place of ours
         self.clock = clock
         self.files = files
-        self.failure_channel = LogDirFailureChannel(outlives_shortages=not bare)
+        self.failure_channel = LogDirFailureChannel(outlives_shortages=True)
         self.changes = Changes()
-        self.registry = LogRegistry(future_counts=bare)
+        self.registry = self.registry_class()
         self.metrics = MetricsRegistry(clock) if metrics is None else metrics
-        self._bare = bare
         self._pid = os.getpid()
         self._state = _NEW
         self._has_started = False
         self._jobs = Jobs()
         self._starting = threading.Lock()  # held by the thread that starts
-        self._cleaning = Cleaning(self.registry, bare=bare)
         self._doomed = DoomedLogs(clock)
         self._leftovers = Leftovers()  # guarded by changes.lock
         self._as_all = AS_ALL  # what logs are opened with that nobody opens for himself
@@ -129,23 +130,23 @@ class ManagerLife(Closing):
         self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
-        self._tasks = BackgroundTasks(self.scheduler, self._is_running, outlive=bare)
+        self._tasks = BackgroundTasks(self.scheduler, self._is_running)
         wait_for_dropped()
         paths = absolute_paths(log_dirs)
         raises = self.settings.on_demand and len(paths) == 1  # there is nothing to go on with
-        self.directories = LogDirectories(paths, files, self.failure_channel, keep_failed=bare, raises=raises)
+        directories = self.directories_class(paths, files, self.failure_channel, raises=raises)
+        cleaner = self.settings.cleaner if self.settings.maintenance else None
+        self._cleaning = Cleaning(cleaner, directories, self.registry, clock, self.metrics)
+        self.directories = directories
         try:
-            if not bare:
-                check_taken_over(self.directories.paths, files, take_over=take_over)
-            self.directories.hold()
-            self.metrics.show(self.directories, gauges_of_directories)
+            check_taken_over(directories.paths, files, take_over=take_over)
+            directories.hold()
+            self.metrics.show(directories, gauges_of_directories)
             belongs_here(self)
-            cleaner = self.settings.cleaner if self.settings.maintenance else None
-            self._cleaning.make(cleaner, self.directories, clock, self.metrics)
-            self.directories.cordon(self.settings.cordoned_log_dirs)
+            directories.cordon(self.settings.cordoned_log_dirs)
             self.topic_configs = topic_configs or self._stored_configs()
             self._make_parts()
-            if take_over and not bare and any(is_of_cluster(path, files) for path in self.directories.paths):
+            if take_over and any(is_of_cluster(path, files) for path in directories.paths):
                 self._contexts.base_of = _keeping  # the cluster knows the topics' settings, and nobody here
         except BaseException:
             self.abandon()
@@ -178,16 +179,15 @@ class ManagerLife(Closing):
             self.failure_channel,
             self.files,
             self.metrics,
-            bare=self._bare,
         )
         directories, registry, cleaning, doomed = self.directories, self.registry, self._cleaning, self._doomed
         self._start = Start(contexts, directories, registry, self._duplicates, doomed, cleaning, self._jobs)
         self._maker = LogMaker(contexts, directories, registry, self.changes, self._leftovers)
-        self._moves = Moves(directories, registry, cleaning, doomed, self._leftovers, bare=self._bare)
-        self._removals = Removals(directories, registry, cleaning, doomed, bare=self._bare)
+        self._moves = Moves(directories, registry, cleaning, doomed, self._leftovers)
+        self._removals = Removals(directories, registry, cleaning, doomed)
         self._failures = Failures(directories, registry, cleaning, doomed, self.topic_configs)
-        self._housekeeping = Housekeeping(registry, cleaning, self.clock, bare=self._bare)
-        self._end = End(self._start, directories, registry, self._jobs, self.settings, bare=self._bare)
+        self._housekeeping = Housekeeping(registry, cleaning, self.clock)
+        self._end = End(self._start, directories, registry, self._jobs, self.settings)
 
     def disown(self) -> None:
         """In a forked child: the locks let go by themselves, the logs as well."""
@@ -238,13 +238,12 @@ class ManagerLife(Closing):
         if self._state is _FORKED:
             raise opened_elsewhere(what, self._pid)
         self._check_not_lost()
-        if not self._bare or self._state is _NEW:
-            if self.refusal is not None:
-                raise self.refusal()
-            raise IllegalStateException(
-                f"{what} is {'not started' if self._state is _NEW else self._state}",
-                hint=_WHAT_TO_DO.get(self._state, "make another one"),
-            )
+        if self.refusal is not None:
+            raise self.refusal()
+        raise IllegalStateException(
+            f"{what} is {'not started' if self._state is _NEW else self._state}",
+            hint=_WHAT_TO_DO.get(self._state, "make another one"),
+        )
 
     def _check_not_lost(self) -> None:
         if self._state is _LOST:
@@ -285,7 +284,7 @@ class ManagerLife(Closing):
         try:
             if self._owns_scheduler:
                 self.scheduler.startup()
-            if self.settings.keeps_house and not self._bare:
+            if self.settings.keeps_house:
                 listen_weakly(self)
             loaded = self._start.load(is_stray, progress)
             self._check_not_stopped()
@@ -293,8 +292,7 @@ class ManagerLife(Closing):
             with self.changes.lock:
                 self._check_not_stopped()
                 self._state = _RUNNING
-            if not self._bare:
-                self._settle_failures()
+            self._settle_failures()
             self._schedule()
             self._start_cleaner()
             self._has_started = True
@@ -324,12 +322,10 @@ class ManagerLife(Closing):
             ("kafka-log-flusher", self.flush_dirty_logs, settings.flush_check_ms),
             ("kafka-recovery-point-checkpoint", self.checkpoint_recovery_points, settings.recovery_checkpoint_ms),
             ("kafka-log-start-offset-checkpoint", self.checkpoint_log_starts, settings.start_checkpoint_ms),
+            ("highwatermark-checkpoint", self.checkpoint_high_watermarks, settings.high_watermark_checkpoint_ms),
         ]
         if settings.maintenance:
             every.insert(0, ("kafka-log-retention", self.cleanup_logs, settings.retention_check_ms))
-        if not self._bare:
-            name, period_ms = "highwatermark-checkpoint", settings.high_watermark_checkpoint_ms
-            every.append((name, self.checkpoint_high_watermarks, period_ms))
         for name, task, period_ms in every:
             self._tasks.every(name, task, delay_ms, period_ms)
         self._tasks.once("kafka-delete-logs", self._delete_logs, delay_ms)
@@ -385,8 +381,7 @@ class ManagerLife(Closing):
     def _delete_in_time(self) -> None:
         """What was just renamed `-delete` goes as soon as it has waited long enough.  kafka-delete-logs, as Kafka has
         it, begins `initial_task_delay_ms` behind the start, and then comes by when what it saw is due."""
-        if not self._bare:
-            self._tasks.once("kafka-delete-logs", self._delete_due, self._contexts.default_config.file_delete_delay_ms)
+        self._tasks.once("kafka-delete-logs", self._delete_due, self._contexts.default_config.file_delete_delay_ms)
 
     def _delete_due(self) -> None:
         if self.changes.cut_short:
@@ -461,7 +456,7 @@ class ManagerLife(Closing):
                     error = self._end.close_all(broker_epoch)
         finally:
             self.abandon()
-        if error is not None and not self._bare:
+        if error is not None:
             raise error
 
     def check_outside(self) -> None:
@@ -491,8 +486,7 @@ class ManagerLife(Closing):
             self._state = _CLOSED
 
     def _let_go(self) -> None:
-        doomed = [*self._doomed.logs(), *self._leftovers.logs()] if not self._bare else []
-        for log in [*self.registry.all_logs(), *doomed]:
+        for log in [*self.registry.all_logs(), *self._doomed.logs(), *self._leftovers.logs()]:
             log.close_quietly()
         self._duplicates.close_quietly()
         self.directories.unlock()

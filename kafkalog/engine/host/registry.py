@@ -33,9 +33,7 @@ class WaitingLog(NamedTuple):
 class LogRegistry:
     """Thread-safe."""
 
-    def __init__(self, *, future_counts: bool = True) -> None:
-        """`future_counts`: which of two logs of a partition `in_dir` answers, as Kafka's does."""
-        self._future_counts = future_counts
+    def __init__(self) -> None:
         self.guard = threading.RLock()
         self._current: Logs = JavaConcurrentHashMap(topic_partition_hash)
         self._future: Logs = JavaConcurrentHashMap(topic_partition_hash)
@@ -200,11 +198,10 @@ class LogRegistry:
             return [*self._current.values(), *self._future.values()]
 
     def in_dir(self, log_dir: str) -> Logs:
-        """Those of a directory by partition (LogManager.logsInDir)."""
+        """Those of a directory by partition (LogManager.logsInDir); of two of one partition the current one."""
         found: Logs = JavaHashMap(topic_partition_hash)
-        of = self.all_of(log_dir)
-        for log in of if self._future_counts else reversed(of):
-            found[log.topic_partition] = log
+        for log in self.all_of(log_dir):
+            found.setdefault(log.topic_partition, log)
         return found
 
     def high_watermarks_in_dir(self, log_dir: str) -> AnyRefMap[TopicPartition, int]:

@@ -43,14 +43,11 @@ class Removals:
         registry: LogRegistry,
         cleaning: Cleaning,
         doomed: DoomedLogs,
-        *,
-        bare: bool,
     ) -> None:
         self._directories = directories
         self._registry = registry
         self._cleaning = cleaning
         self._doomed = doomed
-        self._bare = bare
 
     def of(self, partitions: Iterable[TopicPartition], *, is_stray: bool) -> list[Removal]:
         """Of the logs that partitions have, future ones included."""
@@ -65,9 +62,7 @@ class Removals:
                 self._remove_one(removal)
             except KafkalogError as error:
                 errors.append(error)
-                if self._bare:
-                    self._registry.remove(removal.log)  # Kafka's map comes first
-        if checkpoint and not (errors and self._bare):
+        if checkpoint:
             for log_dir in dict.fromkeys(each.log.parent_dir for each in removals if not each.is_future):
                 self._cleaning.removed(log_dir)
             for log_dir in dict.fromkeys(each.log.parent_dir for each in removals):

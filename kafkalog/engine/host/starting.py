@@ -27,14 +27,14 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import move_notes
 from kafkalog.engine.host.cleaning import Cleaning
 from kafkalog.engine.host.doomed import DoomedLogs
-from kafkalog.engine.host.duplicates import Duplicates, duplicate
+from kafkalog.engine.host.duplicates import Duplicates
+from kafkalog.engine.host.held import HeldDirectory
 from kafkalog.engine.host.jobs import Jobs, Outcome
 from kafkalog.engine.host.loading import Found, LoadProgress, Remaining, load, look
 from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts, Opening
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.manager_metrics import gauges_of_start
 from kafkalog.engine.host.registry import LogRegistry, WaitingLog
-from kafkalog.engine.log.context import ALREADY_OFFLINE
 from kafkalog.engine.log.damage import lost_end
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import DiskFull, KafkaException, KafkalogError, KafkaStorageException
@@ -94,7 +94,6 @@ class Start:
         self._doomed = doomed
         self._cleaning = cleaning
         self._jobs = jobs
-        self._bare = contexts.bare
         self.on_demand = contexts.settings.on_demand
         self._remaining: Remaining | None = None  # while it loads
         self._is_stray: IsStray = _nobody_is
@@ -113,7 +112,7 @@ class Start:
         self._is_stray = is_stray
         for path, held in self._directories.live.items():
             try:
-                of = look(held, tolerant=not self._bare)
+                of = self._look(held)
             except KafkaException as error:
                 refused = error
                 break  # the directories before it are being loaded by now
@@ -144,21 +143,28 @@ class Start:
             self._remaining = None
         return Loaded(found, outcomes, refused)
 
+    def _look(self, held: HeldDirectory) -> Found:
+        """What a directory has to load; other folders are passed over.  OSError."""
+        return look(held)
+
     def finish(self, loaded: Loaded) -> None:
         """Raises what fails the start; else the logs are there that count."""
         if loaded.refused is not None:
             raise loaded.refused
         for of in loaded.found:
             self._judge_load(of, loaded.outcomes[of.held.path])
-        if not self._bare:
-            self._duplicates.finish()
-        if not (self._bare or self.on_demand):
-            failed = self._failure_channel
-            whole = [path for path in self._directories.live if self.all_loaded.get(path)]
-            whole = [path for path in whole if not failed.has_offline_log_dir(path)]
-            move_notes.clear(whole, self._directories.files, failed)
-            for of in loaded.found:
-                self._forget_lines_of_nobody(of)
+        self._duplicates.finish()
+        if not self.on_demand:
+            self._forget_what_is_gone(loaded.found)
+
+    def _forget_what_is_gone(self, found: Sequence[Found]) -> None:
+        """The notes of moves that have ended, and the lines of partitions that are not there."""
+        failed = self._failure_channel
+        whole = [path for path in self._directories.live if self.all_loaded.get(path)]
+        whole = [path for path in whole if not failed.has_offline_log_dir(path)]
+        move_notes.clear(whole, self._directories.files, failed)
+        for of in found:
+            self._forget_lines_of_nobody(of)
 
     def _forget_lines_of_nobody(self, of: Found) -> None:
         """A line that a crash left behind its partition would speak for the next one of that name."""
@@ -184,10 +190,7 @@ class Start:
         self.all_loaded[path] = all(outcome.done for outcome in outcomes)
 
     def _is_of_the_disk(self, error: KafkaStorageException) -> bool:
-        """Whether it was caused by what Kafka calls an IOException: a checkpoint that does not parse is one.  Where the
-        directory was offline before, Kafka's class alone knows no cause."""
-        if self._bare and ALREADY_OFFLINE in error.message:
-            return False
+        """Whether it was caused by what Kafka calls an IOException: a checkpoint that does not parse is one."""
         return is_io_exception(error.__cause__)
 
     def _let_wait(self, found: Sequence[Found]) -> list[Found]:
@@ -245,7 +248,7 @@ class Start:
             on_damage=opening.on_damage,
         )
         is_current = os.path.basename(folder) == str(partition)
-        if is_current and flushed > max(log.log_end_offset, log.log_start_offset) and not self._bare:
+        if is_current and flushed > max(log.log_end_offset, log.log_start_offset):
             # As Kafka, it goes on; what comes next gets offsets that others had, and readers may know.
             log.context.logger.warning(
                 "%s.  Offsets from there on are given anew; close the store and put back what is missing to keep them",
@@ -259,13 +262,11 @@ class Start:
                     log.close_quietly()
             elif names.is_stray_dir(folder):
                 log.context.logger.warning("Loaded stray log: %s", folder)
-                if not self._bare:
-                    log.close_quietly()
+                log.close_quietly()
             elif self._is_stray(log):
                 log.rename_dir(names.log_stray_dir_name(partition), False)
                 log.context.logger.warning("Log in %s marked stray and renamed to %s", folder, log.dir)
-                if not self._bare:
-                    log.close_quietly()
+                log.close_quietly()
             else:
                 self._register(log)
         except BaseException:
@@ -278,6 +279,4 @@ class Start:
         """Of a log that was just loaded."""
         previous = self._registry.put(log, is_future=log.is_future)
         if previous is not None:
-            if self._bare:
-                raise duplicate(log, previous, hint=None)
             self._duplicates.set_aside(previous)

@@ -40,8 +40,6 @@ class Moves:
         cleaning: Cleaning,
         doomed: DoomedLogs,
         leftovers: Leftovers,
-        *,
-        bare: bool,
     ) -> None:
         self._directories = directories
         self._files = directories.files
@@ -50,7 +48,6 @@ class Moves:
         self._cleaning = cleaning
         self._doomed = doomed
         self._leftovers = leftovers
-        self._noted = not bare
         self._turns: dict[TopicPartition, PartitionLock] = {}  # of one partition they come one after the other
         belongs_here(self)
 
@@ -78,18 +75,16 @@ class Moves:
             self._switch(source, destination, given_up)
 
     def _switch(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
-        partition, noted = source.topic_partition, self._noted
+        partition = source.topic_partition
         with source.lock:
             source.refuse_changes()  # what is appended meanwhile would be lost with it
             source.lock.busy = False  # a Move's claim: from here on that refusal is enough, and the folder is renamed
             if self._registry.get(partition) is source:
                 try:
-                    if noted:
-                        self._prepare_replacing(source, destination)
+                    self._prepare_replacing(source, destination)
                     destination.rename_dir(names.log_dir_name(partition), True)
                 except (KafkalogError, OSError):
-                    if noted:
-                        self._note_that_it_stays(source, destination)
+                    self._note_that_it_stays(source, destination)
                     source.accept_changes()
                     raise
                 destination.update_high_watermark(source.high_watermark)
@@ -107,14 +102,12 @@ class Moves:
 
     def _give_up(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
         """What a move left goes."""
-        noted = self._noted
         source.rename_dir(given_up, True)
         self._doomed.add(source)
-        if noted:
-            move_notes.forget(destination, source, self._files, self._failure_channel)
-            with suppress(KafkaStorageException):  # beside no folder it says nothing
-                move_notes.remove(source, self._files, self._failure_channel)
-        for log_dir in [source.parent_dir, destination.parent_dir] if noted else [source.parent_dir]:
+        move_notes.forget(destination, source, self._files, self._failure_channel)
+        with suppress(KafkaStorageException):  # beside no folder it says nothing
+            move_notes.remove(source, self._files, self._failure_channel)
+        for log_dir in (source.parent_dir, destination.parent_dir):
             self._directories.checkpoint(log_dir, self._registry)
 
     def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None:

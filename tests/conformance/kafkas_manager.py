@@ -1,0 +1,228 @@
+"""Kafka's LogManager with its faults, on kafkalog's: what the two share is compared byte by byte.
+
+A broker has other parts for much of what our manager does by itself, and Kafka's class alone, which the driver runs,
+has none of that: nobody handles failures, no high watermark is written, no note of a move is left.  And it takes any
+folder for a partition's, asks no directory whether it is still its own, and has its tasks go on behind the shutdown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kafkalog.config import CleanerConfig
+from kafkalog.engine.cleaner.cleaner import CleanerSettings
+from kafkalog.engine.cleaner.cleaner_thread import CleanerThread, cleaner_settings
+from kafkalog.engine.format import names
+from kafkalog.engine.format.java_text import is_io_exception
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.changes import BackgroundTasks
+from kafkalog.engine.host.duplicates import duplicate
+from kafkalog.engine.host.ending import End
+from kafkalog.engine.host.held import HeldDirectory
+from kafkalog.engine.host.loading import Found, look
+from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts, Opening
+from kafkalog.engine.host.log_directories import LogDirectories, absolute_path
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.making import LogMaker
+from kafkalog.engine.host.registry import LogRegistry, Logs
+from kafkalog.engine.host.removing import Removal, Removals
+from kafkalog.engine.host.starting import Start
+from kafkalog.engine.host.switching import Moves
+from kafkalog.engine.log.context import ALREADY_OFFLINE, PartitionContext
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.errors import KafkalogError, KafkaStorageException
+
+Work = Callable[[], object]
+
+
+class KafkasRegistry(LogRegistry):
+    def in_dir(self, log_dir: str) -> Logs:
+        """Of a partition's two logs in one directory the future one."""
+        found = super().in_dir(log_dir)
+        found.update({log.topic_partition: log for log in self.all_of(log_dir)})
+        return found
+
+
+class KafkasDirectories(LogDirectories):
+    def _refuse_foreign(self) -> None:
+        """Any folder will do."""
+
+    def _each(self, failed: str, step: Callable[[HeldDirectory], object]) -> None:
+        """One that failed is told of, and stays."""
+        for path, held in self.live.items():
+            try:
+                step(held)
+            except OSError as error:
+                self.failure_channel.give_up(path, f"{failed} {path}", error)
+
+    def _is_ours(self, held: HeldDirectory) -> bool:
+        return True
+
+
+class KafkasTasks(BackgroundTasks):
+    """They hold their manager, and go on when it was shut down."""
+
+    def cancel(self) -> None: ...
+
+    def _weak(self, work: Work) -> Work:
+        return work
+
+
+class KafkasContexts(LogContexts):
+    def of(self, folder: str, partition: TopicPartition, opening: Opening = AS_ALL) -> PartitionContext:
+        context = super().of(folder, partition, opening)
+        context.has_one_replica = False
+        return context
+
+
+class KafkasStart(Start):
+    def _look(self, held: HeldDirectory) -> Found:
+        """A folder of another name fails the start; one of a partition's name is loaded, whatever is in it."""
+        found = look(held)
+        paths = [os.path.join(held.path, name) for name in held.files.names_in(held.path)]
+        folders = [
+            path
+            for path in paths
+            if os.path.basename(path) != names.REMOTE_LOG_INDEX_CACHE_DIR
+            and held.files.is_dir(path)
+            and names.parse_topic_partition_name(path).topic != names.CLUSTER_METADATA_TOPIC
+        ]
+        for checkpoint in (held.recovery_points, held.log_starts):
+            try:
+                checkpoint.read()
+            except (KafkalogError, OSError) as error:
+                if is_io_exception(error):
+                    message = f"Error while reading checkpoint file {checkpoint.path}"
+                    self._failure_channel.maybe_add_offline_log_dir(held.path, message, error)
+        return found._replace(folders=folders)
+
+    def _forget_what_is_gone(self, found: Sequence[Found]) -> None: ...
+
+    def _is_of_the_disk(self, error: KafkaStorageException) -> bool:
+        return ALREADY_OFFLINE not in error.message and super()._is_of_the_disk(error)
+
+    def _register(self, log: UnifiedLog) -> None:
+        previous = self._registry.put(log, is_future=log.is_future)
+        if previous is not None:
+            raise duplicate(log, previous, hint=None)
+
+
+class KafkasMaker(LogMaker):
+    def _make_way(self, partition: TopicPartition, name: str) -> None:
+        """It tries, and takes a name that is too long for the disk's failure."""
+
+    def _is_clean(self, folder: str) -> bool:
+        return True
+
+    def _refusal(self, log_dir: str, message: str, error: OSError) -> KafkalogError:
+        failed = self._directories.failure_channel.failed(log_dir, message, error)
+        failed.__cause__ = error
+        return failed
+
+
+class KafkasMoves(Moves):
+    def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None: ...
+
+    def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None: ...
+
+    def _give_up(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
+        source.rename_dir(given_up, True)
+        self._doomed.add(source)
+        self._directories.checkpoint(source.parent_dir, self._registry)
+
+
+class KafkasRemovals(Removals):
+    def remove(self, removals: Sequence[Removal], *, checkpoint: bool) -> None:
+        """Its map comes first, and of a partition's two logs one stays."""
+        removal, log_dir = removals[0], removals[0].log.parent_dir
+        try:
+            self._remove_one(removal)
+        except KafkalogError:
+            self._registry.remove(removal.log)
+            raise
+        if checkpoint:
+            if not removal.is_future:
+                self._cleaning.removed(log_dir)
+            self._directories.checkpoint(log_dir, self._registry)
+
+
+class KafkasEnd(End):
+    def close_all(self, broker_epoch: int) -> BaseException | None:
+        super().close_all(broker_epoch)
+        return None
+
+    def _logs_of(self, log_dir: str) -> list[UnifiedLog]:
+        """In the order of a map: the first one that fails takes the directory from the others."""
+        return self._registry.in_dir(log_dir).values()
+
+    def _close(self, log: UnifiedLog, thread: int) -> None:
+        """It goes on to trim a file that was closed before, and takes the refusal for the disk's."""
+        active = log.active_segment
+        if not log.shut_down() and active.max_timestamp_so_far <= active.time_index.last_entry.timestamp:
+            log.context.log_dir_failure_channel.maybe_add_offline_log_dir(
+                log.parent_dir, f"Error while preparing active segment for close for {log.topic_partition}"
+            )
+        super()._close(log, thread)
+
+    def _finish_dir(self, log_dir: str, broker_epoch: int, *, is_written: bool) -> BaseException | None:
+        """Whatever became of the checkpoints."""
+        self._directories.checkpoint(log_dir, self._registry)
+        if self._start.had_clean.get(log_dir) or self._start.all_loaded.get(log_dir):
+            with suppress(OSError):
+                self._directories.live[log_dir].marker.write(broker_epoch)
+        return None
+
+
+class KafkasCleanerThread(CleanerThread):
+    """It looks at no checksum."""
+
+    @staticmethod
+    def settings_of(config: CleanerConfig) -> CleanerSettings:
+        return cleaner_settings(config)._replace(check_crcs=False)
+
+
+class KafkasManager(LogManager):
+    registry_class = KafkasRegistry
+    directories_class = KafkasDirectories
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "take_over": True})
+        self._contexts.base_of = None
+
+    def _make_parts(self) -> None:
+        self.failure_channel.outlives_shortages = False
+        self._tasks = KafkasTasks(self.scheduler, self._is_running)
+        super()._make_parts()
+        clock, channel = self.clock, self.failure_channel
+        contexts = self._contexts = KafkasContexts(
+            self.settings, self.topic_configs, self.scheduler, clock, channel, self.files, self.metrics
+        )
+        directories, registry, cleaning, doomed = self.directories, self.registry, self._cleaning, self._doomed
+        self._start = KafkasStart(contexts, directories, registry, self._duplicates, doomed, cleaning, self._jobs)
+        self._maker = KafkasMaker(contexts, directories, registry, self.changes, self._leftovers)
+        self._moves = KafkasMoves(directories, registry, cleaning, doomed, self._leftovers)
+        self._removals = KafkasRemovals(directories, registry, cleaning, doomed)
+        self._end = KafkasEnd(self._start, directories, registry, self._jobs, self.settings)
+        if self.cleaner is not None:
+            self.cleaner.thread_class = KafkasCleanerThread
+
+    def _check(self) -> None:
+        """Nothing is refused behind the shutdown."""
+        if self._has_started:
+            self._check_not_lost()
+        else:
+            super()._check()
+
+    def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
+        """Be it another's."""
+        self._maker.prefer(names.partition_of(topic_partition), absolute_path(log_dir))
+
+    def _settle_failures(self) -> None: ...
+
+    def checkpoint_high_watermarks(self) -> None:
+        """ReplicaManager's."""
+
+    def _delete_in_time(self) -> None: ...
