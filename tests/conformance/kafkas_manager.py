@@ -29,11 +29,11 @@ from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.host.making import LogMaker
 from kafkalog.engine.host.registry import LogRegistry, Logs
 from kafkalog.engine.host.removing import Removal, Removals
-from kafkalog.engine.host.starting import Start
+from kafkalog.engine.host.starting import Loaded, Start
 from kafkalog.engine.host.switching import Moves
 from kafkalog.engine.log.context import ALREADY_OFFLINE, PartitionContext
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.errors import KafkaException, KafkalogError, KafkaStorageException
 
 Work = Callable[[], object]
 
@@ -79,8 +79,24 @@ class KafkasContexts(LogContexts):
 
 
 class KafkasStart(Start):
+    _refused: KafkaException | None = None
+
     def _look(self, held: HeldDirectory) -> Found:
-        """A folder of another name fails the start; one of a partition's name is loaded, whatever is in it."""
+        """A folder of another name fails the start, when the directories before it are loaded."""
+        try:
+            if self._refused is None:
+                return self._all_of(held)
+        except KafkaException as error:
+            self._refused = error
+        raise KafkaStorageException("not loaded any more")
+
+    def finish(self, loaded: Loaded) -> None:
+        if self._refused is not None:
+            raise self._refused
+        super().finish(loaded)
+
+    def _all_of(self, held: HeldDirectory) -> Found:
+        """Whatever is in the folders."""
         found = look(held)
         paths = [os.path.join(held.path, name) for name in held.files.names_in(held.path)]
         folders = [
@@ -113,9 +129,6 @@ class KafkasStart(Start):
 class KafkasMaker(LogMaker):
     def _make_way(self, partition: TopicPartition, name: str) -> None:
         """It tries, and takes a name that is too long for the disk's failure."""
-
-    def _is_clean(self, folder: str) -> bool:
-        return True
 
     def _refusal(self, log_dir: str, message: str, error: OSError) -> KafkalogError:
         failed = self._directories.failure_channel.failed(log_dir, message, error)

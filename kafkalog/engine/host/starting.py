@@ -37,7 +37,7 @@ from kafkalog.engine.host.manager_metrics import gauges_of_start
 from kafkalog.engine.host.registry import LogRegistry, WaitingLog
 from kafkalog.engine.log.damage import lost_end
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.errors import DiskFull, KafkaException, KafkalogError, KafkaStorageException
+from kafkalog.errors import DiskFull, KafkalogError, KafkaStorageException
 
 LOGGER = "kafkalog.manager"
 
@@ -66,11 +66,10 @@ def _is_aside(folder: str) -> bool:
 
 
 class Loaded(NamedTuple):
-    """How the jobs ended.  `refused`: why a directory was; neither it nor what comes behind it is among `found`."""
+    """How the jobs ended, of each directory."""
 
     found: list[Found]
     outcomes: dict[str, list[Outcome]]
-    refused: KafkaException | None
 
 
 class Start:
@@ -108,14 +107,10 @@ class Start:
     def load(self, is_stray: IsStray, progress: Progress | None) -> Loaded:
         """Loads what there is.  Interrupted, or told to stop, it leaves the rest undone."""
         found: list[Found] = []
-        refused: KafkaException | None = None
         self._is_stray = is_stray
         for path, held in self._directories.live.items():
             try:
                 of = self._look(held)
-            except KafkaException as error:
-                refused = error
-                break  # the directories before it are being loaded by now
             except OSError as error:
                 if isinstance(error, DiskFull):
                     raise
@@ -141,7 +136,7 @@ class Start:
         finally:
             self._contexts.metrics.hide(remaining)
             self._remaining = None
-        return Loaded(found, outcomes, refused)
+        return Loaded(found, outcomes)
 
     def _look(self, held: HeldDirectory) -> Found:
         """What a directory has to load; other folders are passed over.  OSError."""
@@ -149,8 +144,6 @@ class Start:
 
     def finish(self, loaded: Loaded) -> None:
         """Raises what fails the start; else the logs are there that count."""
-        if loaded.refused is not None:
-            raise loaded.refused
         for of in loaded.found:
             self._judge_load(of, loaded.outcomes[of.held.path])
         self._duplicates.finish()
