@@ -1,8 +1,8 @@
 """Kafka's LogManager with its faults, on kafkalog's: what the two share is compared byte by byte.
 
-A broker has other parts for much of what our manager does by itself, and Kafka's class alone, which the driver runs,
-has none of that: nobody handles failures, no high watermark is written, no note of a move is left.  And it takes any
-folder for a partition's, asks no directory whether it is still its own, and has its tasks go on behind the shutdown.
+A broker has other parts for much of what our manager does by itself.  Kafka's class alone, which the driver runs, has
+none of that: nobody handles failures, no high watermark is written, no note of a move is left.  It takes any folder for
+a partition's, does not ask whether a directory is still its own, and its tasks go on behind the shutdown.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class KafkasTasks(BackgroundTasks):
 
 
 class KafkasContexts(LogContexts):
+    """A partition has other replicas, which have what a recovery cuts off."""
+
     def of(self, folder: str, partition: TopicPartition, opening: Opening = AS_ALL) -> PartitionContext:
         context = super().of(folder, partition, opening)
         context.has_one_replica = False
@@ -118,6 +120,7 @@ class KafkasStart(Start):
     def _forget_what_is_gone(self, found: Sequence[Found]) -> None: ...
 
     def _is_of_the_disk(self, error: KafkaStorageException) -> bool:
+        """Where the directory was offline before, it knows no cause."""
         return ALREADY_OFFLINE not in error.message and super()._is_of_the_disk(error)
 
     def _register(self, log: UnifiedLog) -> None:
@@ -137,6 +140,8 @@ class KafkasMaker(LogMaker):
 
 
 class KafkasMoves(Moves):
+    """They leave no notes."""
+
     def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None: ...
 
     def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None: ...
@@ -198,6 +203,8 @@ class KafkasCleanerThread(CleanerThread):
 
 
 class KafkasManager(LogManager):
+    """Used as LogManager.  It takes a broker's directory without a word, and goes by Kafka's defaults there."""
+
     registry_class = KafkasRegistry
     directories_class = KafkasDirectories
 

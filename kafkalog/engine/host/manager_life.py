@@ -76,7 +76,7 @@ _WHAT_TO_DO = {_NEW: "startup() or `with` starts it", _STARTING: "wait for start
 class ManagerLife(Closing):
     """What LogManager is below its door."""
 
-    # Of the parts that others are made with; those are made by `_make_parts`.
+    # The classes of two parts with which `_make_parts` makes the others.
     registry_class = LogRegistry
     directories_class = LogDirectories
 
