@@ -22,6 +22,7 @@ from kafkalog.engine.host.changes import BackgroundTasks
 from kafkalog.engine.host.duplicates import duplicate
 from kafkalog.engine.host.ending import End
 from kafkalog.engine.host.held import HeldDirectory
+from kafkalog.engine.host.housekeeping import Housekeeping
 from kafkalog.engine.host.loading import Found, look
 from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts, Opening
 from kafkalog.engine.host.log_directories import LogDirectories, absolute_path
@@ -123,6 +124,9 @@ class KafkasStart(Start):
         """Where the directory was offline before, it knows no cause."""
         return ALREADY_OFFLINE not in error.message and super()._is_of_the_disk(error)
 
+    def _leave_stray(self, log: UnifiedLog) -> None:
+        """It stays open."""
+
     def _register(self, log: UnifiedLog) -> None:
         previous = self._registry.put(log, is_future=log.is_future)
         if previous is not None:
@@ -132,6 +136,9 @@ class KafkasStart(Start):
 class KafkasMaker(LogMaker):
     def _make_way(self, partition: TopicPartition, name: str) -> None:
         """It tries, and takes a name that is too long for the disk's failure."""
+
+    def _is_clean(self, folder: str) -> bool:
+        return True
 
     def _refusal(self, log_dir: str, message: str, error: OSError) -> KafkalogError:
         failed = self._directories.failure_channel.failed(log_dir, message, error)
@@ -165,6 +172,16 @@ class KafkasRemovals(Removals):
             if not removal.is_future:
                 self._cleaning.removed(log_dir)
             self._directories.checkpoint(log_dir, self._registry)
+
+
+class KafkasHousekeeping(Housekeeping):
+    def _retain(self, retained: Sequence[UnifiedLog]) -> int:
+        """The first log that fails ends it."""
+        deleted = 0
+        for log in retained:
+            for each in (log, self._registry.get(log.topic_partition, is_future=True)):
+                deleted += 0 if each is None else each.delete_old_segments()
+        return deleted
 
 
 class KafkasEnd(End):
@@ -225,6 +242,7 @@ class KafkasManager(LogManager):
         self._maker = KafkasMaker(contexts, directories, registry, self.changes, self._leftovers)
         self._moves = KafkasMoves(directories, registry, cleaning, doomed, self._leftovers)
         self._removals = KafkasRemovals(directories, registry, cleaning, doomed)
+        self._housekeeping = KafkasHousekeeping(registry, cleaning, self.clock)
         self._end = KafkasEnd(self._start, directories, registry, self._jobs, self.settings)
         if self.cleaner is not None:
             self.cleaner.thread_class = KafkasCleanerThread
@@ -246,3 +264,9 @@ class KafkasManager(LogManager):
         """ReplicaManager's."""
 
     def _delete_in_time(self) -> None: ...
+
+    def _let_go(self) -> None:
+        """What waits to be deleted stays open, for the task that deletes it behind the shutdown."""
+        for log in self.registry.all_logs():
+            log.close_quietly()
+        self.directories.unlock()

@@ -84,8 +84,7 @@ class LogMaker:
         def create(folder: str, is_new: bool) -> UnifiedLog:
             context = self._contexts.of(folder, partition, opening)
             try:
-                # What lies there is of a load that was cut short: not all of it is as a clean end leaves it.
-                is_clean = is_new or not self._directories.files.names_in(folder)
+                is_clean = is_new or self._is_clean(folder)
                 try:
                     return UnifiedLog.load(context, 0, 0, is_clean, opening.topic_id, on_damage=opening.on_damage)
                 except (OSError, TooManyOpenFilesException) as error:
@@ -126,6 +125,10 @@ class LogMaker:
         self._leftovers.settle(partition.topic)
         for each in self._directories.live:
             refuse_foreign_partition(os.path.join(each, str(partition)), self._directories.files)
+
+    def _is_clean(self, folder: str) -> bool:
+        """Whether a folder that was there is empty: what lies in it is of a load that was cut short."""
+        return not self._directories.files.names_in(folder)
 
     def _discard(self, partition: TopicPartition, folder: str) -> None:
         """Removes a folder in which nobody has written: with the next start it would be a topic's."""

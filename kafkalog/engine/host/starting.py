@@ -255,11 +255,11 @@ class Start:
                     log.close_quietly()
             elif names.is_stray_dir(folder):
                 log.context.logger.warning("Loaded stray log: %s", folder)
-                log.close_quietly()
+                self._leave_stray(log)
             elif self._is_stray(log):
                 log.rename_dir(names.log_stray_dir_name(partition), False)
                 log.context.logger.warning("Log in %s marked stray and renamed to %s", folder, log.dir)
-                log.close_quietly()
+                self._leave_stray(log)
             else:
                 self._register(log)
         except BaseException:
@@ -267,6 +267,10 @@ class Start:
             log.close_quietly()
             raise
         self._contexts.finish(partition, log, opening)
+
+    def _leave_stray(self, log: UnifiedLog) -> None:
+        """It is nobody's: its folder stays, and nothing of it is open."""
+        log.close_quietly()
 
     def _register(self, log: UnifiedLog) -> None:
         """Of a log that was just loaded."""
