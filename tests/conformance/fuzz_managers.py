@@ -430,13 +430,16 @@ class ManagerWriter:
 
     def alone(self) -> None:
         """A partition's log is opened without a manager meanwhile."""
+        places = [each for each in self.dirs if each in LOG_DIRS]
+        if not places:
+            return
         names = [name for name in sorted(self.seen) if not name.endswith("-9")]  # there may be a file of that name
         name = self.choose.choice(names) if names else "foo-0"
         writer = PartitionWriter(self, "alone")
         clean = self.chance(0.5)
         self.add(
             "open",
-            dir=self.choose.choice([each for each in self.dirs if each in LOG_DIRS]),
+            dir=self.choose.choice(places),
             topic_partition=name,
             config=self.config,
             clean_shutdown=clean,
