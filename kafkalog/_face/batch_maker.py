@@ -44,7 +44,6 @@ LISTED_AT_ONCE = 500_000
 FEW_ROWS = 4
 
 
-NO_OFFSET = bytes(8)
 # As a caller gives them, looked at already, or made elsewhere.
 Records: TypeAlias = Iterable[RecordInput] | ColumnEncoder | ReadyBatches
 # Whether lists of records are encoded natively where their records are of the usual kind; else rows are made first.
@@ -174,9 +173,9 @@ class BatchMaker:
             check_readable(builder.uncompressed_records_size_in_bytes)
         return builder.build()
 
-    def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[Batch]:
+    def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[EncodedBatch]:
         """v2 batches of encoded columns, as full as `max.message.bytes` allows."""
-        for batch in write_batches(
+        return write_batches(
             encoder,
             batch_bytes_max=self.batch_bytes,
             compressed_bytes_max=self.written_bytes_max,
@@ -187,10 +186,8 @@ class BatchMaker:
             base_sequence=producer.base_sequence,
             is_transactional=producer.transactional,
             must_be_readable=self._is_packed,
-        ):
-            # A producer's batch begins at offset 0; the CRC does not cover it.
-            first = batch.data.startswith(NO_OFFSET)
-            yield batch if first else b"".join((NO_OFFSET, memoryview(batch)[len(NO_OFFSET) :]))
+            of_producer=True,
+        )
 
 
 def checked_codec(compression: Any) -> int:

@@ -202,7 +202,7 @@ class Stager:
                     f"{topic.maker.written_bytes_max}",
                     hint="max.message.bytes of the topic raises the limit",
                 )
-            self._put(batch if isinstance(batch, bytes) else batch.data)
+            self._put(batch.data)
             last = self._runs[-1] if self._runs else None
             added = Run(topic.name, number, self._position - len(batch), len(batch), header_at(batch).count)
             if last is not None and last[:2] == added[:2] and last.size_bytes + added.size_bytes <= RUN_BYTES:

@@ -200,6 +200,7 @@ def write_batches(
     is_transactional: bool = False,
     partition_leader_epoch: int = -1,
     must_be_readable: bool = False,
+    of_producer: bool = False,
 ) -> Iterator[EncodedBatch]:
     """Magic-2 batches of the columns' rows, each of at most `batch_bytes_max` before compression (or of one row).
 
@@ -208,7 +209,7 @@ def write_batches(
     from `base_offset`, unless the columns have their own.  Bytes are those of MemoryRecordsBuilder for the same
     records, and so are the options.  IllegalArgumentException names the first row that
     cannot be written.  `must_be_readable`, for a log that keeps them compressed: RecordTooLargeException for a row that
-    readers would not take out of a compressed batch.
+    readers would not take out of a compressed batch.  `of_producer`: each batch begins at `base_offset`.
     """
     encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder.from_arrow(columns)
     attributes = compute_attributes(codec, timestamp_type, is_transactional)
@@ -260,6 +261,8 @@ def write_batches(
             )
             batch = encoder.packed(payload, b"".join((header, body)))
         yield batch
-        row, offset = next_row, offset + count
+        row = next_row
+        if not of_producer:
+            offset += count
         if sequence >= 0:
             sequence = increment_sequence(sequence, count)
