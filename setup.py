@@ -11,13 +11,14 @@ from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("KAFKALOG_DEBUG") == "1"
 SANITIZE = {"1": "address,undefined", "thread": "thread"}.get(os.environ.get("KAFKALOG_SANITIZE", ""))
 NATIVE = Path("kafkalog/_native")
 # C below the modules: the checksum is wanted nearly everywhere.
-SOURCES = {"offset_map": ["md5.c"]}
-COMMON_SOURCES = ["crc32c.c"]
+SOURCES = {"offset_map": [str(NATIVE / "src" / "md5.c")]}
+COMMON_SOURCE = str(NATIVE / "src" / "crc32c.c")
 DEPENDS = sorted(str(path) for path in [*NATIVE.rglob("*.pxd"), *(NATIVE / "src").glob("*.h")])
 
 if sys.platform == "win32":
@@ -42,9 +43,9 @@ STALE = any(path.stat().st_mtime < Path(__file__).stat().st_mtime for path in GE
 extensions = [
     Extension(
         f"kafkalog._native.{path.parent.name}.{path.stem}",
-        [str(path), *(str(NATIVE / "src" / name) for name in SOURCES.get(path.stem, COMMON_SOURCES))],
+        [str(path), *SOURCES.get(path.stem, [])],
         include_dirs=[str(NATIVE / "src")],
-        depends=DEPENDS,
+        depends=[*DEPENDS, COMMON_SOURCE],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
         define_macros=[("CYTHON_EXTERN_C", 'extern "C"')] if sys.platform == "win32" else [],
@@ -52,10 +53,23 @@ extensions = [
     for path in sorted(NATIVE.rglob("*.pyx"))
 ]
 
+
+class BuildModules(build_ext):
+    """Compiles the common source once: of the modules, which are built side by side, each would write its object."""
+
+    def build_extensions(self) -> None:
+        common = self.compiler.compile([COMMON_SOURCE], output_dir=self.build_temp, extra_postargs=compile_args)
+        for module in self.extensions:
+            if SOURCES.keys().isdisjoint(module.name.split(".")):
+                module.extra_objects = common
+        super().build_extensions()
+
+
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 setup(
     options={"build_ext": {"parallel": CORES}},
+    cmdclass={"build_ext": BuildModules},
     ext_modules=cythonize(
         extensions,
         build_dir="build/cython",

@@ -476,7 +476,7 @@ class Partition(Closing, Shown):
         own = self.appends
         if own is None:
             own = self._must_own()
-        return own.append_as(NO_PRODUCER, ((value, key, headers, timestamp),)).start
+        return own.append_row((value, key, headers, timestamp))
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
         """Append records in as few batches as `max.message.bytes` allows; returns their offsets.

@@ -129,8 +129,7 @@ class Topic(Shown):
         appends = partitions[number]
         if appends is None:
             appends = self.appends(number)
-        offsets = appends.append_as(NO_PRODUCER, (record,))
-        return metadata(RecordMetadata, (self.name, number, offsets.start))
+        return metadata(RecordMetadata, (self.name, number, appends.append_row(record)))
 
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
         """Append records, which are as `Partition.append_many` takes them: the offsets in each partition that got some.

@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from kafkalog._face.batch_maker import Batch, BatchMaker, Records, encode_columns
 from kafkalog._face.ready_batches import ReadyBatches
-from kafkalog._face.rows import check_records
+from kafkalog._face.rows import RecordInput, check_records
 from kafkalog._native.codec.batches import header_at
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog._native.state.blocks import Single
@@ -123,6 +123,29 @@ class PartitionAppends(Single):
         """The leader epoch that appends carry: the log's latest, or 0."""
         return self.engine.latest_epoch or 0
 
+    def append_row(self, row: RecordInput) -> int:
+        """Append one record, as `Partition.append` says; its offset."""
+        engine, maker = self.engine, self.batch_maker
+        if self.life.live and maker.is_plain and type(row) is tuple:
+            try:
+                offset = engine.append_row(row, maker.batch_bytes)
+            except KafkaStorageException as error:
+                following = self.moved_from(engine)
+                if following is None or following is engine:
+                    self._raise_told(error, -1, -1, True)
+            else:
+                if offset >= 0:
+                    if self.sync_appends:
+                        self._sync_row(engine, offset)
+                    return offset
+        return self.append_as(NO_PRODUCER, (row,)).start
+
+    def _sync_row(self, engine: UnifiedLog, offset: int) -> None:
+        try:
+            engine.flush_appended(offset + 1)
+        except Exception as error:
+            self._raise_told(error, offset, offset, True)
+
     def append_as(
         self, producer: ProducerFields, records: Records, *, sync: bool = True, maker: BatchMaker | None = None
     ) -> range:
@@ -169,10 +192,7 @@ class PartitionAppends(Single):
             if sync and self.sync_appends:
                 engine.flush_appended(last + 1)
         except Exception as error:
-            raised = self._told(error, first, last, sync)
-            if raised is error:
-                raise
-            raise raised from None
+            self._raise_told(error, first, last, sync)
         return range(first, last + 1)
 
     def _append_groups(
@@ -200,10 +220,7 @@ class PartitionAppends(Single):
                 record += last + 1 - done[0].first_offset
             self.after_append(last + 1, sync=sync)
         except Exception as error:  # what went through the records may have raised its own
-            raised = self._told(error, first, last, sync)
-            if raised is error:
-                raise
-            raise raised from None
+            self._raise_told(error, first, last, sync)
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
 
     @staticmethod
@@ -232,6 +249,13 @@ class PartitionAppends(Single):
             except KafkaStorageException as another:
                 error = another
         raise error
+
+    def _raise_told(self, error: Exception, first: int, last: int, sync: bool) -> NoReturn:
+        """Raises what `_told` says."""
+        raised = self._told(error, first, last, sync)
+        if raised is error:
+            raise error
+        raise raised from None
 
     def _told(self, error: Exception, first: int, last: int, sync: bool) -> Exception:
         """What an append raises that `error` ended, when offsets from `first` to `last` were there already."""

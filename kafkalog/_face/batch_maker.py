@@ -68,6 +68,7 @@ class BatchMaker:
         self._attributes = [compute_attributes(self.codec, CREATE_TIME, inside) for inside in (False, True)]
         self.written_bytes_max = min(config.max_message_bytes, config.segment_size)
         self.batch_bytes = min(self.written_bytes_max, BATCH_BYTES_MAX)
+        self.is_plain = self.codec == codecs.NONE
         if config.compression_codec not in (None, self.codec):
             self.batch_bytes -= min(self.batch_bytes // 2, self.batch_bytes // 32 + 128)  # the log compresses it anew
 

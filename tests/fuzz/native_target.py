@@ -310,6 +310,7 @@ def client(source: Input) -> None:
     assert len(entry.batches()) == 5
     found.check_payload(data[61:] if flags & 2 else exact(b""), source.at if flags & 4 else 2**31 - 1)
     assert bytes(found.payload) == data[61:]
+    found.date(now)
     try:
         parts = found.place(next_offset, epoch)
     except OverflowError:

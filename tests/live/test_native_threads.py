@@ -73,6 +73,7 @@ def validated(data: bytes) -> object:
     for rules in (RULES, DATING):
         found = rules.admit(data, 0)
         assert found is not None
+        found.date(7)
         placed.append(b"".join(bytes(part) for part in found.place(9, 3)))
     return walk.verdict, walk.max_timestamp, walk.refusals, placed
 
@@ -272,7 +273,7 @@ def test_one_thread_at_a_time_means_it() -> None:
         assert batch.data == whole
         payload, *_ = encoder.encode()
         with contextlib.suppress(ValueError):  # another thread's payload came behind
-            assert encoder.packed(payload, whole).record_bytes == len(payload)
+            assert encoder.packed(payload, whole).data == whole
 
     def add() -> None:
         plan.add_table(table)

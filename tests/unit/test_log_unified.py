@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,10 @@ def test_offsets_are_given_in_order_and_the_buffer_stays(kit: Kit) -> None:
     assert [record.offset for record in log.read(0, 10_000).records.records()] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("overrides", [{}, {"cleanup.policy": "compact"}, {"index.interval.bytes": "0"}])
+DATED = {"message.timestamp.type": "LogAppendTime"}
+
+
+@pytest.mark.parametrize("overrides", [{}, {"cleanup.policy": "compact"}, {"index.interval.bytes": "0"}, DATED])
 @pytest.mark.parametrize("kind", ["plain", "large", "lz4", "idempotent", "transactional", "gzip of two producers"])
 def test_the_short_choice_changes_nothing(
     tmp_path: Path, overrides: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
@@ -104,6 +109,25 @@ def test_the_short_choice_changes_nothing(
     assert short.names == long.names
     for entry in short.names:
         assert short.path(entry).read_bytes() == long.path(entry).read_bytes(), entry
+
+
+@pytest.mark.parametrize("value", [b"v", b"v" * 50_000])
+def test_who_waits_for_the_log_gets_the_time_of_his_turn(kit: Kit, value: bytes) -> None:
+    """By LogAppendTime no record lies before one of an earlier time."""
+    log = kit.open(DATED | {"internal.segment.bytes": "200000"})
+    log.append_as_leader(batch(1), 0)
+    waited: list[Any] = []
+    thread = threading.Thread(target=lambda: waited.append(log.append_as_leader(batch(1, value=value), 0)))
+    with log.lock:
+        thread.start()
+        time.sleep(0.1)
+        kit.clock.advance(5000)
+        first = log.append_as_leader(batch(1, value=value), 0)
+    thread.join()
+    assert waited[0].first_offset == first.first_offset + 1
+    assert waited[0].log_append_time == waited[0].max_timestamp == first.log_append_time
+    times = [record.timestamp for record in log.read(0, 1 << 20).records.records()]
+    assert times == sorted(times)
 
 
 def test_rolling_leaves_a_snapshot_and_flushes_behind(kit: Kit) -> None:

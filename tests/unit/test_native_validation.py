@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -235,8 +236,10 @@ def rules_of(**given: Any) -> native.OrdinaryRules:
 def test_a_batch_is_admitted_and_placed_as_the_setters_do(create_time: bool, count: int) -> None:
     """Copied whole, and with its records where they are."""
     batch = built(count)
-    found = rules_of(create_time=create_time).admit(batch, NOW + 9)
+    found = rules_of(create_time=create_time).admit(batch, NOW + 5)
     assert found is not None
+    for now in (NOW + 7, NOW + 9):
+        found.date(now)
     assert found.max_timestamp == (NOW + count - 1 if create_time else NOW + 9)
     told = found.told(LogAppendInfo, 0, NO_STATS)
     assert told.log_append_time == (-1 if create_time else NOW + 9)
@@ -312,7 +315,34 @@ def test_the_encoders_own_batch_is_judged_as_its_bytes_are(
     if known is not None and seen is not None:
         assert known.max_timestamp == seen.max_timestamp
         assert known.record_bytes in (seen.record_bytes, -1)
-        assert b"".join(map(bytes, known.place(7, 3))) == b"".join(map(bytes, seen.place(7, 3)))
+        for each in (known, seen):
+            each.date(now)
+        placed = b"".join(map(bytes, known.place(7, 3)))
+        assert placed == b"".join(map(bytes, seen.place(7, 3)))
+        assert crc_matches(placed)
+
+
+def test_a_header_that_contradicts_the_records_is_not_believed() -> None:
+    def columns() -> ColumnEncoder:
+        return ColumnEncoder(np.full(3, NOW), None, (np.array([0, 1, 2, 3]), b"abc"))
+
+    plain, _, _ = columns().encode_batch()
+    assert plain is not None
+    assert plain.record_bytes == len(plain) - 61
+    for fields in ({"attributes": codecs.GZIP}, {"log_append_time": 5}):
+        batch, _, _ = columns().encode_batch(**fields)  # type: ignore[arg-type]
+        assert batch is not None
+        assert batch.record_bytes == -1
+        admitted = rules_of().admit(batch, NOW)
+        assert admitted is None or admitted.record_bytes == -1
+    encoder = columns()
+    payload, *_ = encoder.encode()
+    good = plain.data[:21] + b"\0\4" + plain.data[23:]  # says that it is compressed
+    assert encoder.packed(payload, good).record_bytes == len(payload)
+    for at in (22, 26, 34, 42, 60):
+        other = good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :]
+        assert encoder.packed(payload, other).record_bytes == -1, at
+    assert encoder.packed(payload, good[:60]).record_bytes == -1
 
 
 def test_nobody_else_makes_an_encoded_batch() -> None:
@@ -325,7 +355,7 @@ def test_nobody_else_makes_an_encoded_batch() -> None:
     assert payload == again
     with pytest.raises(ValueError, match="meanwhile"):
         encoder.packed(payload, b"")
-    assert encoder.packed(again, b"x").record_bytes == len(again)
+    assert encoder.packed(again, b"x").data == b"x"
     batch, _, _ = encoder.encode_batch()
     assert batch is not None
     with pytest.raises(ValueError, match="meanwhile"):

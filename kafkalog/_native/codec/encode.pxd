@@ -1,4 +1,4 @@
-# The encoder's own batch, for whoever judges what is to be appended.
+# The encoder's own batch, for whoever judges and appends it.
 from libc.stdint cimport int64_t
 
 
@@ -8,3 +8,6 @@ cdef class EncodedBatch:
     cdef readonly int64_t max_timestamp
     cdef readonly int64_t record_bytes
     cdef readonly bint has_keys
+
+
+cdef EncodedBatch batch_of_row(tuple row, int64_t now_ms, int64_t max_bytes)

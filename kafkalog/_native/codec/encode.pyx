@@ -25,6 +25,7 @@ from kafkalog._native.codec.layout cimport (
     BASE_SEQUENCE,
     BASE_TIMESTAMP,
     BATCH_LENGTH,
+    CODEC_MASK,
     CRC,
     KL_ONCE,
     LAST_OFFSET_DELTA,
@@ -36,6 +37,9 @@ from kafkalog._native.codec.layout cimport (
     PRODUCER_ID,
     RECORD_COUNT,
     RECORDS,
+    load16,
+    load32,
+    load64,
     store16,
     store32,
     store64,
@@ -282,14 +286,35 @@ cdef bint take_time(given, int64_t* out) except -1:
     return overflow == 0 and out[0] >= -1
 
 
+# More than eight parameters: a header's fields.
+cdef void write_head(
+    uint8_t* head, const Encoder* it, int64_t filled, int64_t count, int64_t base_offset, int attributes,
+    int64_t max_timestamp, int64_t producer_id, int producer_epoch, int base_sequence, int leader_epoch,
+) noexcept nogil:
+    """The header, with its checksum, in front of records that were just written: `filled` bytes in all."""
+    store64(head + BASE_OFFSET, <uint64_t>base_offset)
+    store32(head + BATCH_LENGTH, <uint32_t>(filled - LOG_OVERHEAD))
+    store32(head + LEADER_EPOCH, <uint32_t>leader_epoch)
+    head[MAGIC] = 2
+    store16(head + ATTRIBUTES, <uint16_t>attributes)
+    store32(head + LAST_OFFSET_DELTA, <uint32_t>it.offset_delta)
+    store64(head + BASE_TIMESTAMP, <uint64_t>it.base_timestamp)
+    store64(head + MAX_TIMESTAMP, <uint64_t>max_timestamp)
+    store64(head + PRODUCER_ID, <uint64_t>producer_id)
+    store16(head + PRODUCER_EPOCH, <uint16_t>producer_epoch)
+    store32(head + BASE_SEQUENCE, <uint32_t>base_sequence)
+    store32(head + RECORD_COUNT, <uint32_t>count)
+    store32(head + CRC, crc32c_update(0, head + ATTRIBUTES, <size_t>(filled - ATTRIBUTES)))
+
+
 @cython.auto_pickle(False)
 @cython.final
 cdef class EncodedBatch:
     """A whole batch as a ColumnEncoder made it, which nobody can have changed: `data`, and what is known of its records
     without another look.
 
-    `min_timestamp` and `max_timestamp` of its records in milliseconds; `record_bytes`, their bytes before compression;
-    `has_keys`: each of them has one.  A buffer of `data`.
+    `min_timestamp` and `max_timestamp` of its records in milliseconds; `record_bytes`, their bytes before compression,
+    or -1 where the header says other things than the records; `has_keys`: each of them has one.  A buffer of `data`.
     """
 
     def __init__(self):
@@ -318,6 +343,7 @@ cdef class ColumnEncoder:
     cdef Block scratch, pieces, lists, names, contents
     cdef int busy
     cdef bytes encoded  # the payload that `encode` gave last
+    cdef int64_t count  # of the rows that were written last
 
     def __dealloc__(self):
         free(self.scratch.at)
@@ -777,9 +803,10 @@ cdef class ColumnEncoder:
             raise MemoryError
         if self.rows <= FEW_ROWS:
             verdict = encode_rows(&self.it, start, stop, max_bytes, &self.scratch, filled, next_row)
-            return check_memory(verdict)
-        with nogil:
-            verdict = encode_rows(&self.it, start, stop, max_bytes, &self.scratch, filled, next_row)
+        else:
+            with nogil:
+                verdict = encode_rows(&self.it, start, stop, max_bytes, &self.scratch, filled, next_row)
+        self.count = next_row[0] - start
         return check_memory(verdict)
 
     cdef int64_t bounded(self, int64_t start, int64_t stop) except -1:
@@ -819,12 +846,23 @@ cdef class ColumnEncoder:
         try:
             if payload is None or payload is not self.encoded:
                 raise ValueError("other rows were encoded meanwhile")
-            return self.made_of(batch, PyBytes_GET_SIZE(payload))
+            return self.made_of(batch, PyBytes_GET_SIZE(payload), True)
         finally:
             kl_leave(&self.busy)
 
-    cdef EncodedBatch made_of(self, bytes data, int64_t record_bytes):
+    cdef EncodedBatch made_of(self, bytes data, int64_t record_bytes, bint is_packed):
+        """Of the rows that were written last."""
         cdef EncodedBatch made = EncodedBatch.__new__(EncodedBatch)
+        cdef const uint8_t* head = <const uint8_t*>PyBytes_AS_STRING(data)
+        if (
+            PyBytes_GET_SIZE(data) < RECORDS
+            or ((load16(head + ATTRIBUTES) & CODEC_MASK) != 0) != is_packed
+            or <int32_t>load32(head + LAST_OFFSET_DELTA) != self.it.offset_delta
+            or <int32_t>load32(head + RECORD_COUNT) != self.count
+            or <int64_t>load64(head + BASE_TIMESTAMP) != self.it.base_timestamp
+            or <int64_t>load64(head + MAX_TIMESTAMP) != self.it.max_timestamp
+        ):
+            record_bytes = -1
         made.data = data
         made.min_timestamp = self.it.min_timestamp
         made.max_timestamp = self.it.max_timestamp
@@ -846,7 +884,6 @@ cdef class ColumnEncoder:
         """
         cdef int64_t next_row = start
         cdef int64_t filled = RECORDS
-        cdef uint8_t* head
         cdef int verdict
         stop = self.bounded(start, stop)
         if start >= stop:
@@ -858,22 +895,27 @@ cdef class ColumnEncoder:
                 return None, next_row, verdict
             if self.it.offsets != NULL:
                 base_offset = self.it.base_offset
-            head = self.scratch.at
-            store64(head + BASE_OFFSET, <uint64_t>base_offset)
-            store32(head + BATCH_LENGTH, <uint32_t>(filled - LOG_OVERHEAD))
-            store32(head + LEADER_EPOCH, <uint32_t>leader_epoch)
-            head[MAGIC] = 2
-            store16(head + ATTRIBUTES, <uint16_t>attributes)
-            store32(head + LAST_OFFSET_DELTA, <uint32_t>self.it.offset_delta)
-            store64(head + BASE_TIMESTAMP, <uint64_t>self.it.base_timestamp)
-            store64(head + MAX_TIMESTAMP, <uint64_t>(
-                self.it.max_timestamp if log_append_time is None else <int64_t>log_append_time))
-            store64(head + PRODUCER_ID, <uint64_t>producer_id)
-            store16(head + PRODUCER_EPOCH, <uint16_t>producer_epoch)
-            store32(head + BASE_SEQUENCE, <uint32_t>base_sequence)
-            store32(head + RECORD_COUNT, <uint32_t>(next_row - start))
-            store32(head + CRC, crc32c_update(0, head + ATTRIBUTES, <size_t>(filled - ATTRIBUTES)))
+            write_head(
+                self.scratch.at, &self.it, filled, next_row - start, base_offset, attributes,
+                self.it.max_timestamp if log_append_time is None else <int64_t>log_append_time,
+                producer_id, producer_epoch, base_sequence, leader_epoch,
+            )
             data = PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled)
-            return self.made_of(data, filled - RECORDS), next_row, verdict
+            return self.made_of(data, filled - RECORDS, False), next_row, verdict
         finally:
             kl_leave(&self.busy)
+
+
+cdef EncodedBatch batch_of_row(tuple row, int64_t now_ms, int64_t max_bytes):
+    """The plain batch of one record of the usual kind, as `encode_batch` makes it of `from_rows`; None where the record
+    is of another kind, or might take more than `max_bytes`."""
+    cdef ColumnEncoder encoder = ColumnEncoder.__new__(ColumnEncoder)
+    cdef int64_t next_row = 0, filled = RECORDS
+    encoder.held = []
+    encoder.rows = 1
+    if not encoder.take_rows((row,), now_ms) or encoder.bytes_bound + RECORDS > max_bytes:
+        return None
+    if encoder.run(0, 1, max_bytes, None, None, &filled, &next_row) != rec.OK:
+        return None
+    write_head(encoder.scratch.at, &encoder.it, filled, 1, 0, 0, encoder.it.max_timestamp, -1, -1, -1, -1)
+    return encoder.made_of(PyBytes_FromStringAndSize(<const char*>encoder.scratch.at, filled), filled - RECORDS, False)

@@ -1,5 +1,5 @@
 # The ordinary batch, for the native end of a segment.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 
 from kafkalog._native.codec.batches cimport BatchHeader
 from kafkalog._native.codec.cursor cimport Cursor
@@ -44,6 +44,6 @@ cdef class OrdinaryBatch(BatchHeader):
     cdef object data
 
     cdef bint check(self, Cursor cursor) noexcept nogil
-    cdef void date(self, uint8_t* out, Cursor cursor) noexcept nogil
+    cdef int dated(self, int64_t now) except -1
     cdef tuple placed(self, int64_t next_offset, int32_t leader_epoch)
     cdef object info(self, kind, int64_t log_start_offset, record_validation_stats)

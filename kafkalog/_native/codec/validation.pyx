@@ -398,8 +398,7 @@ cdef class OrdinaryBatch(BatchHeader):
     """A producer's single batch that needs no change but its offset and leader epoch.  Made by `OrdinaryRules.admit`.
 
     Its records are checked where they are not compressed; else (`codec` above 0) they are once `check_payload` said so.
-    A header like any other, first as the producer wrote it (with the append's time where the topic says so), then as
-    `place` left it.  `record_bytes`, of the records with their framing before compression: -1 until they were looked at.
+    A header like any other, first as the producer wrote it, then as `date` and `place` left it.  `record_bytes`, of the records with their framing before compression: -1 until they were looked at.
     """
 
     def __init__(self):
@@ -464,17 +463,33 @@ cdef class OrdinaryBatch(BatchHeader):
         """The `kind` of AppendInfo that tells of this batch, once it has its place."""
         return self.info(kind, log_start_offset, record_validation_stats)
 
-    cdef void date(self, uint8_t* out, Cursor cursor) noexcept nogil:
-        """Gives the batch the time of its append, and the checksum over that, in its own head `out`; `cursor` has its
-        records."""
+    def date(self, int64_t now):
+        """Where the topic says so, gives the batch the time of its append, `now`, and the checksum over that: under the
+        log's lock, so that no later time lies before an earlier one."""
+        self.dated(now)
+
+    cdef int dated(self, int64_t now) except -1:
+        cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(self.head)
+        cdef const uint8_t* records = out
+        cdef size_t size = <size_t>(self.row.size - RECORDS)
+        cdef uint32_t crc
+        if self.rules.create_time:
+            return 0
+        if self.data is not None:
+            records = <const uint8_t*>PyBytes_AS_STRING(self.data)
+        self.rules.now = self.row.max_timestamp = now
         self.row.attributes |= TIMESTAMP_TYPE_FLAG
-        self.row.max_timestamp = self.rules.now
         store16(out + ATTRIBUTES, <uint16_t>self.row.attributes)
-        store64(out + MAX_TIMESTAMP, <uint64_t>self.rules.now)
-        self.row.crc = crc32c_update(
-            crc32c_update(0, out + ATTRIBUTES, RECORDS - ATTRIBUTES), cursor.at, <size_t>(cursor.end - cursor.at)
-        )
-        store32(out + CRC, self.row.crc)
+        store64(out + MAX_TIMESTAMP, <uint64_t>now)
+        crc = crc32c_update(0, out + ATTRIBUTES, RECORDS - ATTRIBUTES)
+        if size < NOGIL_BYTES:
+            crc = crc32c_update(crc, records + RECORDS, size)
+        else:
+            with nogil:
+                crc = crc32c_update(crc, records + RECORDS, size)
+        self.row.crc = crc
+        store32(out + CRC, crc)
+        return 0
 
     cdef object info(self, kind, int64_t log_start_offset, record_validation_stats):
         cdef AppendInfo info = (<PyTypeObject*>kind).tp_new(<PyTypeObject*>kind, (), NULL)
@@ -541,7 +556,6 @@ cdef class OrdinaryRules:
         cdef EncodedBatch encoded = None
         cdef Cursor cursor
         cdef const uint8_t* header
-        cdef uint8_t* own
         cdef bytes head
         cdef int64_t size
         cdef bint good
@@ -579,21 +593,20 @@ cdef class OrdinaryRules:
             found.record_bytes = -1
             if encoded is not None and self.is_known_good(encoded, now):
                 found.record_bytes = encoded.record_bytes
-            own = <uint8_t*>PyBytes_AS_STRING(head)
             cursor.at = header + RECORDS
             cursor.end = header + size
             if size < NOGIL_BYTES:
-                good = good_bytes(found, header, own, cursor)
+                good = good_bytes(found, header, cursor)
             else:
                 with nogil:
-                    good = good_bytes(found, header, own, cursor)
+                    good = good_bytes(found, header, cursor)
             return found if good else None
         finally:
             PyBuffer_Release(&view)
 
     cdef bint is_known_good(self, EncodedBatch batch, int64_t now) noexcept:
         """Whether all records of such a batch may come in; False where each is to be looked at."""
-        if self.need_key and not batch.has_keys:
+        if batch.record_bytes < 0 or (self.need_key and not batch.has_keys):
             return False
         if not self.create_time:
             return True
@@ -603,14 +616,10 @@ cdef class OrdinaryRules:
         return now - batch.min_timestamp <= self.before_max_ms and batch.max_timestamp - now <= self.after_max_ms
 
 
-cdef bint good_bytes(OrdinaryBatch found, const uint8_t* header, uint8_t* own, Cursor cursor) noexcept nogil:
-    """Whether the checksum is right and the records are, as far as they can be seen; the batch gets the append's time
-    in its `own` head where the topic says so."""
-    if found.record_bytes < 0:
-        if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:
-            return False
-        if found.rules.reader == rec.BUFFER and not found.check(cursor):
-            return False
-    if not found.rules.create_time:
-        found.date(own, cursor)
-    return True
+cdef bint good_bytes(OrdinaryBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
+    """Whether the checksum is right and the records are, as far as they can be seen."""
+    if found.record_bytes >= 0:
+        return True
+    if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:
+        return False
+    return found.rules.reader == rec.SKIP or found.check(cursor)

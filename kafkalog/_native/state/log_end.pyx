@@ -7,6 +7,7 @@ test's own).  Called under the partition's lock; readers read single fields with
 whatever is written here is written inside its object's critical section, as Cython's getters read it.
 
 `append_ordinary` is all of a client's append where all of it is ordinary, in one call: it takes the lock itself.
+`append_ordinary_row` is that for a record which is not a batch yet.
 """
 
 from threading import RLock
@@ -15,6 +16,7 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from kafkalog._native.codec.batches cimport BatchHeader
+from kafkalog._native.codec.encode cimport EncodedBatch, batch_of_row
 from kafkalog._native.codec.layout cimport CODEC_MASK
 from kafkalog._native.codec.named cimport made, set_item
 from kafkalog._native.state.producers cimport ProducerEntry, ProducerTable
@@ -167,6 +169,30 @@ cdef class Watermarks:
         """
         return self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
 
+    def append_ordinary_row(self, tuple row not None, int64_t batch_bytes):
+        """A client's append of one record, as a batch that is not compressed and takes at most `batch_bytes`, with the
+        log's latest leader epoch: its offset.
+
+        -1, and nothing was done, where the record is not of the usual kind, or a step has more to do than to look.
+        """
+        cdef LogEnd local = self.local_log
+        cdef OrdinaryBatch batch
+        cdef EncodedBatch encoded
+        cdef tuple epochs = self.leader_epoch_cache.entries
+        cdef int64_t now
+        if local.ordinary_rules is None or self.unfinished is not None or self.lock.busy or len(epochs) == 0:
+            return -1
+        now = local.clock.milliseconds()
+        encoded = batch_of_row(row, now, batch_bytes)
+        if encoded is None:
+            return -1
+        batch = local.ordinary_rules.admit(encoded, now)
+        if batch is None:
+            return -1
+        if self.locked_ordinary(batch, (<tuple>epochs[len(epochs) - 1])[0], None, None) is None:
+            return -1
+        return batch.row.base_offset
+
     cdef object locked_ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
         cdef PartitionLock lock = self.lock
         lock.take()
@@ -182,7 +208,10 @@ cdef class Watermarks:
             lock.give_back()
 
     cdef object ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
-        """The epoch is the latest there is, the segment has room, the producer just goes on."""
+        """The epoch is the latest there is, the segment has room, the producer just goes on.
+
+        The `kind` of AppendInfo, or True where nobody asks for one; None where nothing was done.
+        """
         cdef LogEnd local = self.local_log
         cdef OrdinaryRules topic = batch.topic
         cdef ProducerEntry continued = None
@@ -203,6 +232,8 @@ cdef class Watermarks:
         if len(segments) == 0:
             return None
         tail = segments[len(segments) - 1].tail
+        if not topic.create_time:
+            batch.dated(local.clock.milliseconds())
         if not tail.knows_end() or tail.is_over(
             topic.max_segment_ms, topic.segment_bytes, batch.row.max_timestamp, last_offset, batch.row.size,
             batch.rules.now,
@@ -213,7 +244,7 @@ cdef class Watermarks:
             if continued is None:
                 return None
         buffers = batch.placed(first_offset, leader_epoch)
-        info = batch.info(kind, self.log_start_offset, record_validation_stats)
+        info = True if kind is None else batch.info(kind, self.log_start_offset, record_validation_stats)
         if self.put(tail, buffers, [batch], last_offset, continued, None) != W_WRITTEN:
             return None
         if self.first_unstable_is_rough or last_offset + 1 - local.recovery_point >= topic.flush_messages:

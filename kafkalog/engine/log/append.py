@@ -18,7 +18,7 @@ it but to flush.  The buffer of the caller is never changed, and not looked at t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog._native.codec.batches import FRAMING_BUFFER, OK, TORN, crc_matches
@@ -120,6 +120,7 @@ def append(
             # Offsets and validation.
             buffers: Sequence[Buffer]
             if batch is not None:
+                batch.date(local.clock.milliseconds())
                 buffers = batch.place(local.next_offset_metadata[0], leader_epoch)
                 headers = [batch]
                 info = batch.told(LogAppendInfo, log.log_start_offset, stats)
@@ -164,6 +165,20 @@ def append(
             _fail(log, error)
         finally:
             log.lock.busy = False
+
+
+def append_row(log: PartitionState, row: tuple[Any, ...], batch_bytes: int) -> int:
+    """`append` of one record of a client's, as a plain batch of at most `batch_bytes`: its offset.
+
+    -1, and nothing was done, where the record has to become a batch first.
+    """
+    metadata_file = log.partition_metadata_file
+    if metadata_file is not None and metadata_file.dirty_topic_id is not None:
+        return -1
+    try:
+        return ordinary.append_row(log, row, batch_bytes)
+    except (OverflowError, OSError) as error:
+        _fail(log, error)
 
 
 def _assign_epochs(log: PartitionState, headers: Sequence[BatchHeader]) -> tuple[int, bool]:

@@ -7,7 +7,7 @@ tests choose it, and compare.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.engine.format.codecs import decompress_partial
@@ -46,6 +46,11 @@ def long_way(log: PartitionState, records: Buffer, leader_epoch: int) -> LogAppe
 
 
 append = short_way
+
+
+def append_row(log: PartitionState, row: tuple[Any, ...], batch_bytes: int) -> int:
+    """A record's short way: its offset, or -1 where it has to go by `append` and nothing was done."""
+    return log.append_ordinary_row(row, batch_bytes) if append is short_way else -1
 
 
 def of_coordinator(log: PartitionState, records: Buffer) -> OrdinaryBatch | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog._native.state.log_end import CLOSING, FORKED, OPEN, PartitionLock
@@ -30,7 +30,7 @@ from kafkalog.engine.format.batch import MemoryRecords
 from kafkalog.engine.format.checkpoints import EpochEntry
 from kafkalog.engine.format.partition_metadata import checked_topic_id
 from kafkalog.engine.log import list_offsets, log_metrics, retention
-from kafkalog.engine.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, check
+from kafkalog.engine.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, append_row, check
 from kafkalog.engine.log.context import PartitionContext
 from kafkalog.engine.log.damage import Damage
 from kafkalog.engine.log.epoch_checkpoint import PartitionEpochCheckpoint
@@ -282,6 +282,11 @@ class UnifiedLog(PartitionState):
             assigns = origin is not AppendOrigin.RAFT_LEADER
             terms = AppendTerms(origin, assigns, verification_guard, transaction_version)
         return append(self, records, leader_epoch, terms)
+
+    def append_row(self, row: tuple[Any, ...], batch_bytes: int) -> int:
+        """Appends one record (value, key, headers, timestamp) as a client's plain batch of at most `batch_bytes`, with
+        the latest leader epoch: its offset.  -1, and nothing was done, where it has to go by `append_as_leader`."""
+        return append_row(self, row, batch_bytes)
 
     def append_as_follower(self, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo:
         """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets that they carry."""
