@@ -8,7 +8,7 @@ transactions is found by `_check_producers` and done by the commit, which moves 
 The same code serves leaders and followers, ordinary batches and all others.  What is special about a client's ordinary
 batch (whole, good, kept as it is, going on where its producer was) is a choice inside the first step: one native call
 (`Watermarks.append_ordinary`) finds that each of the others has but to look, and then writes; it calls the same rules.
-Which way such a batch takes is chosen in `ordinary.py`.
+A single record may become its batch in such a call (`append_row`).  Which way is taken is chosen in `ordinary.py`.
 
 Before the lock nothing is known of the log's state; from there on everything runs under it.  The last step is one
 native call (`Watermarks.commit`): nothing that the log has promised changes before it, and nothing is left to do after

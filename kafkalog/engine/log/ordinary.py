@@ -1,4 +1,4 @@
-"""The way of a client's ordinary batch into a log: `append`, chosen here and nowhere else.
+"""The way of a client's ordinary batch, or record, into a log: `append`, chosen here and nowhere else.
 
 The short way admits such a batch by one native look and, where no step of an append has more to do than to look, writes
 it in the same call.  The long way leaves every batch to `append.py`, whose steps come to the same bytes and answers;
