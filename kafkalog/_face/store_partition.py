@@ -239,6 +239,10 @@ class InternalPartition(StorePartition):
     def check_appendable(self) -> None:
         check_appendable(self.topic_partition.topic)
 
+    def append_row(self, row: RecordInput) -> int:
+        self.check_appendable()
+        return super().append_row(row)
+
     def append_as(
         self, producer: ProducerFields, records: Records, *, sync: bool = True, maker: BatchMaker | None = None
     ) -> range:

@@ -212,8 +212,7 @@ class KafkasEnd(End):
 
 
 class KafkasCleanerThread(CleanerThread):
-    """It looks at no checksum, and its buffer begins as small as it is set: what a pass that fails has copied by then is
-    what fitted."""
+    """It looks at no checksum, and its buffer begins as small as it is set: a pass that fails leaves what fitted."""
 
     @staticmethod
     def settings_of(config: CleanerConfig) -> CleanerSettings:

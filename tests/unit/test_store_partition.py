@@ -367,6 +367,7 @@ def test_an_internal_topic_is_read_and_not_appended_to(store: kafkalog.Store, or
     assert len(values(kept)) == end > 0
     for change in (
         lambda: kept.append(b"x"),
+        lambda: kept.append(b"x", key=b"k"),
         lambda: kept.append_many([b"x"]),
         lambda: kept.append_columns([b"x"]),
         lambda: kept.append_batches(batch(b"5")),
