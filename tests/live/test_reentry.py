@@ -126,7 +126,8 @@ def test_a_finalizer_appends(base: Path, way: str, short: bool, monkeypatch: pyt
 
 def test_nothing_else_goes_on_inside_an_append(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every change, and close: that would wait for a thread which waits for the lock that this one holds."""
-    with open_live(base / "log", config={"message.timestamp.type": "LogAppendTime"}) as log:
+    monkeypatch.setattr(ordinary, "append", ordinary.long_way)
+    with open_live(base / "log") as log:
         engine: Any = log.engine
         log.append(b"0")
         tried: dict[str, Callable[[], object]] = {

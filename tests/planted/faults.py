@@ -141,7 +141,7 @@ FAULTS = [
         "_native/codec/survivors.pyx",
         "cdef bint tombstones_stay = not row.attributes & DELETE_HORIZON_FLAG or self.now_ms < row.base_timestamp",
         "cdef bint tombstones_stay = row.attributes & DELETE_HORIZON_FLAG and self.now_ms < row.base_timestamp",
-        "compaction_native cleaner_filter",
+        "survivors cleaner_filter",
     ),
     Fault(
         "a query's offset is that of the next record",
