@@ -274,7 +274,7 @@ class PartitionAppends(Single):
 
     def _check_each(self, engine: UnifiedLog, group: Sequence[Batch], record: int) -> None:
         for batch in group:
-            count = header_at(batch).count
+            count = header_at(batch if isinstance(batch, bytes) else batch.data).count
             try:
                 engine.check_batch(batch, engine.latest_epoch or 0)
             except KafkalogError as error:

@@ -204,7 +204,7 @@ class Stager:
                 )
             self._put(batch.data)
             last = self._runs[-1] if self._runs else None
-            added = Run(topic.name, number, self._position - len(batch), len(batch), header_at(batch).count)
+            added = Run(topic.name, number, self._position - len(batch), len(batch), header_at(batch.data).count)
             if last is not None and last[:2] == added[:2] and last.size_bytes + added.size_bytes <= RUN_BYTES:
                 whole, count = last.size_bytes + added.size_bytes, last.record_count + added.record_count
                 self._runs[-1] = last._replace(size_bytes=whole, record_count=count)

@@ -9,5 +9,5 @@ cdef class EncodedBatch:
     cdef readonly int64_t record_bytes
     cdef readonly bint has_keys
 
-
-cdef EncodedBatch batch_of_row(tuple row, int64_t now_ms, int64_t max_bytes)
+    @staticmethod
+    cdef EncodedBatch of_row(tuple row, int64_t now_ms, int64_t max_bytes)

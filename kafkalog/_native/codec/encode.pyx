@@ -326,6 +326,22 @@ cdef class EncodedBatch:
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         PyBuffer_FillInfo(buffer, self, PyBytes_AS_STRING(self.data), PyBytes_GET_SIZE(self.data), 1, flags)
 
+    @staticmethod
+    cdef EncodedBatch of_row(tuple row, int64_t now_ms, int64_t max_bytes):
+        """The plain batch of one record of the usual kind, as `encode_batch` makes it of `from_rows`; None where the
+        record is of another kind, or might take more than `max_bytes`."""
+        cdef ColumnEncoder encoder = ColumnEncoder.__new__(ColumnEncoder)
+        cdef int64_t next_row = 0, filled = RECORDS
+        encoder.held = []
+        encoder.rows = 1
+        if not encoder.take_rows((row,), now_ms) or encoder.bytes_bound + RECORDS > max_bytes:
+            return None
+        if encoder.run(0, 1, max_bytes, None, None, &filled, &next_row) != rec.OK:
+            return None
+        write_head(encoder.scratch.at, &encoder.it, filled, 1, 0, 0, encoder.it.max_timestamp, -1, -1, -1, -1)
+        data = PyBytes_FromStringAndSize(<const char*>encoder.scratch.at, filled)
+        return encoder.made_of(data, filled - RECORDS, False)
+
 
 @cython.auto_pickle(False)
 cdef class ColumnEncoder:
@@ -841,7 +857,7 @@ cdef class ColumnEncoder:
             kl_leave(&self.busy)
 
     def packed(self, bytes payload, bytes batch not None):
-        """The EncodedBatch of a `payload` that `encode` gave last, once it is compressed and has its header: `batch`."""
+        """The EncodedBatch of a `payload` that `encode` gave last, once it is packed and has its header: `batch`."""
         claim(&self.busy, "ColumnEncoder")
         try:
             if payload is None or payload is not self.encoded:
@@ -904,18 +920,3 @@ cdef class ColumnEncoder:
             return self.made_of(data, filled - RECORDS, False), next_row, verdict
         finally:
             kl_leave(&self.busy)
-
-
-cdef EncodedBatch batch_of_row(tuple row, int64_t now_ms, int64_t max_bytes):
-    """The plain batch of one record of the usual kind, as `encode_batch` makes it of `from_rows`; None where the record
-    is of another kind, or might take more than `max_bytes`."""
-    cdef ColumnEncoder encoder = ColumnEncoder.__new__(ColumnEncoder)
-    cdef int64_t next_row = 0, filled = RECORDS
-    encoder.held = []
-    encoder.rows = 1
-    if not encoder.take_rows((row,), now_ms) or encoder.bytes_bound + RECORDS > max_bytes:
-        return None
-    if encoder.run(0, 1, max_bytes, None, None, &filled, &next_row) != rec.OK:
-        return None
-    write_head(encoder.scratch.at, &encoder.it, filled, 1, 0, 0, encoder.it.max_timestamp, -1, -1, -1, -1)
-    return encoder.made_of(PyBytes_FromStringAndSize(<const char*>encoder.scratch.at, filled), filled - RECORDS, False)

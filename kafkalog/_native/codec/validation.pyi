@@ -3,6 +3,7 @@ from typing import Any, Final, Never, TypeVar, final
 from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._native.codec.batches import BatchHeader
+from kafkalog._native.codec.encode import EncodedBatch
 
 _Info = TypeVar("_Info", bound=AppendInfo)
 
@@ -106,7 +107,7 @@ class OrdinaryRules:
         flush_messages: int = ...,
         create_time: bool = True,
     ) -> None: ...
-    def admit(self, data: Buffer, now: int, of_client: bool = True) -> OrdinaryBatch | None: ...
+    def admit(self, data: Buffer | EncodedBatch, now: int, of_client: bool = True) -> OrdinaryBatch | None: ...
     @property
     def create_time(self) -> bool: ...
     @property

@@ -13,7 +13,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from kafkalog._native.codec cimport record as rec
-from kafkalog._native.codec.batches cimport BatchHeader, Row, header_of, parse_header
+from kafkalog._native.codec.batches cimport BatchHeader, Row, parse_header
 from kafkalog._native.codec.crc32c cimport crc32c_update
 from kafkalog._native.codec.cursor cimport Cursor
 from kafkalog._native.codec.layout cimport (
@@ -25,7 +25,6 @@ from kafkalog._native.codec.layout cimport (
     CODEC_MASK,
     CONTROL_FLAG,
     CRC,
-    DELETE_HORIZON_FLAG,
     KL_LOADED,
     LAST_CODEC,
     LEADER_EPOCH,
@@ -398,7 +397,8 @@ cdef class OrdinaryBatch(BatchHeader):
     """A producer's single batch that needs no change but its offset and leader epoch.  Made by `OrdinaryRules.admit`.
 
     Its records are checked where they are not compressed; else (`codec` above 0) they are once `check_payload` said so.
-    A header like any other, first as the producer wrote it, then as `date` and `place` left it.  `record_bytes`, of the records with their framing before compression: -1 until they were looked at.
+    A header like any other, first as the producer wrote it, then as `date` and `place` left it.  `record_bytes`, of the
+    records with their framing before compression: -1 until they were looked at.
     """
 
     def __init__(self):

@@ -4,6 +4,7 @@ from typing import Any, Final, Protocol, TypeVar, final
 from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._native.codec.batches import BatchHeader
+from kafkalog._native.codec.encode import EncodedBatch
 from kafkalog._native.codec.validation import AppendInfo, OrdinaryBatch, OrdinaryRules
 from kafkalog._native.state.producers import ProducerEntry
 from kafkalog._native.state.tail import SegmentTail
@@ -72,7 +73,7 @@ class Watermarks:
     ) -> int: ...
     def append_ordinary_row(self, row: tuple[Any, ...], batch_bytes: int) -> int: ...
     def append_ordinary(
-        self, records: Buffer, leader_epoch: int, kind: type[_Info], record_validation_stats: object
+        self, records: Buffer | EncodedBatch, leader_epoch: int, kind: type[_Info], record_validation_stats: object
     ) -> _Info | OrdinaryBatch | None: ...
     def commit_ordinary(
         self, batch: OrdinaryBatch, leader_epoch: int, kind: type[_Info], record_validation_stats: object

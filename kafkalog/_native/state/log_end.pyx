@@ -16,7 +16,7 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from kafkalog._native.codec.batches cimport BatchHeader
-from kafkalog._native.codec.encode cimport EncodedBatch, batch_of_row
+from kafkalog._native.codec.encode cimport EncodedBatch
 from kafkalog._native.codec.layout cimport CODEC_MASK
 from kafkalog._native.codec.named cimport made, set_item
 from kafkalog._native.state.producers cimport ProducerEntry, ProducerTable
@@ -183,7 +183,7 @@ cdef class Watermarks:
         if local.ordinary_rules is None or self.unfinished is not None or self.lock.busy or len(epochs) == 0:
             return -1
         now = local.clock.milliseconds()
-        encoded = batch_of_row(row, now, batch_bytes)
+        encoded = EncodedBatch.of_row(row, now, batch_bytes)
         if encoded is None:
             return -1
         batch = local.ordinary_rules.admit(encoded, now)

@@ -87,7 +87,7 @@ def append(
     metadata_file = log.partition_metadata_file
     if metadata_file is not None and metadata_file.dirty_topic_id is not None:
         log.maybe_flush_metadata_file()
-    given: AnyBuffer = records.buffer if isinstance(records, MemoryRecords) else records
+    given: AnyBuffer | EncodedBatch = records.buffer if isinstance(records, MemoryRecords) else records
 
     # Admit; an ordinary batch goes all the way in here.
     batch: OrdinaryBatch | None = None
@@ -321,14 +321,14 @@ def check(log: PartitionState, batch: bytes | EncodedBatch, leader_epoch: int) -
         raise _too_large(log, len(batch), len(batch), config.max_message_bytes)
     if len(batch) > config.segment_size:
         raise _larger_than_a_segment(log, len(batch))
-    header = scan_headers(batch, framing=FRAMING_BUFFER, max_batches=1)[0][0]
+    data = frozen(batch, "batch")
+    header = scan_headers(data, framing=FRAMING_BUFFER, max_batches=1)[0][0]
     same_codec = config.compression_codec in (None, header.codec)
     dated = config.message_timestamp_type != CREATE_TIME or (
         config.message_timestamp_before_max_ms == LONG_MAX
         and header.max_timestamp - log.context.clock.milliseconds() <= config.message_timestamp_after_max_ms
     )
     if config.compact or not same_codec or not dated:
-        data = frozen(batch, "batch")
         info, headers = analyze(log, data, CLIENT_TERMS, leader_epoch)
         info.first_offset = log.log_end_offset
         _validate(log, data, info, headers, CLIENT_TERMS, leader_epoch)

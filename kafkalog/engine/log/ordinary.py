@@ -19,12 +19,15 @@ from kafkalog.engine.log.validator import NO_STATS
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kafkalog._native.codec.encode import EncodedBatch
     from kafkalog._native.codec.validation import OrdinaryBatch
 
 Admitted = tuple["OrdinaryBatch", RecordValidationStats]
 
 
-def short_way(log: PartitionState, records: Buffer, leader_epoch: int) -> LogAppendInfo | Admitted | None:
+def short_way(
+    log: PartitionState, records: Buffer | EncodedBatch, leader_epoch: int
+) -> LogAppendInfo | Admitted | None:
     """What an append says that is done; a batch that may go in and is not written yet; None: for the general checks."""
     done = log.append_ordinary(records, leader_epoch, LogAppendInfo, NO_STATS)
     if done is None or isinstance(done, LogAppendInfo):
@@ -40,7 +43,7 @@ def short_way(log: PartitionState, records: Buffer, leader_epoch: int) -> LogApp
     return log.commit_ordinary(done, leader_epoch, LogAppendInfo, stats) or (done, stats)
 
 
-def long_way(log: PartitionState, records: Buffer, leader_epoch: int) -> LogAppendInfo | Admitted | None:
+def long_way(log: PartitionState, records: Buffer | EncodedBatch, leader_epoch: int) -> LogAppendInfo | Admitted | None:
     """No batch is taken for an ordinary one."""
     return None
 
@@ -53,7 +56,7 @@ def append_row(log: PartitionState, row: tuple[Any, ...], batch_bytes: int) -> i
     return log.append_ordinary_row(row, batch_bytes) if append is short_way else -1
 
 
-def of_coordinator(log: PartitionState, records: Buffer) -> OrdinaryBatch | None:
+def of_coordinator(log: PartitionState, records: Buffer | EncodedBatch) -> OrdinaryBatch | None:
     """A coordinator's plain batch, or its marker, if it may go in as it is and the short way is chosen."""
     rules = log.local_log.ordinary_rules
     if append is not short_way or rules is None:
