@@ -85,7 +85,7 @@ def test_decode_batches_of_what_is_no_batch(spark: Any, folder: Path) -> None:
 def batches_of(count: int, **given: Any) -> list[bytes]:
     """As many batches of one record, offsets from 0 on."""
     rows = [pa.RecordBatch.from_pydict({"value": [b"v%d" % n], "timestamp": [START_MS]}) for n in range(count)]
-    return [next(iter(write_batches(row, base_offset=n, **given))) for n, row in enumerate(rows)]
+    return [next(iter(write_batches(row, base_offset=n, **given))).data for n, row in enumerate(rows)]
 
 
 def with_size(batch: bytes, size: int) -> bytes:
@@ -178,7 +178,7 @@ def test_batches_in_the_values_of_a_batch_that_is_cut_off() -> None:
     [outer] = write_batches(
         pa.RecordBatch.from_pydict({"value": [inner, inner], "timestamp": [START_MS] * 2}), base_offset=100
     )
-    assert K._Decode(False)(pa.array([outer[:-100]])).to_pylist() == [[]]
+    assert K._Decode(False)(pa.array([outer.data[:-100]])).to_pylist() == [[]]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
