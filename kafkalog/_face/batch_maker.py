@@ -49,7 +49,7 @@ Records: TypeAlias = Iterable[RecordInput] | ColumnEncoder | ReadyBatches
 # Whether lists of records are encoded natively where their records are of the usual kind; else rows are made first.
 # With the same bytes and errors, which tests compare.
 NATIVE_ROWS = True
-# What the encoder made is known to be good by its type.
+# A log trusts an EncodedBatch, which our own encoder made, by its type.
 Batch: TypeAlias = bytes | EncodedBatch
 
 

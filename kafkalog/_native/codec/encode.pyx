@@ -867,7 +867,7 @@ cdef class ColumnEncoder:
             kl_leave(&self.busy)
 
     cdef EncodedBatch made_of(self, bytes data, int64_t record_bytes, bint is_packed):
-        """Of the rows that were written last."""
+        """The batch `data` of the rows that were written last, as far as its header says the same as they do."""
         cdef EncodedBatch made = EncodedBatch.__new__(EncodedBatch)
         cdef const uint8_t* head = <const uint8_t*>PyBytes_AS_STRING(data)
         if (

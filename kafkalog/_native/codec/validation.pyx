@@ -507,7 +507,8 @@ cdef class OrdinaryBatch(BatchHeader):
 
 
 cdef inline bint is_ordinary(const Row* row, bint of_client) noexcept nogil:
-    """What nearly every producer's batch is, or a coordinator's; anything else has checks, and errors, of its own."""
+    """Whether a batch is like nearly all of producers, or of coordinators (not `of_client`).  Any other has checks and
+    errors of its own."""
     cdef int known = CODEC_MASK | TRANSACTIONAL_FLAG
     if not of_client:
         known |= CONTROL_FLAG  # a marker, which has a producer and no sequence

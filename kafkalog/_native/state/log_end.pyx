@@ -81,7 +81,7 @@ cdef class LogEnd:
 
     `next_offset_metadata`: the offset that the next record gets, its segment's base and the bytes in that;
     `recovery_point`: everything below it is on the disk; `life`: OPEN, CLOSING, CLOSED or FORKED, and it only grows;
-    `ordinary_rules`: what a client's batch must be to be appended as it is, None where none is.
+    `ordinary_rules`: what a batch must be to be appended as it is; None until the log knows its settings.
     """
 
     cdef public object next_offset_metadata

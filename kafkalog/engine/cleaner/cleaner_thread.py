@@ -56,8 +56,8 @@ def map_bytes(config: CleanerConfig) -> int:
 
 
 def cleaner_settings(config: CleanerConfig) -> CleanerSettings:
-    """Of one thread, which looks at each batch.  Its buffer begins as large as Kafka's grow to: by small ones threads
-    wait for each other."""
+    """The settings of one thread, which looks at each batch.  Its buffer begins as large as Kafka's may grow: with
+    small ones threads wait for each other."""
     large = max(min(config.max_message_size, READ_BYTES), 1)  # nothing would never grow
     io_buffer_bytes = max(config.io_buffer_size // config.num_threads // 2, large)
     return CleanerSettings(io_buffer_bytes, config.max_message_size, config.dedupe_buffer_load_factor, True)

@@ -87,7 +87,7 @@ class Callbacks(NamedTuple):
 
 
 class CompactOptions(TypedDict, total=False):
-    """Those of `compact`, for the doors before it."""
+    """The options of `compact`, which each door before it passes on."""
 
     passes_max: int | None
     by_ratio: bool
