@@ -14,6 +14,7 @@ from kafkalog.engine.files.api import File, FileLock, Files, FileStat, HasFileno
 from kafkalog.engine.files.failure import UnsyncedError
 from kafkalog.engine.files.lock import OsFileLock
 from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
+from kafkalog.engine.files.turns import resting
 
 T = TypeVar("T")
 
@@ -35,13 +36,15 @@ class OsFile(Descriptor, File):
 
     def sync(self) -> None:
         try:
-            super().sync()
+            with resting():
+                super().sync()
         except OSError as error:
             raise UnsyncedError(error.errno, error.strerror, error.filename) from error
 
     def sync_data(self) -> None:
         try:
-            super().sync_data()
+            with resting():
+                super().sync_data()
         except OSError as error:
             raise UnsyncedError(error.errno, error.strerror, error.filename) from error
 
@@ -164,7 +167,8 @@ class OsFiles(Files):
 
         def sync() -> None:
             try:
-                directory.sync()
+                with resting():
+                    directory.sync()
             except OSError as error:
                 raise UnsyncedError(error.errno, error.strerror, path) from error
 

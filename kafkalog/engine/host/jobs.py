@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from kafkalog.engine.files.turns import Turns
+
 Job = Callable[[int], object]  # is told the number of its thread
 
 
@@ -32,24 +34,30 @@ class _Stop:
 class _Pool:
     """The jobs of one directory."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Job], turns: Turns) -> None:
         self.jobs = jobs
+        self.turns = turns
         self.outcomes: list[Outcome] = [Outcome(False, None)] * len(jobs)
         self.next = 0
         self.lock = threading.Lock()
 
     def work(self, thread: int, stop: _Stop) -> None:
-        while not stop.asked:
-            with self.lock:
-                number = self.next
-                self.next += 1
-            if number >= len(self.jobs):
-                return
-            try:
-                self.jobs[number](thread)
-                self.outcomes[number] = Outcome(True, None)
-            except BaseException as error:
-                self.outcomes[number] = Outcome(True, error)
+        while self.turns.run(thread, lambda: self._did_one(thread, stop)):
+            pass
+
+    def _did_one(self, thread: int, stop: _Stop) -> bool:
+        """Does the next job; False when there is none, or none is wanted."""
+        with self.lock:
+            number = self.next
+            self.next += 1
+        if stop.asked or number >= len(self.jobs):
+            return False
+        try:
+            self.jobs[number](thread)
+            self.outcomes[number] = Outcome(True, None)
+        except BaseException as error:
+            self.outcomes[number] = Outcome(True, error)
+        return True
 
 
 class Jobs:
@@ -76,7 +84,8 @@ class Jobs:
         """Runs the jobs of each directory in order, by that many threads; the outcomes in the jobs' order."""
         assert all(threads[directory] > 0 for directory in jobs), threads  # else nothing is done, and nobody is told
         self._ends, self._begun = [], []
-        pools = {directory: _Pool(of) for directory, of in jobs.items()}
+        turns = Turns(max((threads[directory] for directory in jobs), default=1))
+        pools = {directory: _Pool(of, turns) for directory, of in jobs.items()}
         try:
             for directory, pool in pools.items():
                 for number in range(min(threads[directory], len(pool.jobs))):

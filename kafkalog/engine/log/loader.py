@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog.engine.files import Listing
+from kafkalog.engine.files.turns import resting
 from kafkalog.engine.format import names
 from kafkalog.engine.log import load_cases
 from kafkalog.engine.log.context import PartitionContext
@@ -347,10 +348,11 @@ class LogLoader:
             self._before_cut(segment, position, rest)
 
         try:
-            bytes_truncated = segment.recover(
-                RecoveryReplay(segment.txn_index, psm, self.leader_epoch_cache, before_cut),
-                cuts_misfits=unflushed and self.context.has_one_replica,
-            )
+            with resting(segment.size):
+                bytes_truncated = segment.recover(
+                    RecoveryReplay(segment.txn_index, psm, self.leader_epoch_cache, before_cut),
+                    cuts_misfits=unflushed and self.context.has_one_replica,
+                )
         except LogSegmentOffsetOverflowException:
             cut = self._cut_torn_offset(segment, before_cut)
             if cut == 0:

@@ -21,6 +21,7 @@ from kafkalog._native.codec.batches import BATCH_DTYPE, BatchHeader
 from kafkalog._native.codec.java_hash import JavaHashMap, long_hash
 from kafkalog._native.state.producers import NUM_BATCHES_TO_RETAIN
 from kafkalog.engine.files import Buffer
+from kafkalog.engine.files.turns import resting
 from kafkalog.engine.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from kafkalog.engine.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.engine.log.producer_append import CompletedTxn, ProducerAppendInfo
@@ -82,7 +83,8 @@ def rebuild_producer_state(
                     max_position = place.position
             found = segment.read(start, INT_MAX, max_position)
             if found is not None:
-                load_producers_from_records(psm, found.records)
+                with resting(max_position):
+                    load_producers_from_records(psm, found.records)
     psm.update_map_end_offset(last_offset)
     psm.take_snapshot()
 
