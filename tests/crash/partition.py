@@ -627,7 +627,9 @@ class Reopened:
                 continue
             epoch, sequence, open_at = expected.get(batch.producer_id, (-1, -1, None))
             if batch.control is not None:
-                expected[batch.producer_id] = (batch.producer_epoch, sequence, None)
+                # An end under a later epoch, which fences, has the producer begin its sequences anew.
+                left = sequence if batch.producer_epoch == epoch else -1
+                expected[batch.producer_id] = (batch.producer_epoch, left, None)
                 continue
             if batch.transactional and open_at is None:
                 open_at = batch.first

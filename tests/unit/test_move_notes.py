@@ -13,6 +13,7 @@ import pytest
 
 from kafkalog.engine.format import names
 from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.moves import end_of_records, has_last_of
 from kafkalog.engine.host.registry import LogRegistry
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkaStorageException
@@ -200,3 +201,19 @@ def test_a_disk_that_fails_at_the_start_settles_nothing(house: House, files: Fau
         house.scheduler.tick()
         files.fault = None
     check_all_is_on(house, 0, 40)
+
+
+@pytest.mark.parametrize("lost", [0, 4])
+def test_what_is_left_of_a_copy_whose_end_a_power_loss_took_gives_way(house: House, lost: int) -> None:
+    """It keeps its last segment's name, empty, behind a hole: so it ends higher than its last record says."""
+    with house.open() as manager:
+        for disk, count, topic in ((0, 30, "t-0"), (1, 30 - lost, "u-0")):
+            fill(manager.get_or_create_log(topic, log_dir=house.dirs[disk]), count)
+        left = manager.get_log("u-0")
+        assert left is not None
+        left.skip_to(30)
+        assert (left.log_end_offset, end_of_records(left)) == (30, 30 - lost)
+        assert has_last_of(log_of(manager), left)
+        empty = manager.get_or_create_log("v-0", log_dir=house.dirs[2])
+        empty.skip_to(7)
+        assert end_of_records(empty) is None

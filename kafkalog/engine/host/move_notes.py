@@ -24,7 +24,7 @@ from kafkalog.engine.files import Files, LogDirFailureChannel
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
-from kafkalog.engine.host.moves import has_last_of
+from kafkalog.engine.host.moves import end_of_records, has_last_of
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import CorruptCheckpointException
 
@@ -165,7 +165,7 @@ def is_left_behind(log: UnifiedLog, other: UnifiedLog, files: Files) -> bool:
     end = None if said is None else said.end
     if end is not None and (log.log_end_offset > end or log.log_end_offset <= other.log_start_offset):
         return log.log_end_offset <= end
-    return log.is_empty or has_last_of(other, log)
+    return end_of_records(log) is None or has_last_of(other, log)
 
 
 def _says(log: UnifiedLog, other: UnifiedLog, files: Files) -> _Said | None:

@@ -275,11 +275,21 @@ def _beside_retention(log: UnifiedLog, ask: Callable[[int], bool]) -> bool:
 
 def _has_last_of(log: UnifiedLog, other: UnifiedLog, start: int) -> bool:
     """OffsetOutOfRangeException where the start of the first has moved on."""
-    end = other.log_end_offset
-    if other.is_empty or not start < end <= log.log_end_offset:
+    end = end_of_records(other)
+    if end is None or not start < end <= log.log_end_offset:
         return False
     found = other.read(end - 1, 1)
     return bool(found.records.size) and _bytes_of(other, found) == _bytes_of(log, log.read(end - 1, 1))
+
+
+def end_of_records(log: UnifiedLog) -> int | None:
+    """The offset behind the last record that is there, which may lie before the log's end: a power loss takes the end
+    of one segment and leaves the next one, empty.  None without any."""
+    for segment in reversed(log.log_segments()):
+        if segment.size:
+            end = segment.read_next_offset()
+            return end if end > log.log_start_offset else None
+    return None
 
 
 def _distance(log: UnifiedLog, start: int, end: int) -> int:
