@@ -190,6 +190,32 @@ def test_threads_that_ask_for_one_log(tmp_path: Path) -> None:
         assert found[0] is not None
 
 
+@pytest.mark.parametrize("is_asked_again", [True, False])
+@pytest.mark.parametrize("method", ["forget_waiting", "put"])
+def test_a_load_that_is_interrupted_at_its_end_leaves_nothing_unclean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, is_asked_again: bool
+) -> None:
+    fill(tmp_path)
+    with opened(tmp_path) as store:
+        registry = store.manager.registry
+        way = getattr(registry, method)
+
+        def interrupted(*args: Any, **more: Any) -> None:
+            monkeypatch.undo()
+            if method == "put":
+                way(*args, **more)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(registry, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.manager.get_log("b-0")
+        if is_asked_again:
+            assert store.topic("b").partition(0).end_offset == 2
+            assert registry.waiting(TopicPartition("b", 0)) is None
+    # One that did not come to its place was let go, and nobody has recovered it.
+    assert (tmp_path / MARKER).exists() is (method == "forget_waiting" or is_asked_again)
+
+
 def test_what_a_manager_does_with_what_waits(tmp_path: Path) -> None:
     fill(tmp_path / "1")
     dirs = [tmp_path / "1", tmp_path / "2"]

@@ -139,8 +139,9 @@ class LogManager(ManagerLife):
             if waiting is None:
                 return self.registry.get(partition, is_future=is_future)  # another thread has loaded it
             change = functools.partial(self._start.load_waiting, partition, opening, is_future=is_future)
+            again = functools.partial(self._start.has_loaded, partition, is_future=is_future)
             try:
-                self.changes.whole(change, again=_nothing)
+                self.changes.whole(change, again=again)
             except OSError as error:
                 if isinstance(error, KafkalogError):
                     raise
@@ -582,7 +583,3 @@ class LogManager(ManagerLife):
             removals = self._removals.of(given, is_stray=is_stray)
             self.changes.whole(lambda: self._removals.remove(removals, checkpoint=True))
             self._delete_in_time()
-
-
-def _nothing() -> None:
-    """What becomes of a load that was cut short: the log waits, for a recovery."""
