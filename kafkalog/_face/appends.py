@@ -27,6 +27,7 @@ from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER, ProducerFields
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.octets import frozen
 from kafkalog.engine.log.types import LogAppendInfo
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
@@ -274,7 +275,7 @@ class PartitionAppends(Single):
 
     def _check_each(self, engine: UnifiedLog, group: Sequence[Batch], record: int) -> None:
         for batch in group:
-            count = header_at(batch if isinstance(batch, bytes) else batch.data).count
+            count = header_at(frozen(batch, "batch")).count
             try:
                 engine.check_batch(batch, engine.latest_epoch or 0)
             except KafkalogError as error:

@@ -139,7 +139,7 @@ class LogManager(ManagerLife):
             if waiting is None:
                 return self.registry.get(partition, is_future=is_future)  # another thread has loaded it
             change = functools.partial(self._start.load_waiting, partition, opening, is_future=is_future)
-            again = functools.partial(self._start.has_loaded, partition, is_future=is_future)
+            again = functools.partial(self._start.finish_loading, partition, is_future=is_future)
             try:
                 self.changes.whole(change, again=again)
             except OSError as error:

@@ -221,7 +221,7 @@ class Start:
         self._load_log(partition, found, opening)
         self._registry.forget_waiting(partition, is_future=is_future)
 
-    def has_loaded(self, partition: TopicPartition, *, is_future: bool) -> None:
+    def finish_loading(self, partition: TopicPartition, *, is_future: bool) -> None:
         """Finishes a `load_waiting` that an interrupt cut short: where the log came to its place, nothing waits."""
         if self._registry.get(partition, is_future=is_future) is not None:
             self._registry.forget_waiting(partition, is_future=is_future)
