@@ -1,8 +1,9 @@
 """Every error, by Kafka's name, sorted by what the caller can do.
 
-Three families: the request was wrong (`RequestError`: mend the call), the bytes are bad
+Four families: the request was wrong (`RequestError`: mend the call), the bytes are bad
 (`BadBytesError`: cut, salvage or refuse), the disk failed (`DiskError`: the log directory is
-offline and stays so, but for `DiskFull`, which ends when there is space).  Class names are those of
+offline and stays so, but for `DiskFull`, which ends when there is space), the remote storage failed
+(`RemoteStorageException`: nothing is lost locally, try again).  Class names are those of
 Apache Kafka 4.4.0, so that a search finds both worlds; where Kafka raises a plain Java exception the
 class here is also Python's own kind.
 Native code raises none of these: it returns a verdict and a position, and Python adds the place.
@@ -73,7 +74,10 @@ __all__ = [
     "RecordBatchTooLargeException",
     "RecordTooLargeException",
     "RecordValidationException",
+    "RemoteResourceNotFoundException",
+    "RemoteStorageException",
     "RequestError",
+    "RetriableRemoteStorageException",
     "SchemaException",
     "TimeoutException",
     "TooManyOpenFilesException",
@@ -143,7 +147,7 @@ def _rebuild(kind: type[KafkalogError], message: str, state: dict[str, object]) 
     return error
 
 
-# --- the three families -------------------------------------------------------------------------
+# --- the families -------------------------------------------------------------------------
 
 
 class RequestError(KafkalogError):
@@ -477,6 +481,19 @@ class KafkaStorageException(DiskError, OSError):
     def __reduce__(self) -> tuple[object, ...]:
         state = {**self.__dict__, "errno": self.errno, "strerror": self.strerror}  # OSError keeps these elsewhere
         return (_rebuild, (type(self), self.message, state))
+
+
+class RemoteStorageException(KafkalogError):
+    """The remote storage refused, did not answer, or gave other bytes than it was given: the message names the object.
+    Nothing is lost locally, and copying goes on later."""
+
+
+class RemoteResourceNotFoundException(RemoteStorageException, FileNotFoundError):
+    """The remote storage has no such object, or the metadata no such segment."""
+
+
+class RetriableRemoteStorageException(RemoteStorageException):
+    """The remote storage failed for now: it is tried again."""
 
 
 class DiskFull(KafkaStorageException):

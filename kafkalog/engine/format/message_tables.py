@@ -106,7 +106,8 @@ def _indent(line: str) -> int:
 def _default_value(of: Type, text: str | None) -> Any:
     if text is not None:
         return None if text == "null" else int(text)
-    return {"array": [], "struct": None, "string": "", "bytes": b"", "uuid": ZERO_UUID}.get(of.kind, 0)
+    zeros: dict[str, Any] = {"array": [], "struct": None, "string": "", "bytes": b"", "uuid": ZERO_UUID, "bool": False}
+    return zeros.get(of.kind, 0)
 
 
 def default_of(field: Field, version: int) -> Callable[[], Any]:

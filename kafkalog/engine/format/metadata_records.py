@@ -61,16 +61,26 @@ def schema_of(record_type: str) -> Schema:
 def encode_metadata_record(record_type: str, data: Mapping[str, Any], version: int) -> bytes:
     """A record's value, such as `encode_metadata_record("TOPIC_RECORD", {"name": ..., "topicId": ...}, 0)`."""
     schema = schema_of(record_type)
-    body = schema.encode(data, version)
+    return encode_framed(schema, data, version)
+
+
+def encode_framed(schema: Schema, data: Mapping[str, Any], version: int) -> bytes:
+    """A struct with its frame, as the topics of cluster and remote metadata have it."""
     out = bytearray()
     for number in (FRAME_VERSION, schema.number, version):
         put_uvarint(out, number)
-    return bytes(out) + body
+    return bytes(out) + schema.encode(data, version)
 
 
 def decode_metadata_record(value: Buffer | None) -> MetadataRecord:
     """A record from its value; MessageException for anything that is none.  A version that is too new is read as far
     as the newest known one goes, as Kafka's classes do."""
+    schema, version, fields = decode_framed(schemas(), value)
+    return MetadataRecord(type_name(schema), version, fields)
+
+
+def decode_framed(known: Mapping[int, Schema], value: Buffer | None) -> tuple[Schema, int, Values]:
+    """The struct of a value with its frame, the version, and the fields; errors as `decode_metadata_record`."""
     data = b"" if value is None else bytes(value)
     read = Reader(data, 0)
     frame = _short(read, "frame version")
@@ -85,10 +95,10 @@ def decode_metadata_record(value: Buffer | None) -> MetadataRecord:
         raise read.bad("frame version", f"found {frame}, expected {FRAME_VERSION}", text)
     number = _short(read, "type")
     version = _short(read, "version")
-    schema = schemas().get(number)
+    schema = known.get(number)
     if schema is None:
         text = f"org.apache.kafka.common.errors.UnsupportedVersionException: Unknown metadata id {number}"
-        raise read.bad("type", f"found {number}, expected one of {', '.join(map(str, schemas()))}", text)
+        raise read.bad("type", f"found {number}, expected one of {', '.join(map(str, known))}", text)
     try:
         fields, end = schema.decode(data, version, at=read.at)
     except MessageException as error:
@@ -97,7 +107,7 @@ def decode_metadata_record(value: Buffer | None) -> MetadataRecord:
     if end < len(data):
         text = f"Found {len(data) - end} byte(s) of garbage after {number}"
         raise read.bad(schema.name, f"{len(data) - end} bytes stand behind it, expected none", text)
-    return MetadataRecord(type_name(schema), version, fields)
+    return schema, version, fields
 
 
 def _short(read: Reader, what: str) -> int:

@@ -57,8 +57,15 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 CLUSTER_METADATA_DIR = f"{CLUSTER_METADATA_TOPIC}-0"
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 INTERNAL_TOPICS = frozenset(
-    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state", CLUSTER_METADATA_TOPIC}
+    {
+        GROUP_METADATA_TOPIC,
+        TRANSACTION_STATE_TOPIC,
+        "__share_group_state",
+        CLUSTER_METADATA_TOPIC,
+        REMOTE_LOG_METADATA_TOPIC,
+    }
 )
 
 MAX_DIR_NAME_LENGTH = 255
