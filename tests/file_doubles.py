@@ -15,9 +15,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from kafkalog._native.state.descriptor import FileMap
+from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing
 from kafkalog.engine.files.failure import UnsyncedError
-from kafkalog.engine.files.os_files import OS_FILES, OsFile, OsFiles
+from kafkalog.engine.files.os_files import OsFile, OsFiles
 from kafkalog.engine.files.pool import OpenFiles
 from tests.disk_model import Disk, Op
 

@@ -11,7 +11,8 @@ from kafkalog.engine.files.clock import SYSTEM_CLOCK, Clock, ManualClock, System
 from kafkalog.engine.files.closed import ClosedFile
 from kafkalog.engine.files.failure import LogDirFailureChannel, UnsyncedError, is_shortage
 from kafkalog.engine.files.local_paths import local_path
-from kafkalog.engine.files.os_files import OS_FILES, OsFile, OsFiles
+from kafkalog.engine.files.mounts import OS_FILES
+from kafkalog.engine.files.os_files import OsFile, OsFiles
 from kafkalog.engine.files.pool import OpenFiles
 from kafkalog.engine.files.scheduler import ManualScheduler, Scheduler, Task, ThreadScheduler
 

@@ -125,6 +125,9 @@ class File(ABC):
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
         """One `sendfile` of up to `count` bytes from `position`; the number sent (0 at the end of the file)."""
 
+    def doubt(self) -> None:  # noqa: B027
+        """What it gave cannot be read: whatever is kept of it is fetched anew.  A disk keeps nothing."""
+
     def __enter__(self) -> File:
         return self
 
@@ -169,6 +172,10 @@ class Files(ABC):
     def pool(self) -> OpenFiles:
         """What limits how many are open at a time: of the process, unless it was made with another."""
         return OPEN_FILES
+
+    def owns(self, path: str) -> bool:
+        """Whether an address that is no path of this machine, such as `s3://bucket/prefix`, is one of these files'."""
+        return False
 
     @abstractmethod
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> File:

@@ -2,8 +2,8 @@
 
 Both stand in the text, before the message, and as fields of the record (`topic_partition`, `log_dir`; None where a line
 is about neither), for whoever formats records as data.  The loggers are `kafkalog.log`, `kafkalog.segment`,
-`kafkalog.format`, `kafkalog.files`, `kafkalog.metrics`, `kafkalog.cleaner`, `kafkalog.manager`, `kafkalog.coordinator`
-and `kafkalog.topics`, of the standard library; no handler is set here.
+`kafkalog.format`, `kafkalog.files`, `kafkalog.metrics`, `kafkalog.cleaner`, `kafkalog.manager`, `kafkalog.coordinator`,
+`kafkalog.remote` and `kafkalog.topics`, of the standard library; no handler is set here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ else:
 
 
 # Logger.manager's lock does not bear being interrupted: it is taken here, not where a partition is made.
-NAMES = ("log", "segment", "format", "files", "metrics", "cleaner", "manager", "coordinator", "topics")
+NAMES = ("log", "segment", "format", "files", "metrics", "cleaner", "manager", "coordinator", "remote", "topics")
 _LOGGERS = {name: logging.getLogger(name) for name in (f"kafkalog.{each}" for each in NAMES)}
 
 

@@ -10,7 +10,7 @@ import os
 import re
 
 from kafkalog.engine.files.api import Files
-from kafkalog.engine.files.os_files import OS_FILES
+from kafkalog.engine.files.mounts import OS_FILES
 from kafkalog.errors import IllegalArgumentException
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -28,9 +28,9 @@ def local_path(given: str | os.PathLike[str], *, what: str = "path", files: File
     if found is None:
         return text
     scheme, rest = found[1], text[found.end() :]
-    if scheme.lower() == "file":
+    if scheme.lower() == "file" and not files.owns(text):
         return _of_file_uri(text, rest, what)
-    if not rest.startswith("/") and files.exists(text):
+    if files.owns(text) or (not rest.startswith("/") and files.exists(text)):
         return text
     raise IllegalArgumentException(
         f"{what}: found {text}, expected a mounted directory, a path of this machine, not the scheme {scheme}:",

@@ -193,6 +193,3 @@ class OsFiles(Files):
 
     def lock(self, path: str) -> FileLock:
         return self._with_room(lambda: OsFileLock(path))
-
-
-OS_FILES = OsFiles()

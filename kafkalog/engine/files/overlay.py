@@ -19,7 +19,8 @@ from collections.abc import Sequence
 
 from kafkalog._native.state.descriptor import FileMap
 from kafkalog.engine.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, parent_dir
-from kafkalog.engine.files.os_files import OS_FILES, OsFile, OsFiles
+from kafkalog.engine.files.mounts import OS_FILES
+from kafkalog.engine.files.os_files import OsFile, OsFiles
 
 COPY_BYTES = 1 << 20
 

@@ -11,6 +11,9 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kafkalog.engine.files.api import Files
+from kafkalog.engine.files.mounts import mounted
+
 BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
 
 
@@ -29,6 +32,10 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
     is passed over.  `seen`, files with several names that were counted, is one for all roots of a sum.  OSError of
     `root`, PermissionError of a folder."""
     seen = set() if seen is None else seen
+    other = mounted(root)
+    if other is not None:
+        yield from _walk_mounted(root, other)
+        return
     waiting = [(root, os.lstat(root))]
     while waiting:
         path, found = waiting.pop()
@@ -50,6 +57,16 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
                     waiting.append((inside, os.lstat(inside)))
                 except FileNotFoundError:
                     continue
+
+
+def _walk_mounted(path: str, files: Files) -> Iterator[Used]:
+    """Of what is no disk of this machine, or not that alone, blocks are not known: objects are as long as they say."""
+    found = files.stat(path)
+    size = 0 if found.is_dir else found.size
+    yield Used(path, size, size, found.mtime_ms, found.is_dir)
+    if found.is_dir:
+        for name in files.list_dir(path):
+            yield from _walk_mounted(os.path.join(path, name), files)
 
 
 def allocated_bytes(path: str) -> int:

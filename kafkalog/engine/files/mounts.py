@@ -1,0 +1,156 @@
+"""The machine's files, and beside them what was mounted: an address such as `s3://bucket/prefix`, or a local directory
+that goes on in a remote tier, is read through a `Files` of its own by whoever reads directories.
+
+    mount("s3://bucket/prefix", files)
+    OS_FILES.list_dir("s3://bucket/prefix/orders-0")
+
+A mount is this process's, and stays until it is taken away; commands and Spark's workers, which read one place and end,
+mount it first.  Whoever embeds kafkalog gives `files` instead.  Without mounts a path costs one look at an empty list.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalog.engine.files.os_files import OsFiles
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files.api import File, FileLock, Files, FileStat, Listing
+
+_mounts: list[tuple[str, Files]] = []  # replaced whole
+
+
+def mount(place: str, files: Files) -> None:
+    """From now on all below `place` is read through `files`, also where something was mounted there before."""
+    global _mounts
+    place = place.rstrip("/")
+    _mounts = [(place, files), *((at, each) for at, each in _mounts if at != place)]
+
+
+def unmount(place: str) -> None:
+    """Takes a mount away; fine where there is none."""
+    global _mounts
+    place = place.rstrip("/")
+    _mounts = [(at, each) for at, each in _mounts if at != place]
+
+
+def mounted(path: str) -> Files | None:
+    """Through what a path is read; None for a path of the machine alone."""
+    for place, files in _mounts:
+        if path == place or path.startswith(place + "/"):
+            return files
+    return None
+
+
+class MountedFiles(OsFiles):
+    """The operating system's files, but for what is mounted."""
+
+    __slots__ = ()
+
+    def owns(self, path: str) -> bool:
+        found = mounted(path)
+        return found is not None and found.owns(path)
+
+    def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> File:  # type: ignore[override]
+        if _mounts and (other := mounted(path)) is not None:
+            return other.open(path, writable=writable, create=create, exclusive=exclusive)
+        return super().open(path, writable=writable, create=create, exclusive=exclusive)
+
+    def open_sized(self, path: str, *, writable: bool = True, create: bool = False) -> tuple[File, int]:  # type: ignore[override]
+        if _mounts and (other := mounted(path)) is not None:
+            return other.open_sized(path, writable=writable, create=create)
+        return super().open_sized(path, writable=writable, create=create)
+
+    def exists(self, path: str) -> bool:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.exists(path)
+        return super().exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.is_dir(path)
+        return super().is_dir(path)
+
+    def is_link(self, path: str) -> bool:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.is_link(path)
+        return super().is_link(path)
+
+    def is_readable(self, path: str) -> bool:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.is_readable(path)
+        return super().is_readable(path)
+
+    def stat(self, path: str) -> FileStat:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.stat(path)
+        return super().stat(path)
+
+    def size_of(self, path: str) -> int:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.size_of(path)
+        return super().size_of(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.list_dir(path)
+        return super().list_dir(path)
+
+    def names_in(self, path: str) -> list[str]:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.names_in(path)
+        return super().names_in(path)
+
+    def listing(self, path: str) -> Listing:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.listing(path)
+        return super().listing(path)
+
+    def rename(self, src: str, dst: str) -> None:
+        if _mounts and (other := mounted(src) or mounted(dst)) is not None:
+            other.rename(src, dst)
+        else:
+            super().rename(src, dst)
+
+    def unlink(self, path: str) -> None:
+        if _mounts and (other := mounted(path)) is not None:
+            other.unlink(path)
+        else:
+            super().unlink(path)
+
+    def mkdirs(self, path: str) -> None:
+        if _mounts and (other := mounted(path)) is not None:
+            other.mkdirs(path)
+        else:
+            super().mkdirs(path)
+
+    def rmdir(self, path: str) -> None:
+        if _mounts and (other := mounted(path)) is not None:
+            other.rmdir(path)
+        else:
+            super().rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        if _mounts and (other := mounted(path)) is not None:
+            other.sync_dir(path)
+        else:
+            super().sync_dir(path)
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        if _mounts and (other := mounted(path)) is not None:
+            other.set_mtime_ms(path, mtime_ms)
+        else:
+            super().set_mtime_ms(path, mtime_ms)
+
+    def read_bytes(self, path: str) -> bytes:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.read_bytes(path)
+        return super().read_bytes(path)
+
+    def lock(self, path: str) -> FileLock:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.lock(path)
+        return super().lock(path)
+
+
+OS_FILES = MountedFiles()

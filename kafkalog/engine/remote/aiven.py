@@ -1,0 +1,614 @@
+"""The layout of Aiven's tiered-storage-for-apache-kafka: three objects a segment, in chunks, perhaps compressed and
+encrypted.
+
+    <prefix><topic>-<topic id>/<partition>/<base offset>-<segment id>.log            the chunks, one behind the other
+                                                         ....indexes        all indexes, one behind the other
+                                                         ....rsm-manifest   JSON: where what is, and the data key
+
+A chunk is so many bytes of the log as it was (the last one what is left), by itself compressed by zstd and then
+encrypted; so a range costs the chunks that it touches.  Indexes are encrypted, never compressed, and one of no bytes
+is none.  The manifest comes last: a segment that has one is whole.  Its chunk index has either one size for all chunks
+but the last ("fixed") or all sizes, packed ("variable": `encode_sizes`).
+
+What is custom metadata there says by which key and prefix the objects lie, where the plugin was told to write it.
+Facts of its classes, version 1 of the manifest: SegmentManifestV1, ChunkSizesBinaryCodec, SegmentCustomMetadataField.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import zstandard
+
+from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog._native.codec.batches import header_at
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.engine.format.message_reader import Reader
+from kafkalog.engine.format.message_writer import put_uvarint
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.remote.objects import Objects
+from kafkalog.engine.remote.segment import (
+    COPY_SEGMENT_FINISHED,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    epochs_of,
+)
+from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData
+from kafkalog.errors import (
+    CorruptRecordException,
+    IllegalArgumentException,
+    KafkaStorageException,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    SchemaException,
+)
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import File
+    from kafkalog.engine.remote.aiven_keys import KeyRing, SegmentKey
+
+LOG, INDEXES, MANIFEST = "log", "indexes", "rsm-manifest"
+CHUNK_BYTES = 4 << 20
+SIZES_BYTES_MAX = 10 << 20  # of a packed chunk index, as there
+CHUNK_BYTES_MAX = 1 << 30
+MANIFESTS_KEPT = 1_000
+_TOPIC = re.compile(r"([a-zA-Z0-9._-]+)-([a-zA-Z0-9_-]{22})")
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_FILE = re.compile(r"([0-9]{20})-([a-zA-Z0-9_-]{22})\.(log|indexes|rsm-manifest)")
+_ORDER = (
+    (IndexType.OFFSET, "offset"),
+    (IndexType.TIMESTAMP, "timestamp"),
+    (IndexType.PRODUCER_SNAPSHOT, "producerSnapshot"),
+    (IndexType.LEADER_EPOCH, "leaderEpoch"),
+    (IndexType.TRANSACTION, "transaction"),
+)
+
+
+def main_path(partition: TopicIdPartition, base_offset: int, segment_id: str) -> str:
+    """A segment's key, without prefix and suffix."""
+    topic, number = partition.topic_partition
+    return f"{topic}-{partition.topic_id}/{number}/{names.filename_prefix_from_offset(base_offset)}-{segment_id}"
+
+
+# --- the chunk index --------------------------------------------------------------------------------------
+
+
+def encode_sizes(sizes: Sequence[int]) -> bytes:
+    """Sizes, packed: their number, the least of all but the last, bytes a value, each above the least, the last."""
+    if not sizes:
+        return struct.pack(">i", 0)
+    if len(sizes) == 1:
+        return struct.pack(">ii", 1, sizes[0])
+    least, most = min(sizes[:-1]), max(sizes[:-1])
+    width = max(1, ((most - least).bit_length() + 7) // 8)
+    packed = b"".join((size - least).to_bytes(width, "big") for size in sizes[:-1])
+    return struct.pack(">iib", len(sizes), least, width) + packed + struct.pack(">i", sizes[-1])
+
+
+def decode_sizes(data: bytes) -> list[int]:
+    """The sizes of `encode_sizes`; ValueError for bytes that are none."""
+    try:
+        (count,) = struct.unpack_from(">i", data)
+        if count <= 0:
+            if count:
+                raise ValueError(f"{count} sizes")
+            return []
+        if count == 1:
+            return [struct.unpack_from(">i", data, 4)[0]]
+        least, width = struct.unpack_from(">ib", data, 4)
+        if not 1 <= width <= 4 or len(data) < 9 + (count - 1) * width + 4:
+            raise ValueError(f"{count} sizes of {width} bytes in {len(data)} bytes")
+        sizes = [
+            least + int.from_bytes(data[at : at + width], "big") for at in range(9, 9 + (count - 1) * width, width)
+        ]
+        return [*sizes, struct.unpack_from(">i", data, 9 + (count - 1) * width)[0]]
+    except struct.error as error:
+        raise ValueError(str(error)) from error
+
+
+class ChunkIndex(NamedTuple):
+    """Where the chunks of a log lie in its object."""
+
+    chunk_bytes: int  # of the log, each but the last
+    log_bytes: int
+    starts: Sequence[int]
+    object_bytes: int
+
+    @classmethod
+    def of(cls, index: dict[str, Any]) -> ChunkIndex:
+        """From a manifest; ValueError, KeyError, TypeError for what is none.  Nothing grows with a number in it."""
+        chunk, log = _number(index, "originalChunkSize"), _number(index, "originalFileSize")
+        if not chunk:
+            raise ValueError("chunks of no bytes")
+        count = -(-log // chunk)
+        if index["type"] == "fixed":
+            size, last = _number(index, "transformedChunkSize"), _number(index, "finalTransformedChunkSize")
+            if last > _most(chunk, log) or (count > 1 and not 0 < size <= _most(chunk, log)):
+                raise ValueError(f"chunks of {size} bytes and {last} at the end, of {chunk} each before")
+            starts: Sequence[int] = range(0, count * size, size) if size else range(count)
+            return cls(chunk, log, starts, max(0, count - 1) * size + last)
+        if index["type"] != "variable":
+            raise ValueError(f"a chunk index of type {index['type']!r}")
+        packed = base64.b64decode(index["transformedChunks"], validate=True)
+        content = zstandard.frame_content_size(packed)
+        if not 0 <= content <= SIZES_BYTES_MAX:
+            raise ValueError(f"a chunk index of {content} bytes")
+        data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=content)
+        found = int.from_bytes(data[:4], "big")
+        if found != count:
+            raise ValueError(f"{found} chunks, expected {count}")
+        sizes = decode_sizes(data)
+        if min(sizes, default=0) < 0 or max(sizes, default=0) > _most(chunk, log):
+            raise ValueError(f"chunks of {min(sizes)} to {max(sizes)} bytes, of {chunk} each before")
+        ends = array("q", accumulate(sizes, initial=0))
+        return cls(chunk, log, ends[:-1], ends[-1])
+
+    def end(self, number: int) -> int:
+        """Where a chunk ends in the object."""
+        return self.starts[number + 1] if number + 1 < len(self.starts) else self.object_bytes
+
+    def chunk_size(self, number: int) -> int:
+        """The bytes of the log that a chunk has."""
+        return min(self.chunk_bytes, self.log_bytes - number * self.chunk_bytes)
+
+
+def _most(chunk_bytes: int, log_bytes: int) -> int:
+    """How large a chunk may become: zstd's bound (ZSTD_COMPRESSBOUND), and what encryption adds."""
+    size = min(chunk_bytes, log_bytes)
+    return size + (size >> 8) + 128
+
+
+def _number(values: dict[str, Any], name: str, least: int = 0, most: int = INT_MAX) -> int:
+    value = values[name]
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name}: found {value!r:.40}, expected a number from {least} to {most}")
+    return value
+
+
+def _epoch(epoch: str, start: Any) -> tuple[int, int]:
+    number = int(epoch)
+    return _number({"epoch": number}, "epoch"), _number({epoch: start}, epoch, 0, LONG_MAX)
+
+
+class Manifest(NamedTuple):
+    """What `.rsm-manifest` says; `positions` are (first byte, bytes) of each index in `.indexes`."""
+
+    chunks: ChunkIndex
+    positions: dict[IndexType, tuple[int, int]]
+    compression: bool
+    key: SegmentKey | None
+    metadata: dict[str, Any] | None
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """A local file; KafkaStorageException where it cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise KafkaStorageException.because_of(error, f"cannot read {path}") from error
+
+
+class AivenTieredStorage:
+    """A RemoteStorageManager.  `prefix` is the plugin's `key.prefix`; `compression` "heuristic" compresses what is not
+    compressed already (`compression.heuristic.enabled`).  `keys` encrypts, and reads what was."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        prefix: str = "",
+        chunk_bytes: int = CHUNK_BYTES,
+        compression: bool | str = False,
+        keys: KeyRing | None = None,
+        custom_metadata: Sequence[str] = (),
+        files: Files = OS_FILES,
+    ) -> None:
+        if compression not in (False, True, "heuristic"):
+            raise IllegalArgumentException(f"compression: found {compression!r}, expected True, False or 'heuristic'")
+        if not 1 <= chunk_bytes <= CHUNK_BYTES_MAX:
+            raise IllegalArgumentException(f"chunk_bytes: found {chunk_bytes}, expected 1 to {CHUNK_BYTES_MAX}")
+        unknown = set(custom_metadata) - {*_FIELDS}
+        if unknown:
+            raise IllegalArgumentException(f"custom_metadata: found {sorted(unknown)}, expected of {list(_FIELDS)}")
+        self.objects = objects
+        self._prefix = prefix
+        self._chunk_bytes = chunk_bytes
+        self._compression = compression
+        self._keys = keys
+        self._custom_metadata = custom_metadata
+        self._files = files
+        self._lock = threading.Lock()
+        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+
+    def _key(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
+        """An object's key: custom metadata, where it has one, counts before our own prefix.  The manifest's does not,
+        for the plugin, too, looks for it by its own."""
+        segment = metadata.remote_log_segment_id
+        prefix, path = self._prefix, main_path(segment.topic_id_partition, metadata.start_offset, segment.id)
+        if suffix != MANIFEST and metadata.custom_metadata:
+            try:
+                fields = decode_custom_metadata(metadata.custom_metadata)
+            except CorruptRecordException as error:
+                shown = self.objects.shown(f"{prefix}{path}.{suffix}")
+                raise RemoteStorageException(error.message, path=shown) from error
+            prefix, path = fields.get("OBJECT_PREFIX", prefix), fields.get("OBJECT_KEY", path)
+        return f"{prefix}{path}.{suffix}"
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
+        compresses = self._compresses(data.log_segment)
+        key = None if self._keys is None else self._keys.new_key()
+        sizes: list[int] = []
+        own = metadata._replace(custom_metadata=None)
+        log_key = self._key(own, LOG)
+        if compresses or key is not None:
+
+            def parts() -> Iterator[bytes]:
+                sizes.clear()
+                for part in self.objects.parts_of(data.log_segment, metadata.segment_size_in_bytes, self._chunk_bytes):
+                    done = zstandard.ZstdCompressor().compress(part) if compresses else part
+                    done = done if key is None else key.encrypt(done)
+                    sizes.append(len(done))
+                    yield done
+
+            log_bytes = self.objects.put(log_key, parts)
+        else:
+            log_bytes = self.objects.put_file(log_key, data.log_segment, metadata.segment_size_in_bytes)
+            whole, rest = divmod(log_bytes, self._chunk_bytes)
+            sizes = [self._chunk_bytes] * whole + ([rest] if rest or not whole else [])
+        indexes = self._indexes(data, key)
+        packed = b"".join(indexes.values())
+        index_bytes = self.objects.put(self._key(own, INDEXES), lambda: [packed])
+        manifest = self._manifest_json(metadata, sizes, indexes, compresses, key)
+        manifest_key = self._key(own, MANIFEST)
+        manifest_bytes = self.objects.put(manifest_key, lambda: [manifest])
+        with self._lock:
+            self._manifests.pop(manifest_key, None)  # of an earlier upload, with another data key
+        fields: dict[str, Any] = {
+            "REMOTE_SIZE": log_bytes + index_bytes + manifest_bytes,
+            "OBJECT_PREFIX": self._prefix,
+            "OBJECT_KEY": log_key[len(self._prefix) : -len(LOG) - 1],
+        }
+        wanted = {name: fields[name] for name in _FIELDS if name in self._custom_metadata}
+        return encode_custom_metadata(wanted) if wanted else None
+
+    def _compresses(self, path: str) -> bool:
+        if self._compression != "heuristic":
+            return bool(self._compression)
+        with _reading(path), self._files.open(path, writable=False) as file:
+            head = file.pread(RECORD_BATCH_OVERHEAD, 0)
+        return len(head) == RECORD_BATCH_OVERHEAD and header_at(head).codec == 0
+
+    def _indexes(self, data: LogSegmentData, key: SegmentKey | None) -> dict[IndexType, bytes]:
+        def read(path: str) -> bytes:
+            with _reading(path):
+                return self._files.read_bytes(path)
+
+        found = {
+            IndexType.OFFSET: read(data.offset_index),
+            IndexType.TIMESTAMP: read(data.time_index),
+            IndexType.PRODUCER_SNAPSHOT: read(data.producer_snapshot_index),
+            IndexType.LEADER_EPOCH: data.leader_epoch_index,
+        }
+        if data.transaction_index is not None:
+            found[IndexType.TRANSACTION] = read(data.transaction_index)
+        return {kind: key.encrypt(part) if key is not None and part else part for kind, part in found.items()}
+
+    def _manifest_json(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        sizes: list[int],
+        indexes: dict[IndexType, bytes],
+        compresses: bool,
+        key: SegmentKey | None,
+    ) -> bytes:
+        chunk_index: dict[str, Any] = {
+            "type": "variable" if compresses else "fixed",
+            "originalChunkSize": self._chunk_bytes,
+            "originalFileSize": metadata.segment_size_in_bytes,
+        }
+        if compresses:
+            packed = zstandard.ZstdCompressor().compress(encode_sizes(sizes))
+            chunk_index["transformedChunks"] = base64.b64encode(packed).decode()
+        else:
+            whole = self._chunk_bytes if key is None else self._chunk_bytes + key.overhead_bytes
+            chunk_index |= {"transformedChunkSize": whole, "finalTransformedChunkSize": sizes[-1] if sizes else 0}
+        positions: dict[str, Any] = {}
+        at = 0
+        for kind, name in _ORDER:
+            if kind in indexes:
+                positions[name] = {"position": at, "size": len(indexes[kind])}
+                at += len(indexes[kind])
+            else:
+                positions[name] = None
+        partition = metadata.topic_id_partition
+        topic, number = partition.topic_partition
+        manifest: dict[str, Any] = {
+            "version": "1", "chunkIndex": chunk_index, "segmentIndexes": positions, "compression": compresses,
+        }  # fmt: skip
+        if key is not None:
+            manifest["encryption"] = key.to_json()
+        manifest["remoteLogSegmentMetadata"] = {
+            "remoteLogSegmentId": {
+                "topicIdPartition": {
+                    "topicId": partition.topic_id,
+                    "topicPartition": {"topic": topic, "partition": number},
+                },
+                "id": metadata.remote_log_segment_id.id,
+            },
+            "startOffset": metadata.start_offset,
+            "endOffset": metadata.end_offset,
+            "maxTimestampMs": metadata.max_timestamp_ms,
+            "brokerId": metadata.broker_id,
+            "eventTimestampMs": metadata.event_timestamp_ms,
+            "segmentLeaderEpochs": {str(epoch): offset for epoch, offset in metadata.segment_leader_epochs},
+        }
+        return json.dumps(manifest, separators=(",", ":")).encode()
+
+    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        keys = [self._key(metadata, suffix) for suffix in (MANIFEST, INDEXES, LOG)]  # first what made it whole
+        with self._lock:
+            self._manifests.pop(keys[0], None)
+        self.objects.delete(keys)
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def manifest(self, metadata: RemoteLogSegmentMetadata) -> Manifest:
+        """RemoteStorageException for one that is none of this layout's."""
+        key = self._key(metadata, MANIFEST)
+        with self._lock:
+            found = self._manifests.get(key)
+            if found is not None:
+                self._manifests.move_to_end(key)
+                return found
+        found = self._parsed(key, self.objects.get(key))
+        with self._lock:
+            self._manifests[key] = found
+            while len(self._manifests) > MANIFESTS_KEPT:
+                self._manifests.popitem(last=False)
+        return found
+
+    def _parsed(self, key: str, data: bytes) -> Manifest:
+        try:
+            return self._manifest_of(json.loads(data), key)
+        except RemoteStorageException:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zstandard.ZstdError) as error:
+            raise RemoteStorageException(
+                f"expected a manifest of version 1: {type(error).__name__} {error}", path=self.objects.shown(key)
+            ) from error
+
+    def _manifest_of(self, values: dict[str, Any], key: str) -> Manifest:
+        if values["version"] != "1":
+            raise RemoteStorageException(
+                f"found a manifest of version {values['version']!r}, expected '1'", path=self.objects.shown(key)
+            )
+        chunks = ChunkIndex.of(values["chunkIndex"])
+        compression = values["compression"]
+        if not isinstance(compression, bool):
+            raise ValueError(f"compression: found {compression!r:.40}, expected true or false")
+        positions = {}
+        for kind, name in _ORDER:
+            place = values["segmentIndexes"].get(name)
+            if place is not None or kind is not IndexType.TRANSACTION:
+                positions[kind] = _number(place, "position"), _number(place, "size")
+        encryption = values.get("encryption")
+        data_key = None
+        if encryption is not None:
+            if self._keys is None:
+                raise RemoteStorageException(
+                    "the segment is encrypted, and no keys were given", path=self.objects.shown(key),
+                    hint="give the RSA key pair by which its data key was wrapped",
+                )  # fmt: skip
+            data_key = self._keys.key_of(encryption, self.objects.shown(key))
+        return Manifest(chunks, positions, compression, data_key, values.get("remoteLogSegmentMetadata"))
+
+    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
+        manifest = self.manifest(metadata)
+        chunks, key = manifest.chunks, self._key(metadata, LOG)
+        end = min(end, chunks.log_bytes)
+        if end <= start:
+            return b""
+        if manifest.key is None and not manifest.compression:
+            return self.objects.get(key, start, end)
+        first, last = start // chunks.chunk_bytes, (end - 1) // chunks.chunk_bytes
+        begin = chunks.starts[first]
+        data = memoryview(self.objects.get(key, begin, chunks.end(last)))
+        parts = []
+        for number in range(first, last + 1):
+            piece = bytes(data[chunks.starts[number] - begin : chunks.end(number) - begin])
+            parts.append(self._plain(piece, manifest, chunks.chunk_size(number), key, number))
+        whole = b"".join(parts)
+        skipped = first * chunks.chunk_bytes
+        return whole[start - skipped : end - skipped]
+
+    def _plain(self, piece: bytes, manifest: Manifest, size: int, key: str, number: int) -> bytes:
+        """A chunk as it was; RemoteStorageException where its bytes are others than were put."""
+        shown = self.objects.shown(key)
+        if manifest.key is not None:
+            piece = manifest.key.decrypt(piece, shown, manifest.chunks.starts[number])
+        if manifest.compression:
+            try:
+                if zstandard.frame_content_size(piece) != size:
+                    raise zstandard.ZstdError(f"content of {zstandard.frame_content_size(piece)} bytes")
+                piece = zstandard.ZstdDecompressor().decompress(piece, max_output_size=size)
+            except zstandard.ZstdError as error:
+                raise RemoteStorageException(
+                    f"chunk {number} cannot be decompressed to {size} bytes: {error}",
+                    path=shown, position=manifest.chunks.starts[number],
+                ) from error  # fmt: skip
+        if len(piece) != size:
+            raise RemoteStorageException(
+                f"chunk {number} has {len(piece)} bytes, expected {size}",
+                path=shown, position=manifest.chunks.starts[number],
+            )  # fmt: skip
+        return piece
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        manifest, key = self.manifest(metadata), self._key(metadata, INDEXES)
+        place = manifest.positions.get(index_type)
+        if place is None:
+            raise RemoteResourceNotFoundException(
+                f"the segment has no {index_type.value}", path=self.objects.shown(key)
+            )
+        position, size = place
+        if not size:
+            return b""
+        data = self.objects.get(key, position, position + size)
+        return data if manifest.key is None else manifest.key.decrypt(data, self.objects.shown(key), position)
+
+    def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
+        manifest = self.manifest(metadata)
+        if manifest.compression or manifest.key is not None:
+            return None
+        return self.objects.open_local(self._key(metadata, LOG))
+
+    def log_size(self, metadata: RemoteLogSegmentMetadata) -> int:
+        size = metadata.segment_size_in_bytes
+        return size if size >= 0 else self.manifest(metadata).chunks.log_bytes
+
+    def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
+        return self.manifest(metadata).chunks.chunk_bytes
+
+    # --- what lies there ---------------------------------------------------------------------------------
+
+    def partitions(self) -> list[TopicIdPartition]:
+        base, _, _ = self._prefix.rpartition("/")
+        found = []
+        for folder in self.objects.folders(base):
+            match = _TOPIC.fullmatch(folder[len(self._prefix) :]) if folder.startswith(self._prefix) else None
+            if match is not None:
+                topic, topic_id = match.groups()
+                for inner in self.objects.folders(folder):
+                    number = inner.rpartition("/")[2]
+                    if _NUMBER.fullmatch(number):
+                        found.append(TopicIdPartition(topic_id, TopicPartition(topic, int(number))))
+        return sorted(found, key=lambda each: (each.topic_partition, each.topic_id))
+
+    def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
+        topic, number = partition.topic_partition
+        folder = f"{self._prefix}{topic}-{partition.topic_id}/{number}"
+        sets: dict[tuple[int, str], dict[str, tuple[str, int]]] = {}
+        for key, size in self.objects.within(folder):
+            match = _FILE.fullmatch(key.rpartition("/")[2])
+            if match is not None and int(match[1]) <= LONG_MAX:
+                offset, segment_id, suffix = match.groups()
+                sets.setdefault((int(offset), segment_id), {})[suffix] = key, size
+        return [
+            FoundSegment(
+                partition,
+                segment_id,
+                offset,
+                found.get(LOG, ("", 0))[1],
+                found.keys() >= {LOG, INDEXES, MANIFEST},
+                tuple(key for key, _ in found.values()),
+            )
+            for (offset, segment_id), found in sorted(sets.items())
+        ]
+
+    def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
+        segment_id = RemoteLogSegmentId(found.partition, found.id)
+        asked = RemoteLogSegmentMetadata(segment_id, found.base_offset, found.base_offset, -1, -1, -1, -1, ())
+        manifest = self.manifest(asked)
+        log_bytes = manifest.chunks.log_bytes
+        said = manifest.metadata
+        if said is None:  # the plugin can do without: where the segment ends, the next one says
+            return asked._replace(end_offset=-1, segment_size_in_bytes=log_bytes, state=COPY_SEGMENT_FINISHED)
+        try:
+            return RemoteLogSegmentMetadata(
+                segment_id,
+                _number(said, "startOffset", found.base_offset, found.base_offset),
+                _number(said, "endOffset", found.base_offset, LONG_MAX),
+                _number(said, "maxTimestampMs", -1, LONG_MAX),
+                _number(said, "brokerId", -1),
+                _number(said, "eventTimestampMs", -1, LONG_MAX),
+                log_bytes,
+                epochs_of(_epoch(epoch, start) for epoch, start in said["segmentLeaderEpochs"].items()),
+                COPY_SEGMENT_FINISHED,
+                is_txn_idx_empty=IndexType.TRANSACTION not in manifest.positions,
+            ).checked()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            key = self._key(asked, MANIFEST)
+            raise RemoteStorageException(
+                f"its metadata is none of a segment: {type(error).__name__} {error}", path=self.objects.shown(key)
+            ) from error
+
+    def modified_s(self, key: str) -> float:
+        return self.objects.modified_s(key)
+
+    def delete_objects(self, keys: Iterable[str]) -> None:
+        self.objects.delete(keys)
+
+    def close(self) -> None:
+        self.objects.close()
+
+
+# --- custom metadata --------------------------------------------------------------------------------------
+
+_FIELDS = ("REMOTE_SIZE", "OBJECT_PREFIX", "OBJECT_KEY")  # by tag
+
+
+def encode_custom_metadata(fields: dict[str, Any]) -> bytes:
+    """Tagged fields, as a struct of Kafka's protocol that has nothing else."""
+    out = bytearray()
+    put_uvarint(out, len(fields))
+    for tag, name in enumerate(_FIELDS):
+        if name in fields:
+            part = bytearray()
+            value = fields[name]
+            if isinstance(value, int):
+                put_uvarint(part, value << 1)  # a varlong in zigzag, of a number that is not negative
+            else:
+                text = value.encode()
+                put_uvarint(part, len(text) + 1)
+                part += text
+            put_uvarint(out, tag)
+            put_uvarint(out, len(part))
+            out += part
+    return bytes(out)
+
+
+def decode_custom_metadata(data: bytes) -> dict[str, Any]:
+    """The fields that are known, by name; CorruptRecordException for bytes that are none."""
+    fields: dict[str, Any] = {}
+    try:
+        read = Reader(data, 0)
+        for _ in range(read.uvarint("number of fields")):
+            tag, size = read.uvarint("tag"), read.uvarint("size")
+            inner = Reader(read.take(size, f"field {tag}"), 0)
+            if tag == 0:
+                value, shift = 0, 0
+                for byte in inner.data:
+                    value |= (byte & 0x7F) << shift
+                    shift += 7
+                fields["REMOTE_SIZE"] = (value >> 1) ^ -(value & 1)
+            elif tag < len(_FIELDS):
+                fields[_FIELDS[tag]] = inner.take(inner.uvarint("length") - 1, _FIELDS[tag]).decode()
+    except (ValueError, SchemaException) as error:
+        raise CorruptRecordException(f"custom metadata of {len(data)} bytes: {error}") from error
+    return fields
+
+
+__all__ = [
+    "AivenTieredStorage",
+    "decode_custom_metadata",
+    "encode_custom_metadata",
+    "decode_sizes",
+    "encode_sizes",
+    "main_path",
+]

@@ -1,0 +1,268 @@
+"""Bytes of remote logs, in chunks: fetched once, read ahead, and kept in bounded memory.
+
+    file = RemoteFile(chunks, storage, metadata, "s3://bucket/orders-0/00000000000000000000.log")
+    file.pread(100, 4_000_000)
+
+A chunk is what the storage gives best at once (`RemoteStorageManager.chunk_bytes`).  Who reads a file from chunk to
+chunk has the next ones fetched meanwhile, by more requests at a time the longer he goes on: a slow line is kept full.
+Who reads here and there pays for one chunk, or two.  Threads that want the same chunk wait for one request.
+
+Where an object is a file of this machine as it stands, nobody comes here: it is read as a local segment is.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kafkalog.engine.remote.read_only import ReadOnlyFile
+from kafkalog.errors import IllegalArgumentException, RemoteStorageException
+
+if TYPE_CHECKING:
+    import mmap
+
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
+    from kafkalog.engine.remote.storage import RemoteStorageManager
+
+CACHE_BYTES = 64 << 20
+THREADS = 8
+AHEAD_MAX = 8  # chunks
+
+_Key = tuple[str, int]  # a segment's id, a chunk's number
+
+
+class Chunks:
+    """The cache of all files of one remote tier, and the threads that read ahead.  Thread-safe.
+
+    `cache_bytes` bounds what is kept and what is read ahead; what somebody just reads is his own.
+    """
+
+    def __init__(self, cache_bytes: int = CACHE_BYTES, threads: int = THREADS) -> None:
+        if cache_bytes < 0 or threads < 1:
+            raise IllegalArgumentException(f"found {cache_bytes} bytes and {threads} threads, expected 0 and 1 or more")
+        self.cache_bytes = cache_bytes
+        self._threads = threads
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._kept: OrderedDict[_Key, bytes] = OrderedDict()
+        self._kept_bytes = 0
+        self._coming: dict[_Key, Future[bytes]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self.requests = 0
+
+    def get(self, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, number: int, end: int) -> bytes:
+        """A chunk of a segment's log of `end` bytes."""
+        key = metadata.remote_log_segment_id.id, number
+        while True:
+            future, mine = self._claim(key)
+            if mine:
+                return self._fetch(key, future, storage, metadata, end)
+            try:
+                return future.result()
+            except CancelledError:
+                pass  # who was at it was interrupted
+
+    def _claim(self, key: _Key) -> tuple[Future[bytes], bool]:
+        """What answers, and whether it is the caller who has to fetch."""
+        if self._process != os.getpid():
+            self._begin()  # in a forked child nobody brings what was on its way
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                done: Future[bytes] = Future()
+                done.set_result(kept)
+                return done, False
+            coming = self._coming.get(key)
+            if coming is not None:
+                return coming, False
+            made = self._coming[key] = Future()
+            self.requests += 1
+            return made, True
+
+    def _fetch(
+        self,
+        key: _Key,
+        future: Future[bytes],
+        storage: RemoteStorageManager,
+        metadata: RemoteLogSegmentMetadata,
+        end: int,
+    ) -> bytes:
+        try:
+            size = storage.chunk_bytes(metadata)
+            begin = key[1] * size
+            stop = min(begin + size, end)
+            data = _fetched(storage, metadata, begin, stop)
+        except BaseException as error:
+            self._come(key, future)
+            if isinstance(error, Exception):
+                with suppress(InvalidStateError):  # the cache was closed meanwhile
+                    future.set_exception(error)
+            else:
+                future.cancel()
+            raise
+        self._come(key, future, data)
+        with suppress(InvalidStateError):  # the cache was closed meanwhile
+            future.set_result(data)
+        return data
+
+    def _come(self, key: _Key, future: Future[bytes], data: bytes | None = None) -> None:
+        """A request has ended.  Its data are kept, unless the cache was closed or the segment doubted meanwhile."""
+        with self._lock:
+            if self._coming.get(key) is future:
+                del self._coming[key]
+                if data is not None:
+                    self._keep(key, data)
+
+    def _keep(self, key: _Key, data: bytes) -> None:
+        if key not in self._kept:
+            self._kept_bytes += len(data)
+        self._kept[key] = data
+        while self._kept_bytes > self.cache_bytes and self._kept:
+            _, gone = self._kept.popitem(last=False)
+            self._kept_bytes -= len(gone)
+
+    def fetch_ahead(
+        self, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, numbers: range, end: int
+    ) -> None:
+        """Has chunks fetched meanwhile, those that nobody has or fetches, as far as there is room for them."""
+        most = self.cache_bytes // 2 // max(1, storage.chunk_bytes(metadata))
+        for number in numbers[:most]:
+            key = metadata.remote_log_segment_id.id, number
+            future, mine = self._claim(key)
+            if mine:
+                try:
+                    with self._lock:
+                        pool = self._pool
+                        if pool is None:
+                            pool = self._pool = ThreadPoolExecutor(self._threads, "kafkalog-remote-reader")
+                    pool.submit(self._quietly, key, future, storage, metadata, end)
+                except BaseException as error:
+                    self._come(key, future)
+                    future.cancel()
+                    if isinstance(error, RuntimeError):  # the cache was closed, or the interpreter ends
+                        return
+                    raise
+
+    def _quietly(
+        self,
+        key: _Key,
+        future: Future[bytes],
+        storage: RemoteStorageManager,
+        metadata: RemoteLogSegmentMetadata,
+        end: int,
+    ) -> None:
+        try:
+            self._fetch(key, future, storage, metadata, end)
+        except Exception:
+            pass  # whoever waits for it is told; who comes later asks again
+
+    def forget(self, segment_id: str) -> None:
+        """A segment's chunks are fetched anew: what they say is doubted, or it was deleted."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] == segment_id]:
+                self._kept_bytes -= len(self._kept.pop(key))
+            for key in [key for key in self._coming if key[0] == segment_id]:
+                del self._coming[key]  # whoever waits for it gets it
+
+    def close(self) -> None:
+        """Ends the threads; what they were at is not waited for."""
+        pool, self._pool = self._pool, None
+        if pool is not None and self._process == os.getpid():
+            pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._kept.clear()
+            self._kept_bytes = 0
+            coming, self._coming = self._coming, {}
+        for future in coming.values():
+            future.cancel()  # whoever waits looks for himself
+
+
+def _fetched(storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, begin: int, stop: int) -> bytes:
+    data = storage.fetch_log_segment(metadata, begin, stop)
+    if len(data) != stop - begin:
+        raise RemoteStorageException(
+            f"found {len(data)} bytes of a segment's log from byte {begin} on, expected {stop - begin}",
+            path=str(metadata.remote_log_segment_id), position=begin,
+        )  # fmt: skip
+    return data
+
+
+class RemoteFile(ReadOnlyFile):
+    """A segment's log in the remote tier, to be read.  Each handle knows how it is read, and reads ahead by that."""
+
+    __slots__ = ("_ahead", "_chunk_bytes", "_chunks", "_from", "_metadata", "_next", "_size", "_storage")
+
+    def __init__(
+        self, chunks: Chunks, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, path: str
+    ) -> None:
+        super().__init__(path)
+        self._chunks = chunks
+        self._storage = storage
+        self._metadata = metadata
+        self._size = storage.log_size(metadata)
+        self._chunk_bytes = max(1, storage.chunk_bytes(metadata))
+        self._from = 0  # where somebody began to read on
+        self._next = -1  # the chunk that comes next where it is read on
+        self._ahead = 0  # how many are fetched ahead
+
+    def size(self) -> int:
+        return self._size
+
+    def pread(self, n: int, position: int) -> bytes:
+        pieces = self._pieces(n, position)
+        return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+
+    def pread_into(self, buffer: bytearray | memoryview | mmap.mmap, position: int) -> int:
+        view, at = memoryview(buffer).cast("B"), 0
+        for piece in self._pieces(len(view), position):
+            view[at : at + len(piece)] = piece
+            at += len(piece)
+        return at
+
+    @property
+    def chunk_bytes(self) -> int:
+        return self._chunk_bytes
+
+    def fetch(self, position: int, end: int) -> bytes:
+        """The bytes [position, end), which are not kept: for who copies the file.  Fewer only where it ends."""
+        end = min(end, self._size)
+        return _fetched(self._storage, self._metadata, position, end) if end > position else b""
+
+    def doubt(self) -> None:
+        self._chunks.forget(self._metadata.remote_log_segment_id.id)
+
+    def _pieces(self, n: int, position: int) -> list[memoryview]:
+        end = min(position + n, self._size)
+        if end <= position:
+            return []
+        size = self._chunk_bytes
+        first, last = position // size, (end - 1) // size
+        if last > first:  # what this read wants is fetched side by side
+            self._chunks.fetch_ahead(self._storage, self._metadata, range(first + 1, last + 1), self._size)
+        pieces = []
+        for number in range(first, last + 1):
+            self._read_ahead(number, max(position, number * size), min(end, (number + 1) * size))
+            data = memoryview(self._chunks.get(self._storage, self._metadata, number, self._size))
+            begin = number * size
+            pieces.append(data[max(position - begin, 0) : end - begin])
+        return pieces
+
+    def _read_ahead(self, number: int, begin: int, end: int) -> None:
+        """Notes that [begin, end) of a chunk is read now.  Who reads on has the next chunks fetched, twice as many with
+        each one that he comes to.  Who looks for one record reads on, too, but not far: he gets none ahead."""
+        follows, before, self._next = number == self._next, self._next, number + 1
+        if not follows and number != before - 1:
+            self._from, self._ahead = begin, 0
+        elif follows and end - self._from > self._chunk_bytes // 2:
+            self._ahead = min(AHEAD_MAX, max(1, 2 * self._ahead))
+            count = -(-self._size // self._chunk_bytes)
+            ahead = range(number + 1, min(number + 1 + self._ahead, count))
+            self._chunks.fetch_ahead(self._storage, self._metadata, ahead, self._size)

@@ -1,0 +1,272 @@
+"""Indexes of remote segments: fetched once, kept in memory, and on the disk of whoever has a log directory.
+
+On the disk they lie as a broker's RemoteIndexCache has them, `remote-log-index-cache/<base offset>_<segment id>.index`
+(`.timeindex`, `.txnindex`), bounded in bytes, those that nobody asked for longest going first; a restart finds them
+again.  A file that is not what it should be is fetched anew, never believed.
+
+Source class: RemoteIndexCache (4.4.0), which keeps all three of a segment or none; what it finds of ours it completes
+or removes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format import names
+from kafkalog.engine.format.index_entries import (
+    OFFSET_ENTRIES,
+    OFFSET_ENTRY,
+    TIME_ENTRIES,
+    TIME_ENTRY,
+    TXN_ENTRIES,
+    TXN_ENTRY,
+)
+from kafkalog.engine.remote.storage import IndexType
+from kafkalog.errors import CorruptIndexException, IllegalArgumentException, RemoteResourceNotFoundException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
+    from kafkalog.engine.remote.storage import RemoteStorageManager
+
+MEMORY_BYTES = 32 << 20
+DISK_BYTES = 1 << 30  # remote.log.index.file.cache.total.size.bytes
+_SUFFIXES = {
+    IndexType.OFFSET: names.INDEX_FILE_SUFFIX,
+    IndexType.TIMESTAMP: names.TIME_INDEX_FILE_SUFFIX,
+    IndexType.TRANSACTION: names.TXN_INDEX_FILE_SUFFIX,
+}
+_ENTRY_BYTES = {
+    IndexType.OFFSET: OFFSET_ENTRY.size,
+    IndexType.TIMESTAMP: TIME_ENTRY.size,
+    IndexType.TRANSACTION: TXN_ENTRY.size,
+}
+_FILE = re.compile(r"(\d+)_([a-zA-Z0-9_-]{22})\.(index|timeindex|txnindex)")
+_log = Lines("kafkalog.remote")
+
+_Key = tuple[str, IndexType]
+
+
+class RemoteIndexCache:
+    """RemoteIndexCache.  `log_dir`: where it keeps files; None: in memory alone.  Thread-safe."""
+
+    def __init__(
+        self,
+        storage: RemoteStorageManager,
+        log_dir: str | None = None,
+        *,
+        total_size_bytes: int = DISK_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
+        files: Files = OS_FILES,
+    ) -> None:
+        if total_size_bytes < 1:
+            raise IllegalArgumentException(f"found {total_size_bytes} bytes of index cache, expected 1 or more")
+        self._storage = storage
+        self._folder = None if log_dir is None else os.path.join(log_dir, names.REMOTE_LOG_INDEX_CACHE_DIR)
+        self._files = files
+        self._lock = threading.Lock()
+        self._memory = _Bounded(memory_bytes)
+        self._disk = _Bounded(total_size_bytes)  # sizes alone
+        if self._folder is not None:
+            self._look(self._folder)
+
+    def _look(self, folder: str) -> None:
+        """Finds what an earlier process kept."""
+        self._files.mkdirs(folder)
+        for name in self._files.list_files(folder):
+            match = _FILE.fullmatch(name)
+            path = os.path.join(folder, name)
+            if match is None:
+                if name.endswith((names.DELETED_FILE_SUFFIX, ".tmp")):
+                    self._files.unlink_if_exists(path)
+                continue
+            self._disk.put(name, None, self._files.size_of(path))
+        self._shrink()
+
+    def get(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        """A whole index; of a segment that has no transaction index nothing."""
+        segment = metadata.remote_log_segment_id.id
+        key = segment, index_type
+        with self._lock:
+            found = self._memory.get(key)
+        if found is not None:
+            return found
+        name = None
+        if index_type in _SUFFIXES and self._folder is not None:
+            name = f"{names.filename_prefix_from_offset(metadata.start_offset)}_{segment}{_SUFFIXES[index_type]}"
+        data = self._kept(name, index_type)
+        if data is None:
+            data = self._fetched(metadata, index_type)
+            if name is not None:
+                self._keep(name, data)
+        with self._lock:
+            self._memory.put(key, data, len(data) + 64)
+            self._memory.shrink()
+        return data
+
+    def _fetched(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        try:
+            data = self._storage.fetch_index(metadata, index_type)
+        except RemoteResourceNotFoundException:
+            if index_type is not IndexType.TRANSACTION:
+                raise
+            return b""
+        if not _is_sane(data, index_type):
+            raise CorruptIndexException(
+                f"the {index_type.value} in the remote tier has {len(data)} bytes, expected whole entries of "
+                f"{_ENTRY_BYTES[index_type]}",
+                path=str(metadata.remote_log_segment_id),
+            )
+        if index_type is IndexType.TRANSACTION and not (_grows(data, index_type) and _is_within(data, metadata)):
+            raise CorruptIndexException(  # nothing else tells: its word would hide records, or show aborted ones
+                "the transaction index in the remote tier has transactions that did not end in the segment",
+                path=str(metadata.remote_log_segment_id),
+            )
+        return data
+
+    def _kept(self, name: str | None, index_type: IndexType) -> bytes | None:
+        if name is None or self._folder is None:
+            return None
+        with self._lock:
+            if not self._disk.touch(name):
+                return None
+        path = os.path.join(self._folder, name)
+        try:
+            data = self._files.read_bytes(path)
+        except OSError as error:
+            _log.info("%s cannot be read, it is fetched anew: %s", path, error)
+            return None
+        if not _is_sane(data, index_type) or not _grows(data, index_type):
+            _log.warning("%s is no %s, it is fetched anew", path, index_type.value)
+            return None
+        return data
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """On the disk, where that takes it: a cache that cannot be written keeps nobody from reading."""
+        assert self._folder is not None
+        path = os.path.join(self._folder, name)
+        temporary = f"{path}.{threading.get_ident()}.tmp"
+        try:
+            self._files.write_file(temporary, data, sync=True)  # else an index could be empty after a crash
+            self._files.rename(temporary, path)
+        except OSError as error:
+            _log.info("%s is not kept: %s", path, error)
+            with suppress(OSError):
+                self._files.unlink_if_exists(temporary)
+            return
+        with self._lock:
+            self._disk.put(name, None, len(data))
+        self._shrink()
+
+    def _shrink(self) -> None:
+        assert self._folder is not None
+        with self._lock:
+            gone = self._disk.shrink()
+        for name in gone:
+            self._unlink(name)
+
+    def _unlink(self, name: str) -> None:
+        assert self._folder is not None
+        try:
+            self._files.unlink_if_exists(os.path.join(self._folder, name))
+        except OSError as error:
+            _log.info("%s stays: %s", name, error)
+
+    def remove_all(self, segment_ids: Iterable[str]) -> None:
+        """Forgets segments that are deleted, or doubted."""
+        wanted = set(segment_ids)
+        with self._lock:
+            for key in [key for key in self._memory if key[0] in wanted]:
+                self._memory.pop(key)
+            gone = [name for name in self._disk if (match := _FILE.fullmatch(name)) and match[2] in wanted]
+            for name in gone:
+                self._disk.pop(name)
+        for name in gone:
+            self._unlink(name)
+
+    def resize_cache_size(self, total_size_bytes: int) -> None:
+        self._disk.bytes_max = total_size_bytes
+        if self._folder is not None:
+            self._shrink()
+
+
+class _Bounded(OrderedDict):  # type: ignore[type-arg]
+    """Values by key, those that were asked for last at the end, and how large they are in all."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__()
+        self.bytes_max = bytes_max
+        self.bytes = 0
+
+    def put(self, key: object, value: object, size: int) -> None:
+        if key in self:
+            self.pop(key)
+        self[key] = value, size
+        self.bytes += size
+
+    def pop(self, key: object) -> object:  # type: ignore[override]
+        value, size = super().pop(key)
+        self.bytes -= size
+        return value
+
+    def get(self, key: object) -> bytes | None:  # type: ignore[override]
+        if not self.touch(key):
+            return None
+        found: bytes = self[key][0]
+        return found
+
+    def touch(self, key: object) -> bool:
+        if key not in self:
+            return False
+        self.move_to_end(key)
+        return True
+
+    def shrink(self) -> list[str]:
+        """Takes out what was asked for longest ago until the rest fits."""
+        gone = []
+        while self.bytes > self.bytes_max and self:
+            key = next(iter(self))
+            self.pop(key)
+            gone.append(key)
+        return gone
+
+
+def _is_sane(data: bytes, index_type: IndexType) -> bool:
+    size = _ENTRY_BYTES.get(index_type)
+    return len(data) <= INT_MAX and (size is None or len(data) % size == 0)
+
+
+def _grows(data: bytes, index_type: IndexType) -> bool:
+    """Whether entries grow as their index lets them: zeros and noise do not."""
+    if index_type is IndexType.OFFSET:
+        entries = np.frombuffer(data, OFFSET_ENTRIES)
+        return _steps(entries["offset"], -1) > 0 and _steps(entries["position"], 0) > 0
+    if index_type is IndexType.TIMESTAMP:
+        entries = np.frombuffer(data, TIME_ENTRIES)
+        return _steps(entries["timestamp"], -2) > 0 and _steps(entries["offset"], 0) >= 0
+    entries = np.frombuffer(data, TXN_ENTRIES)
+    in_order = bool(np.all(entries["first_offset"] <= entries["last_offset"]))
+    return in_order and not entries["version"].any() and _steps(entries["last_offset"], -1) > 0
+
+
+def _steps(values: np.ndarray[Any, Any], before: int) -> int:
+    """The least step from one value to the next, of which `before` is the first; 1 where there are none."""
+    return int(np.diff(values.astype(np.int64), prepend=before).min(initial=1))
+
+
+def _is_within(data: bytes, metadata: RemoteLogSegmentMetadata) -> bool:
+    """Whether all transactions of an index ended in the segment, as far as its end is known."""
+    ends = np.frombuffer(data, TXN_ENTRIES)["last_offset"]
+    last = metadata.end_offset if metadata.end_offset >= metadata.start_offset else LONG_MAX
+    return bool(np.all((ends >= metadata.start_offset) & (ends <= last)))

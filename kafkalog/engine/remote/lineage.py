@@ -1,0 +1,80 @@
+"""Which remote segments are of a log's own history: its leader epochs say which of several that hold an offset.
+
+After an unclean change of leaders the remote tier may have segments of a history that was given up.  Source: the static
+functions of RemoteLogManager (4.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from kafkalog.engine.format.checkpoints import EpochEntry
+from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
+
+List: TypeAlias = Callable[[int], Iterable[RemoteLogSegmentMetadata]]  # of an epoch
+Find: TypeAlias = Callable[[int, int], RemoteLogSegmentMetadata | None]  # of an epoch and an offset
+
+
+def filtered_epochs(epochs: Sequence[tuple[int, int]]) -> Epochs:
+    """buildFilteredLeaderEpochMap: without epochs that wrote nothing, of those that begin at one offset the last."""
+    return tuple(
+        entry for entry, following in zip(epochs, [*epochs[1:], None], strict=True)
+        if following is None or following[1] != entry[1]
+    )  # fmt: skip
+
+
+def is_within_leader_epochs(metadata: RemoteLogSegmentMetadata, log_end_offset: int, epochs: Epochs) -> bool:
+    """isRemoteSegmentWithinLeaderEpochs: whether a segment is of the history that these (filtered) epochs tell."""
+    segment = filtered_epochs(metadata.segment_leader_epochs)
+    if not epochs or not segment:
+        return False
+    last = segment[-1][0]
+    if not epochs[0][0] <= last <= epochs[-1][0]:
+        return False
+    first = next((epoch for epoch, _ in segment if epoch >= epochs[0][0]), None)
+    if first is None:
+        return False
+    starts = dict(epochs)
+    order = [epoch for epoch, _ in epochs]
+    for place, (epoch, offset) in enumerate(segment):
+        if epoch < first:
+            continue
+        if epoch not in starts:
+            return False
+        at = order.index(epoch)
+        if epoch == first and at > 0 and offset < starts[epoch]:
+            return False
+        following = epochs[at + 1] if at + 1 < len(epochs) else None
+        if epoch == last:
+            if following is not None and metadata.end_offset > following[1] - 1:
+                return False
+        elif following != segment[place + 1]:
+            return False
+    return metadata.end_offset < log_end_offset
+
+
+def chain(
+    epochs: Sequence[EpochEntry], start: int, end: int, find: Find, segments_of: List = lambda _epoch: ()
+) -> Iterator[RemoteLogSegmentMetadata]:
+    """The segments that have the offsets [start, end) of a log with these leader epochs, one behind the other.
+
+    Where the remote tier has a gap it goes on behind it: with the next segment of the epoch (`segments_of` lists them),
+    or with the next epoch.
+    """
+    offset = start
+    while offset < end:
+        at = next((n for n in range(len(epochs) - 1, -1, -1) if epochs[n].start_offset <= offset), None)
+        found = None if at is None else find(epochs[at].epoch, offset)
+        if found is not None:
+            yield found
+            offset = found.end_offset + 1
+            continue
+        behind = [each.start_offset for each in epochs if each.start_offset > offset][:1]
+        if at is not None:
+            epoch = epochs[at].epoch
+            starts = (dict(each.segment_leader_epochs)[epoch] for each in segments_of(epoch))
+            behind += [each for each in starts if each > offset and find(epoch, each) is not None]
+        if not behind:
+            return
+        offset = min(behind)

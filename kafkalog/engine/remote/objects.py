@@ -1,0 +1,414 @@
+"""Where objects lie: any storage that fsspec knows (`file:`, `memory:`, `s3:`, `gs:`, `abfs:` ...), made dependable.
+
+    objects = Objects.at("s3://bucket/prefix")
+    objects.put("a/b.log", [b"..."]); objects.get("a/b.log", 0, 3)
+
+An object is there whole or not at all: an upload is committed at its end, and one that fails is given up.  A request
+that fails is tried again, with growing random pauses, unless the answer is that there is no such object or no right to
+it.  What comes back must have the length that was asked for, and what was put the length that was given.
+
+Objects of `file:` are written as all durable files here: beside, synced, renamed, the folder synced.  Of the others the
+storage's own promise counts.  A request waits `timeout_s` at the most, then it counts as failed; an upload waits as
+long as its client does.  fsspec is imported when a place is opened: `pip install kafkalog[remote]`, or `kafkalog[s3]`
+and the like for a client with it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+from kafkalog.engine.files import OS_FILES, Buffer, File, Files
+from kafkalog.engine.files.lines import Lines
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkalogError,
+    KafkaStorageException,
+    MissingPackageException,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+)
+
+T = TypeVar("T")
+
+PART_BYTES = 8 << 20  # of a multipart upload
+READ_BYTES = 1 << 20  # of a local file: larger pieces are new memory of the system's each time, which costs more
+SIDE_BY_SIDE = 4  # requests
+_TEMPORARY = ".kafkalog_upload"
+_log = Lines("kafkalog.remote")
+
+# Whose client package a scheme wants.
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
+# Names of clients' errors (botocore, google-auth, azure-identity): nobody comes with credentials meanwhile.
+_NO_CREDENTIALS = {
+    "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound",
+    "DefaultCredentialsError", "ClientAuthenticationError",
+}  # fmt: skip
+_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ValueError)
+
+
+class Retries(NamedTuple):
+    """How often a request is tried, and the pauses between: a random part of one that doubles."""
+
+    attempts: int = 6
+    first_pause_s: float = 0.1
+    longest_pause_s: float = 10.0
+
+    def pause_s(self, failed: int) -> float:
+        """After so many failures."""
+        doubled = self.first_pause_s * 2.0 ** min(failed - 1, 64)  # a float ends at 2.0 ** 1023
+        return random.uniform(0.5, 1.0) * min(self.longest_pause_s, doubled)
+
+
+class RateLimit:
+    """At most so many bytes a second, over all threads: each waits until the bytes before it have had their time."""
+
+    def __init__(self, bytes_per_s: float | None) -> None:
+        if bytes_per_s is not None and not bytes_per_s > 0:
+            raise IllegalArgumentException(f"found {bytes_per_s} bytes a second, expected more than 0, or None")
+        self.bytes_per_s = bytes_per_s
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def take(self, count: int) -> None:
+        if self.bytes_per_s is None:
+            return
+        with self._lock:
+            now = time.monotonic()
+            begins = max(now, self._free_at)
+            self._free_at = begins + count / self.bytes_per_s
+        if begins > now:
+            time.sleep(begins - now)
+
+
+class Object(NamedTuple):
+    key: str
+    size: int
+
+
+class Objects:
+    """The objects below one address.  Keys are relative to it, with `/` between their parts.  Thread-safe.
+
+    `fs` is an fsspec file system and `root` the path in it.
+    """
+
+    def __init__(
+        self,
+        fs: Any,
+        root: str,
+        *,
+        url: str,
+        retries: Retries | None = None,
+        timeout_s: float = 60.0,
+        upload_bytes_per_s: float | None = None,
+        download_bytes_per_s: float | None = None,
+        files: Files = OS_FILES,
+    ) -> None:
+        self.fs = fs
+        self.root = root.rstrip("/")
+        self._lead = f"{self.root}/" if self.root or fs.root_marker == "/" else ""  # what each path begins with
+        self.url = url.rstrip("/")
+        self.retries = retries or Retries()
+        self.timeout_s = timeout_s
+        self._uploads = RateLimit(upload_bytes_per_s)
+        self._downloads = RateLimit(download_bytes_per_s)
+        self._files = files
+        protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+        self.is_local = protocol in ("file", "local")
+        # Left to itself s3fs has a whole segment in memory, or ten parts of 50 MiB.
+        self._put_settings = {"chunksize": 2 * PART_BYTES, "max_concurrency": 2} if protocol == "s3" else {}
+
+    @classmethod
+    def at(cls, url: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Objects:
+        """`options` are the file system's own (`key`, `secret`, `endpoint_url` ...); they are never logged.
+
+        MissingPackageException where the scheme's client is not installed, IllegalArgumentException for a scheme that
+        nobody knows.
+        """
+        try:
+            import fsspec
+        except ImportError as error:
+            raise MissingPackageException(
+                "the remote tier wants fsspec", hint="pip install 'kafkalog[remote]', or kafkalog[s3] and the like"
+            ) from error
+        given_scheme, colon, rest = url.partition("://")
+        scheme = given_scheme.lower() if colon else "file"
+        if colon:  # abfss is abfs, whose client always uses TLS
+            url = f"{'abfs' if scheme == 'abfss' else scheme}://{rest}"
+        given = dict(options or {})
+        if scheme in ("s3", "s3a"):
+            given.setdefault("config_kwargs", {"connect_timeout": 10, "read_timeout": settings.get("timeout_s", 60.0)})
+        if scheme != "file":
+            given.setdefault("use_listings_cache", False)
+        try:
+            fs, root = fsspec.core.url_to_fs(url, **given)
+        except ImportError as error:
+            extra = _EXTRAS.get(scheme, "remote")
+            raise MissingPackageException(
+                f"{scheme}:// wants a package that is not installed: {error}", hint=f"pip install 'kafkalog[{extra}]'"
+            ) from error
+        except ValueError as error:
+            raise IllegalArgumentException(f"{url}: {error}") from error
+        except Exception as error:  # each client has errors of its own
+            raise RemoteStorageException(f"cannot reach the storage: {_told(error)}", path=url) from error
+        return cls(fs, root, url=url, **settings)
+
+    def path(self, key: str) -> str:
+        """A key as the file system has it."""
+        return self._lead + key
+
+    def shown(self, key: str) -> str:
+        """As messages name an object."""
+        return f"{self.url}/{key}"
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def put(self, key: str, make_parts: Callable[[], Iterable[Buffer]]) -> int:
+        """Puts an object, in the place of one of that key; its bytes.  `make_parts` is called anew for each try."""
+        return self._tried("put", key, lambda: self._put(key, make_parts()))
+
+    def put_file(self, key: str, source: str, size: int | None = None) -> int:
+        """Puts a local file as an object; its bytes.  `size`: how many it must have; None for what it has.
+
+        KafkaStorageException where the file cannot be read, or is another one.
+        """
+        found = self._source_size(source)
+        if size is not None and found != size:
+            raise KafkaStorageException(f"found {found} bytes, expected {size}: nothing is uploaded", path=source)
+        # A client's own way is the faster one, but would wait for the limit in the thread that serves all requests.
+        if self.is_local or self._uploads.bytes_per_s is not None:
+            return self.put(key, lambda: self.parts_of(source, found))
+        return self._tried("put", key, lambda: self._put_file(key, source, found))
+
+    def _put_file(self, key: str, source: str, size: int) -> int:
+        path = self.path(key)
+        self.fs.put_file(source, path, **self._put_settings)
+        return self._checked_put(key, path, size)
+
+    def side_by_side(self, puts: Sequence[Callable[[], int]]) -> list[int]:
+        """Does some puts at once, where requests wait for a line; on this machine one after the other.  What each
+        returned, in order.  All have ended when it returns, or raises what the first that failed did."""
+        if self.is_local:
+            return [put() for put in puts]
+        with ThreadPoolExecutor(SIDE_BY_SIDE, "kafkalog-remote-writer") as pool:
+            begun = [pool.submit(put) for put in puts]
+        return [each.result() for each in begun]
+
+    def _source_size(self, source: str) -> int:
+        try:
+            return self._files.size_of(source)
+        except OSError as error:
+            raise KafkaStorageException.because_of(error, f"cannot read {source}") from error
+
+    def parts_of(self, source: str, size: int, part_bytes: int = READ_BYTES) -> Iterator[bytes]:
+        """The first `size` bytes of a local file, in parts; errors as `put_file`."""
+        try:
+            with self._files.open(source, writable=False) as file:
+                for at in range(0, size, part_bytes):
+                    want = min(part_bytes, size - at)
+                    part = file.pread(want, at)
+                    if len(part) != want:
+                        raise KafkaStorageException(f"found {at + len(part)} bytes, expected {size}", path=source)
+                    yield part
+        except OSError as error:
+            if isinstance(error, KafkaStorageException):
+                raise
+            raise KafkaStorageException.because_of(error, f"cannot read {source}") from error
+
+    def _put(self, key: str, parts: Iterable[Buffer]) -> int:
+        path = self.path(key)
+        count = self._put_locally(path, parts) if self.is_local else self._put_remotely(path, parts)
+        return self._checked_put(key, path, count)
+
+    def _checked_put(self, key: str, path: str, count: int) -> int:
+        found = self._asked("info", path)["size"]
+        if found != count:
+            raise RetriableRemoteStorageException(
+                f"found {found} bytes of an object that was put, expected {count}", path=self.shown(key)
+            )
+        return count
+
+    def _put_remotely(self, path: str, parts: Iterable[Buffer]) -> int:
+        file = self.fs.open(path, "wb", block_size=PART_BYTES)
+        count = 0
+        try:
+            for part in parts:
+                self._uploads.take(len(part))
+                file.write(part)
+                count += len(part)
+            file.close()  # only this makes it an object
+        except BaseException:
+            with suppress(Exception):
+                file.closed = True  # else it becomes one when it is collected
+            with suppress(Exception):  # the parts that came there are garbage until the storage clears them away
+                file.discard()
+            raise
+        return count
+
+    def _put_locally(self, path: str, parts: Iterable[Buffer]) -> int:
+        files, folder = self._files, os.path.dirname(path)
+        files.mkdirs_synced(folder)
+        temporary = path + _TEMPORARY  # whoever deletes the object knows it, and no two ever put the same one at once
+        count = 0
+        try:
+            with files.open(temporary, create=True) as file:
+                file.truncate(0)
+                for part in parts:
+                    self._uploads.take(len(part))
+                    file.pwrite(part, count)
+                    count += len(part)
+                file.sync()
+            files.rename(temporary, path)
+            files.sync_dir(folder)
+        except BaseException:
+            with suppress(OSError):
+                files.unlink_if_exists(temporary)
+            raise
+        return count
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Removes objects; fine where there are none."""
+        for key in keys:
+            self._tried("delete", key, lambda key=key: self._delete(self.path(key)))  # type: ignore[misc]
+
+    def _delete(self, path: str) -> None:
+        if self.is_local:  # and what an upload that was killed left
+            gone = [self._files.unlink_if_exists(each) for each in (path + _TEMPORARY, path)]
+            if any(gone):
+                self._files.sync_dir(os.path.dirname(path))
+            return
+        with suppress(FileNotFoundError):
+            self._asked("rm_file", path)
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes [start, end) of an object, all of which it must have; without `end` all from `start` on."""
+        if end is not None and end <= start:
+            return b""
+        data = self._tried("get", key, lambda: self._get(key, start, end))
+        self._downloads.take(len(data))
+        return data
+
+    def _get(self, key: str, start: int, end: int | None) -> bytes:
+        # An object of no bytes has no byte 0: some storages refuse a range of it, yet give all of it.
+        begin = None if start == 0 and end is None else start
+        found: bytes = self._asked("cat_file", self.path(key), start=begin, end=end)
+        if end is not None and len(found) != end - start:
+            raise RetriableRemoteStorageException(
+                f"found {len(found)} bytes from byte {start} on, expected {end - start}", path=self.shown(key)
+            )
+        return found
+
+    def size(self, key: str) -> int:
+        """An object's bytes; RemoteResourceNotFoundException."""
+        return int(self._tried("look at", key, lambda: self._asked("info", self.path(key)))["size"])
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """The keys of the folders in a folder, in order."""
+        return [key for key, size in self._listed(prefix) if size is None]
+
+    def modified_s(self, key: str) -> float:
+        """When an object was put, in seconds since 1970; now, where the storage does not say."""
+        found = self._tried("look at", key, lambda: self._asked("info", self.path(key)))
+        said = next(
+            (found[name] for name in ("LastModified", "last_modified", "mtime", "created") if found.get(name)), None
+        )
+        if said is None:
+            return time.time()
+        return float(said.timestamp() if hasattr(said, "timestamp") else said)
+
+    def within(self, prefix: str = "") -> list[Object]:
+        """The objects in a folder (not in those below it), by key.  What an upload that was killed left is none."""
+        return [
+            Object(key, size) for key, size in self._listed(prefix) if size is not None and not key.endswith(_TEMPORARY)
+        ]
+
+    def left_behind(self, prefix: str = "") -> list[Object]:
+        """What uploads to a local folder that were killed left there."""
+        return [
+            Object(key, size) for key, size in self._listed(prefix) if size is not None and key.endswith(_TEMPORARY)
+        ]
+
+    def _listed(self, prefix: str) -> list[tuple[str, int | None]]:
+        folder, cut = self.path(prefix).rstrip("/"), len(self._lead)
+        found = self._tried("list", prefix, lambda: self._ls(folder))
+        return sorted(
+            (each["name"].rstrip("/")[cut:], None if each["type"] == "directory" else int(each["size"]))
+            for each in found
+            if each["name"].rstrip("/") != folder
+        )
+
+    def _ls(self, folder: str) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = self._asked("ls", folder or self._lead, detail=True)
+        except FileNotFoundError:
+            return []
+        return found
+
+    def open_local(self, key: str) -> File | None:
+        """The object as a file of this machine, to be read; None where it lies elsewhere."""
+        if not self.is_local:
+            return None
+        try:
+            return self._files.open(self.path(key), writable=False)
+        except FileNotFoundError as error:
+            raise RemoteResourceNotFoundException("there is no such object", path=self.shown(key)) from error
+
+    # --- what goes wrong ---------------------------------------------------------------------------------
+
+    def _asked(self, request: str, path: str, **how: Any) -> Any:
+        """The file system's answer to one request; TimeoutError where it does not come in time."""
+        if getattr(self.fs, "async_impl", False):
+            from fsspec.asyn import sync
+
+            return sync(self.fs.loop, getattr(self.fs, f"_{request}"), path, timeout=self.timeout_s, **how)
+        return getattr(self.fs, request)(path, **how)
+
+    def _tried(self, doing: str, key: str, request: Callable[[], T]) -> T:
+        failed = 0
+        while True:
+            try:
+                return request()
+            except RetriableRemoteStorageException as error:
+                last: Exception = error
+            except KafkalogError:
+                raise  # of the file that is to be put, or final
+            except FileNotFoundError as error:
+                raise RemoteResourceNotFoundException("there is no such object", path=self.shown(key)) from error
+            except _FINAL as error:
+                raise RemoteStorageException(
+                    f"cannot {doing} the object: {_told(error)}", path=self.shown(key)
+                ) from error
+            except Exception as error:  # each client has errors of its own
+                if type(error).__name__ in _NO_CREDENTIALS:
+                    raise RemoteStorageException(
+                        f"cannot {doing} the object: {_told(error)}",
+                        path=self.shown(key),
+                        hint="give credentials: the storage client's environment, its files, or options",
+                    ) from error
+                last = error
+            failed += 1
+            if failed >= self.retries.attempts:
+                raise RetriableRemoteStorageException(
+                    f"cannot {doing} the object, tried {failed} times: {_told(last)}", path=self.shown(key)
+                ) from last
+            _log.info("%s of %s failed, it is tried again: %s", doing, self.shown(key), _told(last))
+            time.sleep(self.retries.pause_s(failed))
+
+    def close(self) -> None:
+        """Nothing: connections are the client's."""
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, RemoteStorageException):
+        return error.message
+    text = " ".join(str(error).split())[:500]  # a client may print a page
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,44 @@
+"""From an address to what reads and writes there: the layout is told, or found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafkalog.engine.remote import aiven, local_tiered
+from kafkalog.engine.remote.aiven import AivenTieredStorage
+from kafkalog.engine.remote.local_tiered import LocalTieredStorage
+from kafkalog.engine.remote.objects import Objects
+from kafkalog.errors import IllegalArgumentException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.remote.storage import RemoteStorageManager
+
+LAYOUTS = ("local-tiered", "aiven")
+
+
+def layout_of(objects: Objects, prefix: str = "") -> str | None:
+    """Which layout lies there; None where there is neither."""
+    if objects.folders(local_tiered.ROOT):
+        return "local-tiered"
+    return "aiven" if aiven.AivenTieredStorage(objects, prefix=prefix).partitions() else None
+
+
+def storage_at(
+    objects: Objects, layout: str | None, *, prefix: str = "", settings: Mapping[str, Any] | None = None
+) -> RemoteStorageManager:
+    """`layout` None: as what lies there.  `prefix` and `settings` are those of AivenTieredStorage.
+
+    IllegalArgumentException for a layout that there is not, or an address with nothing of either below it.
+    """
+    found = layout or layout_of(objects, prefix)
+    if found is None:
+        raise IllegalArgumentException(
+            f"{objects.url}: found no segments of a remote tier",
+            hint=f"expected objects as LocalTieredStorage or Aiven's plugin names them; layout says which ({LAYOUTS})",
+        )
+    if found == "local-tiered":
+        return LocalTieredStorage(objects)
+    if found == "aiven":
+        return AivenTieredStorage(objects, prefix=prefix, **(settings or {}))
+    raise IllegalArgumentException(f"layout: found {layout!r}, expected one of {', '.join(LAYOUTS)}")

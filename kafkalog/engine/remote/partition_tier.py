@@ -1,0 +1,198 @@
+"""The remote part of one log, as its readers see it: a read-only view of the segments that its leader epochs lead to.
+
+The segments are a directory of a `RemoteFiles`, and what reads directories reads them.  The view is made when somebody
+first reads there, and looks again when an offset is asked for that it has not got: the local start has moved on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.format.records import in_parts
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.remote.lineage import chain, filtered_epochs, is_within_leader_epochs
+from kafkalog.engine.remote.remote_files import RemoteFiles
+from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED
+from kafkalog.engine.segment.scan import LogScan
+from kafkalog.engine.segment.types import TimestampAndOffset
+from kafkalog.errors import KafkalogError, OffsetOutOfRangeException, RemoteResourceNotFoundException
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.unified_log import UnifiedLog
+    from kafkalog.engine.remote.chunks import Chunks
+    from kafkalog.engine.remote.index_cache import RemoteIndexCache
+    from kafkalog.engine.remote.metadata_manager import RemoteLogMetadataManager
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
+    from kafkalog.engine.remote.storage import RemoteStorageManager
+    from kafkalog.engine.segment.reader import Extent
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
+
+
+class PartitionTier:
+    """A `Tier` of one log.  Thread-safe."""
+
+    # More than eight parameters: what one tier's partitions share.
+    def __init__(
+        self,
+        partition: TopicIdPartition,
+        log: UnifiedLog,
+        metadata: RemoteLogMetadataManager,
+        storage: RemoteStorageManager,
+        indexes: RemoteIndexCache,
+        chunks: Chunks,
+        place: str,
+    ) -> None:
+        self._partition = partition
+        self._log = log
+        self._metadata = metadata
+        self._storage = storage
+        self._indexes = indexes
+        self._chunks = chunks
+        self._files = RemoteFiles(place, storage, self, indexes=indexes, chunks=chunks, poll_s=0.0)
+        self._lock = threading.RLock()
+        self._view: PartitionView | None = None
+
+    # --- what it shows to the files ------------------------------------------------------------------------
+
+    def partitions(self) -> Mapping[TopicPartition, TopicIdPartition]:
+        return {self._partition.topic_partition: self._partition}
+
+    def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
+        log = self._log
+
+        def find(epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
+            return self._metadata.remote_log_segment_metadata(self._partition, epoch, offset)
+
+        def segments_of(epoch: int) -> Sequence[RemoteLogSegmentMetadata]:
+            return self._metadata.list_remote_log_segments(self._partition, epoch)
+
+        entries = log.leader_epoch_cache.entries
+        return list(chain(entries, log.log_start_offset, self._end(), find, segments_of))
+
+    def _end(self) -> int:
+        """Behind all that the tier has, also of what the disk has still: a power loss may have left there the log of a
+        segment that was to go, and not its transaction index."""
+        return max(self._log.local_log_start_offset, self._log.highest_offset_in_remote_storage + 1)
+
+    # --- Tier ------------------------------------------------------------------------------------------------
+
+    def _seen(self, up_to: int) -> PartitionView:
+        """The view, which goes up to an offset where the tier does."""
+        with self._lock:
+            view = self._view
+            if view is None:
+                view = self._view = PartitionView(self._files.root, self._partition.topic_partition, files=self._files)
+            elif view.log_end_offset < up_to or view.log_start_offset > up_to:
+                view.refresh()
+            return view
+
+    def extent(self, offset: int) -> Extent | None:
+        log = self._log
+        view = self._seen(offset + 1)
+        try:
+            found = view.extent(offset)
+        except (OffsetOutOfRangeException, RemoteResourceNotFoundException):
+            self._forget()
+            found = self._seen(offset + 1).extent(offset)
+        if found is None:
+            epoch = log.leader_epoch_cache.epoch_for_offset(offset)
+            if self._holding(offset) is not None:
+                try:
+                    view.check_end()  # what cannot be read there is no hole
+                except KafkalogError:
+                    for each in self.segments(self._partition):  # who asks again has it fetched anew
+                        self._chunks.forget(each.remote_log_segment_id.id)
+                    self._forget()
+                    raise
+                return None  # power loss took the end of the segment, and not what lies behind it
+            raise OffsetOutOfRangeException(
+                f"Received request for offset {offset} for leader epoch "
+                f"{'NOT AVAILABLE' if epoch is None else epoch} and partition {self._partition.topic_partition} which "
+                "does not exist in remote tier."
+            )
+        if found.next_base is None:
+            # Of the segment that has it, which may end behind its last record: another thread may have the view
+            # refreshed since, and its end is no longer that of what was found.
+            held = self._holding(offset)
+            found.next_base = offset + 1 if held is None else held.end_offset + 1
+        return found
+
+    def _holding(self, offset: int) -> RemoteLogSegmentMetadata | None:
+        epoch = self._log.leader_epoch_cache.epoch_for_offset(offset)
+        return None if epoch is None else self._metadata.remote_log_segment_metadata(self._partition, epoch, offset)
+
+    def has(self, extent: Extent) -> bool:
+        view = self._view
+        return view is not None and extent.owner in view.segments
+
+    def owns(self, extent: Extent) -> bool:
+        return extent.path.startswith(self._files.root) or self.has(extent)
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
+        # The transaction may have ended in any of it.
+        return self._seen(max(first_offset + 1, self._end())).aborted_in(first_offset, last_offset)
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        view = self._seen(self._log.local_log_start_offset)
+        found = view.offset_for_time(timestamp_ms)
+        return None if found is None or found < self._log.log_start_offset else found
+
+    def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
+        """Of the first segment that reaches the time, as a broker: what is on the disk, too, is asked there."""
+        log = self._log
+        entries = log.leader_epoch_cache.entries
+        epochs = filtered_epochs([(entry.epoch, entry.start_offset) for entry in entries])
+        at = log.leader_epoch_cache.epoch_for_offset(starting_offset)
+        for epoch in [entry.epoch for entry in entries if at is not None and entry.epoch >= at]:
+            for each in self._metadata.list_remote_log_segments(self._partition, epoch):
+                if (
+                    each.max_timestamp_ms < timestamp_ms
+                    or each.end_offset < starting_offset
+                    or each.state is not COPY_SEGMENT_FINISHED
+                    or not is_within_leader_epochs(each, log.log_end_offset, epochs)
+                ):
+                    continue
+                segments = log.log_segments()
+                if not segments or each.start_offset < segments[0].base_offset:
+                    return self._lookup(each, timestamp_ms, starting_offset)
+                limit = log.config.max_decompressed_message_bytes
+                for segment in segments:
+                    if segment.largest_timestamp >= timestamp_ms:
+                        return segment.find_offset_by_timestamp(timestamp_ms, starting_offset, limit)
+        return None
+
+    def _lookup(
+        self, metadata: RemoteLogSegmentMetadata, timestamp_ms: int, starting_offset: int
+    ) -> TimestampAndOffset | None:
+        view = self._seen(metadata.end_offset + 1)
+        extent = view.extent(max(metadata.start_offset, starting_offset, view.log_start_offset))
+        position = 0 if extent is None else extent.position
+        file = self._files.open(f"{view.directory}/{metadata.start_offset:020d}.log", writable=False)
+        with file:
+            for piece in LogScan(file, position, file.size()):
+                for row in piece.table:
+                    if row["max_timestamp"] < timestamp_ms or row["last_offset"] < starting_offset:
+                        continue
+                    header = native.header_from_row(row)
+                    at = header.position - piece.position
+                    for part in in_parts(piece.data, header, at=at, max_bytes=1 << 30):
+                        for record in part:
+                            if record.timestamp >= timestamp_ms and record.offset >= starting_offset:
+                                epoch = header.leader_epoch if header.leader_epoch >= 0 else None
+                                return TimestampAndOffset(record.timestamp, record.offset, epoch)
+        return None
+
+    def _forget(self) -> None:
+        with self._lock:
+            view, self._view = self._view, None
+        if view is not None:
+            view.close()
+
+    def close(self) -> None:
+        self._forget()

@@ -1,0 +1,87 @@
+"""Files of the remote tier, to be read: what writes is refused, and a socket gets a copy instead of a sendfile."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NoReturn
+
+from kafkalog.engine.files import File
+from kafkalog.errors import LogReadOnlyException
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Sequence
+
+    from kafkalog._native.state.descriptor import FileMap
+    from kafkalog.engine.files import Buffer, HasFileno
+
+SEND_BYTES = 1 << 20
+
+
+class ReadOnlyFile(File):
+    """Without a descriptor; `pread`, `pread_into` and `size` are its kinds' own."""
+
+    __slots__ = ("_closed", "path")
+
+    path: str
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._closed = True
+
+    def map(self) -> FileMap | None:
+        return None
+
+    def send_to(self, sock: HasFileno, position: int, count: int) -> int:
+        data = self.pread(min(count, SEND_BYTES), position)
+        return os.write(sock.fileno(), data) if data else 0
+
+    def _refuse(self) -> NoReturn:
+        raise LogReadOnlyException("a segment in the remote tier does not change", path=self.path)
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        self._refuse()
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        self._refuse()
+
+    def truncate(self, size: int) -> None:
+        self._refuse()
+
+    def sync(self) -> None:
+        self._refuse()
+
+    def sync_data(self) -> None:
+        self._refuse()
+
+
+class BytesFile(ReadOnlyFile):
+    """A small file that is all in memory."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, path: str, data: bytes) -> None:
+        super().__init__(path)
+        self._data = data
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def pread(self, n: int, position: int) -> bytes:
+        return self._data[position : position + n]
+
+    def pread_into(self, buffer: bytearray | memoryview | mmap.mmap, position: int) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.pread(len(view), position)
+        view[: len(data)] = data
+        return len(data)

@@ -1,0 +1,322 @@
+"""RemoteLogManager: the remote tier of all logs of one process, which copies, expires, deletes and shows it to readers.
+
+    manager = RemoteLogManager(storage, metadata, ...)
+    manager.on_leadership_change(log)     # from now on it is copied, and its readers find what is there
+    manager.run_once(log)                 # copy and expire now; `startup` has threads do it again and again
+
+Each log that uses the tier has a copy task and an expiration task; a process has the logs alone, so it is their leader.
+A task that fails is tried again; nothing that fails here keeps a log from being written to, or read where it is on the
+disk.  Whoever deletes a topic calls `stop_partition(delete=True)`, and what a crash leaves of that is gone on with by
+`finish_deletions`.
+
+Source class: RemoteLogManager (4.4.0).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.log.types import LogStartOffsetIncrementReason
+from kafkalog.engine.remote.chunks import Chunks
+from kafkalog.engine.remote.copying import RLMCopyTask, Tools
+from kafkalog.engine.remote.expiring import RLMExpirationTask
+from kafkalog.engine.remote.index_cache import DISK_BYTES, RemoteIndexCache
+from kafkalog.engine.remote.partition_tier import PartitionTier
+from kafkalog.engine.remote.quota import RLMQuotaManager
+from kafkalog.engine.remote.remote_metrics import RemoteTopicMetrics
+from kafkalog.engine.remote.segment import (
+    DELETE_SEGMENT_FINISHED,
+    DELETE_SEGMENT_STARTED,
+    RemotePartitionDeleteMetadata,
+    RemotePartitionDeleteState,
+    TopicIdPartition,
+)
+from kafkalog.errors import KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import Clock
+    from kafkalog.engine.log.unified_log import UnifiedLog
+    from kafkalog.engine.remote.metadata_manager import TopicBasedRemoteLogMetadataManager
+    from kafkalog.engine.remote.storage import RemoteStorageManager
+    from kafkalog.metrics.registry import MetricsRegistry
+
+_log = Lines("kafkalog.remote")
+
+
+class RemoteLogManagerConfig(NamedTuple):
+    """Kafka's settings of these names, with its defaults; times in the unit of each name."""
+
+    task_interval_ms: int = 30_000  # remote.log.manager.task.interval.ms
+    copier_threads: int = 10  # remote.log.manager.copier.thread.pool.size
+    custom_metadata_max_bytes: int = 128  # remote.log.metadata.custom.metadata.max.bytes
+    copy_max_bytes_per_second: int = LONG_MAX  # remote.log.manager.copy.max.bytes.per.second
+    copy_quota_samples: int = 11  # remote.log.manager.copy.quota.window.num
+    copy_quota_window_s: int = 1  # remote.log.manager.copy.quota.window.size.seconds
+    index_cache_bytes: int = DISK_BYTES  # remote.log.index.file.cache.total.size.bytes
+
+
+class _Tasks(NamedTuple):
+    log: UnifiedLog
+    copying: RLMCopyTask | None  # None while remote.log.copy.disable is set
+    expiring: RLMExpirationTask
+    tier: PartitionTier
+    running: threading.Lock
+
+    def cancel(self) -> None:
+        if self.copying is not None:
+            self.copying.cancel()
+        self.expiring.cancel()
+
+
+class RemoteLogManager:
+    """RemoteLogManager.  Thread-safe."""
+
+    copy_task_class = RLMCopyTask
+    expiration_task_class = RLMExpirationTask
+
+    # More than eight parameters: what it stands on, and they are named.
+    def __init__(
+        self,
+        storage: RemoteStorageManager,
+        metadata: TopicBasedRemoteLogMetadataManager,
+        clock: Clock,
+        registry: MetricsRegistry,
+        *,
+        log_dir: str | None,
+        place: str,
+        broker_id: int = 0,
+        config: RemoteLogManagerConfig = RemoteLogManagerConfig(),  # noqa: B008 (it does not change)
+        chunks: Chunks | None = None,
+    ) -> None:
+        self.storage = storage
+        self.metadata = metadata
+        self.config = config
+        self.place = place
+        self.indexes = RemoteIndexCache(storage, log_dir, total_size_bytes=config.index_cache_bytes)
+        self.chunks = Chunks() if chunks is None else chunks
+        self._registry = registry
+        self._metrics: dict[str, RemoteTopicMetrics] = {}
+        self._lock = threading.RLock()
+        self._tasks: dict[TopicIdPartition, _Tasks] = {}
+        self._threads: list[threading.Thread] = []
+        self._deleting = threading.Lock()  # held while a partition is deleted
+        self._stopping = threading.Event()
+        quota = RLMQuotaManager(
+            clock, config.copy_max_bytes_per_second, config.copy_quota_samples, config.copy_quota_window_s
+        )
+        self.copy_quota = quota
+        self.on_copied: Callable[[int], object] | None = None  # told of the bytes of each segment that was copied
+        self._tools = Tools(
+            storage,
+            metadata,
+            self.indexes,
+            clock,
+            broker_id=broker_id,
+            copy_quota=quota,
+            custom_metadata_max_bytes=config.custom_metadata_max_bytes,
+            metrics_of=self.metrics_of,
+            on_copied=lambda size: self.on_copied(size) if self.on_copied is not None else None,
+        )
+
+    def metrics_of(self, topic: str) -> RemoteTopicMetrics:
+        """What is counted of a topic."""
+        with self._lock:
+            found = self._metrics.get(topic)
+            if found is None:
+                found = self._metrics[topic] = RemoteTopicMetrics(self._registry, topic)
+            return found
+
+    # --- which logs ----------------------------------------------------------------------------------------
+
+    def on_leadership_change(self, log: UnifiedLog) -> None:
+        """A log is here, or its settings have changed: copied and shown from now on, where it uses the tier."""
+        if log.topic_id is None or log.is_future:
+            return
+        partition = TopicIdPartition(log.topic_id, log.topic_partition)
+        with self._lock:
+            held = self._tasks.get(partition)
+            if log.remote_log_enabled:
+                if held is not None and held.log is log:
+                    self._tasks[partition] = self._switched(partition, held)
+                    return
+                if held is not None:
+                    held.cancel()
+                tier = PartitionTier(partition, log, self.metadata, self.storage, self.indexes, self.chunks, self.place)
+                copying = self.copy_task_class(partition, self._tools) if log.copies_to_remote else None
+                expiring = self.expiration_task_class(partition, self._tools)
+                self._tasks[partition] = _Tasks(log, copying, expiring, tier, threading.Lock())
+                log.tier = tier
+        if held is not None and log.config.remote_log_delete_on_disable and not log.remote_log_enabled:
+            self.leave(partition, log)
+
+    def _switched(self, partition: TopicIdPartition, held: _Tasks) -> _Tasks:
+        """With a copy task or without one, as remote.log.copy.disable says now; a new one looks anew."""
+        if held.log.copies_to_remote and held.copying is None:
+            return held._replace(copying=self.copy_task_class(partition, self._tools))
+        if held.log.copies_to_remote:
+            return held
+        if held.copying is not None:
+            held.copying.cancel()
+            topic, number = partition.topic_partition
+            self.metrics_of(topic).copy_lag(number, 0, 0)
+        return held._replace(copying=None)
+
+    def leave(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
+        """A log uses the tier no more: it starts with what is on the disk, and what the tier has of it is deleted."""
+        log.maybe_increment_log_start_offset(log.local_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+        try:
+            self.stop_partition(partition.topic_id, log, delete=True)
+        except KafkalogError as error:
+            _log.warning("deleting %s in the remote tier goes on later: %s", partition, error)
+
+    def tasks_of(self, log: UnifiedLog) -> tuple[RLMCopyTask | None, RLMExpirationTask] | None:
+        """rlmCopyTask and rlmExpirationTask of a log; None where it does not use the tier."""
+        with self._lock:
+            return next(((each.copying, each.expiring) for each in self._tasks.values() if each.log is log), None)
+
+    def stop_partition(self, topic_id: str, log: UnifiedLog, *, delete: bool) -> None:
+        """A log goes; `delete`: what the tier has of it, too.  Errors are those of the storage: what is left then is
+        deleted by `finish_deletions`."""
+        partition = TopicIdPartition(topic_id, log.topic_partition)
+        with self._lock:
+            held = self._tasks.pop(partition, None)
+        if held is not None:
+            held.cancel()
+            with held.running:  # what it is at ends, or a segment would come behind the deletion
+                pass
+            held.tier.close()
+        log.tier = None
+        self.metrics_of(partition.topic_partition.topic).forget(partition.topic_partition.partition)
+        if delete:
+            self.delete_remote_log_partition(partition)
+
+    def delete_remote_log_partition(self, partition: TopicIdPartition) -> None:
+        """All segments of a partition go; noted before, so that a crash in between is gone on with."""
+        with self._deleting:
+            self._delete_partition(partition)
+
+    def _delete_partition(self, partition: TopicIdPartition) -> None:
+        segments = self.metadata.list_remote_log_segments(partition)
+        if not segments and self.metadata.deletion_of(partition) is None:
+            return
+        self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+        self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
+        for each in segments:
+            self._tools.update(each, DELETE_SEGMENT_STARTED)
+        for each in segments:
+            self.storage.delete_log_segment_data(each)
+        self.indexes.remove_all(each.remote_log_segment_id.id for each in segments)
+        for each in segments:
+            self._tools.update(each, DELETE_SEGMENT_FINISHED)
+        self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
+
+    def _mark(self, partition: TopicIdPartition, state: RemotePartitionDeleteState) -> None:
+        tools = self._tools
+        self.metadata.put_remote_partition_delete_metadata(
+            RemotePartitionDeleteMetadata(partition, state, tools.clock.milliseconds(), tools.broker_id)
+        )
+
+    def mark_deleted(self, topic_ids: Collection[str]) -> None:
+        """Notes that these topics were deleted: what the tier has of them goes with `finish_deletions`."""
+        for partition in self.metadata.partitions():
+            if (
+                partition.topic_id in topic_ids
+                and self.metadata.deletion_of(partition) is None
+                and self.metadata.list_remote_log_segments(partition)
+            ):
+                self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+
+    def finish_deletions(self) -> None:
+        """Goes on with deletions of partitions that a crash, or the storage, cut short."""
+        for partition in self.metadata.partitions():
+            if self.metadata.deletion_of(partition) is not None:
+                try:
+                    self.delete_remote_log_partition(partition)
+                except KafkalogError as error:
+                    _log.warning("deleting %s in the remote tier goes on later: %s", partition, error)
+
+    # --- working -------------------------------------------------------------------------------------------
+
+    def logs(self) -> list[UnifiedLog]:
+        """Those that use the tier."""
+        with self._lock:
+            return [each.log for each in self._tasks.values()]
+
+    def run_once(self, log: UnifiedLog | None = None) -> int:
+        """Copies and expires now what is to be, of one log or of all; how many segments were copied.  Of all: deletions
+        that were cut short are gone on with, too."""
+        with self._lock:
+            tasks = [each for each in self._tasks.values() if log is None or each.log is log]
+        if log is None:
+            self.finish_deletions()
+        return sum(map(self._run, tasks))
+
+    @staticmethod
+    def _run(tasks: _Tasks) -> int:
+        with tasks.running:
+            copied = 0
+            if tasks.log.local_log.is_closed:
+                return 0
+            if tasks.copying is not None and tasks.log.copies_to_remote:
+                copied = tasks.copying.run(tasks.log)
+            if tasks.log.remote_log_enabled:
+                tasks.expiring.run(tasks.log)
+            return copied
+
+    def startup(self) -> None:
+        """From now on threads run all tasks, each again after remote.log.manager.task.interval.ms."""
+        with self._lock:
+            if self._threads:
+                return
+            self._threads = [
+                threading.Thread(target=self._work_on, args=(n,), name=f"kafka-rlm-copy-thread-pool-{n}", daemon=True)
+                for n in range(self.config.copier_threads)
+            ]
+            for thread in self._threads:
+                thread.start()
+
+    def _work_on(self, number: int) -> None:
+        """A thread's share: every so many-th task, of those that there are then."""
+        while not self._stopping.is_set():
+            if number == 0:
+                self._try(self.finish_deletions, "going on with deletions")
+            with self._lock:
+                mine = [tasks for at, tasks in enumerate(self._tasks.values()) if at % len(self._threads) == number]
+            for tasks in mine:
+                if self._stopping.is_set():
+                    return
+                self._try(partial(self._run, tasks), f"a task of {tasks.expiring.topic_id_partition}")
+            self._stopping.wait(self.config.task_interval_ms / 1000)
+
+    def _try(self, do: Callable[[], object], what: str) -> None:
+        """What fails in a thread does so again at its next turn, and keeps no other from being done."""
+        try:
+            do()
+        except Exception:
+            if not self._stopping.is_set():
+                _log.exception("%s failed", what)
+
+    def close(self) -> None:
+        """Ends the tasks: an upload that is under way is waited for, and none begins."""
+        self._stopping.set()
+        with self._lock:
+            tasks, threads = list(self._tasks.values()), self._threads
+        for each in tasks:
+            each.cancel()
+        for thread in threads:
+            thread.join()
+        for each in tasks:
+            each.tier.close()
+        self.chunks.close()
+        self.storage.close()
+
+    def abandon(self) -> None:
+        """Lets go without waiting: the process is a child, or the store was dropped."""
+        self._stopping.set()
+        for each in list(self._tasks.values()):
+            each.cancel()

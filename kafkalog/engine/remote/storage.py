@@ -1,0 +1,107 @@
+"""The door to the objects of a remote tier: what copies a segment there, fetches a range of it, and deletes it.
+
+`RemoteStorageManager` is Kafka's plugin interface.  What stands behind it here is a layout (`local_tiered`, `aiven`)
+over a place where objects lie (`objects`): the layout says which objects a segment is and what their bytes mean, the
+place only puts, gets, lists and deletes.  Whoever asks knows a segment's metadata and nothing of either.
+
+Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager (4.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import File
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
+
+
+class IndexType(Enum):
+    """The small files that go with a segment's log; the values are our words for them."""
+
+    OFFSET = "offset index"
+    TIMESTAMP = "time index"
+    PRODUCER_SNAPSHOT = "producer snapshot"
+    TRANSACTION = "transaction index"
+    LEADER_EPOCH = "leader epoch checkpoint"
+
+
+class LogSegmentData(NamedTuple):
+    """A segment's files on the local disk: paths, and the leader epochs up to the segment's end as a checkpoint file
+    has them.  `transaction_index` is None where the segment has no aborted transactions."""
+
+    log_segment: str
+    offset_index: str
+    time_index: str
+    transaction_index: str | None
+    producer_snapshot_index: str
+    leader_epoch_index: bytes
+
+
+class FoundSegment(NamedTuple):
+    """A segment as a listing shows it.
+
+    `object_bytes`: of the object with its log, compressed and encrypted as it may be.  `is_whole`: all objects of an
+    upload that came to its end are there.  `has_txn_index`: None where a listing does not say.
+    """
+
+    partition: TopicIdPartition
+    id: str
+    base_offset: int
+    object_bytes: int
+    is_whole: bool
+    objects: tuple[str, ...]
+    has_txn_index: bool | None = None
+
+
+class RemoteStorageManager(Protocol):
+    """RemoteStorageManager: thread-safe, also for two calls about one segment.
+
+    Errors: RemoteResourceNotFoundException where an object is missing, RetriableRemoteStorageException where the
+    storage does not answer for now, RemoteStorageException for all else; each names the object.
+    """
+
+    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
+        """Uploads all files of a segment; when it returns they are durable.  What is to be kept as custom metadata.
+        May be done twice: the second one puts the same objects in the place of the first one's."""
+
+    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
+        """The bytes [start, end) of the segment's log, fewer only where it ends."""
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        """A whole index; RemoteResourceNotFoundException for a transaction index that the segment does not have."""
+
+    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Removes all objects of a segment; fine where they are gone."""
+
+    # --- what kafkalog asks beyond Kafka's interface -----------------------------------------------------
+
+    def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
+        """The segment's log as a file of this machine, where it is one as it stands: then it is read as local ones
+        are.  None where it lies elsewhere, or is compressed or encrypted."""
+
+    def log_size(self, metadata: RemoteLogSegmentMetadata) -> int:
+        """The bytes of the segment's log: also of metadata that does not know it (-1)."""
+
+    def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
+        """Reads that begin at a multiple of this and are as long cost least."""
+
+    def partitions(self) -> list[TopicIdPartition]:
+        """Those that have anything there, in order."""
+
+    def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
+        """All that lies there of a partition, whole or not, by base offset."""
+
+    def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
+        """What the objects of a whole segment say of it in one request; None where they do not."""
+
+    def modified_s(self, key: str) -> float:
+        """When an object was put, in seconds since 1970; now, where the storage does not say."""
+
+    def delete_objects(self, keys: Iterable[str]) -> None:
+        """Removes objects by key."""
+
+    def close(self) -> None:
+        """Lets go of connections."""

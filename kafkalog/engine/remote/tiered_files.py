@@ -1,0 +1,177 @@
+"""A log directory that goes on in a remote tier, to be read as one: its own files, and in front of them the remote
+segments that it has not got any more.
+
+    files = TieredFiles(remote, ["/var/kafka-logs"])
+    files.list_dir("/var/kafka-logs/orders-0")      # remote names up to the first local segment, then local ones
+
+What is on the disk counts: a segment is read remotely only where it begins below the first local one.  Nothing is
+written, here or there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kafkalog.engine.files import File, Files, FileStat, Listing, OsFiles
+from kafkalog.engine.format import names
+from kafkalog.errors import LogReadOnlyException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import FileLock
+    from kafkalog.engine.remote.remote_files import RemoteFiles
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
+
+
+class TieredFiles(Files):
+    """A read-only `Files` of log directories and a remote tier.  Thread-safe.
+
+    A partition of which no directory has a folder is shown in the first one.
+    """
+
+    def __init__(self, remote: RemoteFiles, log_dirs: Sequence[str], local: Files | None = None) -> None:
+        self.remote = remote
+        self._dirs = [each.rstrip("/") for each in log_dirs]
+        self._local = OsFiles() if local is None else local  # not what this itself may be mounted on
+        self._began: dict[str, int] = {}  # by folder, a local start: the local segments do not begin below it again
+
+    # --- which of the two --------------------------------------------------------------------------------
+
+    def _remote_path(self, path: str) -> str | None:
+        """Where the remote tier would have what a path names; None outside of partitions' folders."""
+        for directory in self._dirs:
+            if path.startswith(directory + "/"):
+                below = path[len(directory) + 1 :]
+                return f"{self.remote.root}/{below}" if below.count("/") <= 1 else None
+        return None
+
+    def _first_local(self, folder: str) -> int | None:
+        """The base offset of the first segment on the disk."""
+        try:
+            listed = self._local.list_dir(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return min((base for name in listed if (base := names.segment_base(name)) is not None), default=None)
+
+    def _there(self, path: str) -> str | None:
+        """The remote path, where a path is to be read there."""
+        if self._local.exists(path):
+            return None
+        remote = self._remote_path(path)
+        if remote is None or not self.remote.exists(remote):
+            return None
+        folder, name = os.path.split(path)
+        if remote.count("/") == self.remote.root.count("/") + 1:  # a partition's folder
+            return remote if folder == self._dirs[0] and not self._is_elsewhere(name) else None
+        began = self._began.get(folder)
+        if began is not None and name[:20].isdecimal() and int(name[:20]) < began:
+            return remote
+        first = self._first_local(folder)
+        if first is not None:
+            self._began[folder] = first
+        return remote if self._counts(name, first) else None
+
+    def _is_elsewhere(self, partition: str) -> bool:
+        return any(self._local.is_dir(os.path.join(each, partition)) for each in self._dirs)
+
+    @staticmethod
+    def _counts(name: str, first_local: int | None) -> bool:
+        """Whether a remote file is in front of what is on the disk."""
+        stem, _, suffix = name.partition(".")
+        if not stem.isdigit():
+            return first_local is None
+        offset = int(stem)
+        return first_local is None or offset < first_local or (suffix == "snapshot" and offset <= first_local)
+
+    def metadata_of(self, path: str) -> RemoteLogSegmentMetadata | None:
+        """The remote segment that is read under a path of a log; None for a local file."""
+        there = self._there(path)
+        return None if there is None else self.remote.metadata_of(there)
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> File:
+        if writable or create or exclusive:
+            raise self._read_only(path)
+        there = self._there(path)
+        if there is None:
+            return self._local.open(path, writable=False)
+        return self.remote.open(there, writable=False)
+
+    def read_bytes(self, path: str) -> bytes:
+        there = self._there(path)
+        return self._local.read_bytes(path) if there is None else self.remote.read_bytes(there)
+
+    def stat(self, path: str) -> FileStat:
+        there = self._there(path)
+        return self._local.stat(path) if there is None else self.remote.stat(there)
+
+    def size_of(self, path: str) -> int:
+        return self.stat(path).size
+
+    def exists(self, path: str) -> bool:
+        return self._local.exists(path) or self._there(path) is not None
+
+    def is_readable(self, path: str) -> bool:
+        return self._local.is_readable(path) or self._there(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        if self._local.is_dir(path):
+            return True
+        there = self._there(path)
+        return there is not None and self.remote.is_dir(there)
+
+    def is_link(self, path: str) -> bool:
+        return self._local.is_link(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        here: list[str] = []
+        is_here = self._local.is_dir(path)
+        if is_here:
+            here = self._local.list_dir(path)
+        place = path.rstrip("/")
+        if place in self._dirs:
+            more = self.remote.list_dir(self.remote.root) if place == self._dirs[0] else []
+            return sorted({*here, *(each for each in more if not self._is_elsewhere(each))})
+        remote = self._remote_path(place)
+        if remote is None or not self.remote.is_dir(remote) or (not is_here and self._there(place) is None):
+            return here if is_here else self._local.list_dir(path)
+        first = min((base for name in here if (base := names.segment_base(name)) is not None), default=None)
+        more = [each for each in self.remote.list_dir(remote) if self._counts(each, first)]
+        return sorted({*here, *more})
+
+    def listing(self, path: str) -> Listing:
+        found = Listing([], [])
+        for name in self.list_dir(path):
+            (found.others if self.is_dir(os.path.join(path, name)) else found.files).append(name)
+        return found
+
+    # --- nobody writes -----------------------------------------------------------------------------------
+
+    def _read_only(self, path: str) -> LogReadOnlyException:
+        return LogReadOnlyException("a directory beside its remote tier is only read here", path=path)
+
+    def rename(self, src: str, dst: str) -> None:
+        raise self._read_only(src)
+
+    def unlink(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def mkdirs(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def rmdir(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def sync_dir(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        raise self._read_only(path)
+
+    def lock(self, path: str) -> FileLock:
+        raise self._read_only(path)
+
+    def close(self) -> None:
+        self.remote.close()
