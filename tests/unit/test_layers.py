@@ -32,6 +32,8 @@ FLOORS = [  # lowest first; who shares one stands side by side, and does not kno
     ("engine.cleaner",),
     ("engine.host",),
     ("engine.coordinator",),
+    ("engine.remote",),
+    ("remote",),
     FACE,
     ("toolbox",),
     ("spark",),

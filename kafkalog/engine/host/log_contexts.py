@@ -37,6 +37,10 @@ class Opening(NamedTuple):
 AS_ALL = Opening()
 
 
+def _nothing(log: UnifiedLog) -> None:
+    """Nobody wants to know."""
+
+
 class LogContexts:
     def __init__(
         self,
@@ -56,6 +60,7 @@ class LogContexts:
         self._clock = clock
         self._failure_channel = failure_channel
         self._files = files
+        self.when_ready: Callable[[UnifiedLog], object] = _nothing  # told of each log, before anybody else has it
         self.base_of: Callable[[str, LogConfig], LogConfig] | None = None  # what counts beneath a topic's overrides
         self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
@@ -63,7 +68,7 @@ class LogContexts:
     def of(self, folder: str, partition: TopicPartition, opening: Opening = AS_ALL) -> PartitionContext:
         context = PartitionContext(
             folder,
-            opening.config or self._config_of(partition.topic),
+            opening.config or self.config_of(partition.topic),
             opening.producers or self.settings.producers,
             self._scheduler,
             opening.clock or self._clock,
@@ -72,9 +77,11 @@ class LogContexts:
             metrics=self.metrics if opening.metrics is None else opening.metrics,
         )
         context.has_one_replica = True
+        context.has_remote_tier = self.settings.has_remote_tier
         return context
 
-    def _config_of(self, topic: str) -> LogConfig:
+    def config_of(self, topic: str) -> LogConfig:
+        """A topic's settings."""
         found = self._configs.get(topic)
         if found is None:
             self._configs[topic] = found = self.config_with(topic, self._topic_configs.overrides(topic))
@@ -107,7 +114,8 @@ class LogContexts:
     def finish(self, partition: TopicPartition, log: UnifiedLog, opening: Opening = AS_ALL) -> None:
         if self._initializing.pop(partition, False) and opening.config is None:
             self.forget(partition.topic)
-            log.update_config(self._config_of(partition.topic))
+            log.update_config(self.config_of(partition.topic))
+        self.when_ready(log)
 
     def topic_updated(self, topic: str) -> None:
         """The logs of a topic that are being made take its configuration anew when they are ready."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from kafkalog._native.state.log_end import PartitionLock
-from kafkalog.engine.files import Files, LogDirFailureChannel, local_path, parent_dir
+from kafkalog.engine.files import OS_FILES, Files, LogDirFailureChannel, local_path, parent_dir
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import CLEANER_OFFSET_CHECKPOINT_FILE, TopicPartition
@@ -327,7 +327,9 @@ def _waiting_lines(registry: LogRegistry, log_dir: str, name: str) -> dict[Topic
     return {partition: line for partition, line in lines if line is not None}
 
 
-def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+def absolute_paths(
+    log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], files: Files = OS_FILES
+) -> list[str]:
     """What a caller gives as log directories; IllegalArgumentException for what is no path, or for none at all."""
     given = [log_dirs] if isinstance(log_dirs, str | bytes | os.PathLike) else log_dirs
     try:
@@ -338,7 +340,7 @@ def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike
         ) from None
     if not texts:
         raise IllegalArgumentException("log_dirs: found none, expected a path, or several")
-    return [_absolute(text) for text in texts]
+    return [text if files.owns(text) else _absolute(text) for text in texts]
 
 
 def absolute_path(log_dir: str | os.PathLike[str]) -> str:

@@ -37,7 +37,7 @@ from kafkalog.engine.host.moves import Move, MoveProgress
 from kafkalog.engine.host.registry import WaitingLog
 from kafkalog.engine.host.removing import Removal
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, checked_overrides
-from kafkalog.engine.host.truncating import cut, refuse_parting, restart
+from kafkalog.engine.host.truncating import cut, refuse_copied, refuse_parting, restart
 from kafkalog.engine.log.damage import refuse
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
@@ -340,6 +340,14 @@ class LogManager(ManagerLife):
         on; without it the default does."""
         self._contexts.base_of = base_of
 
+    def config_of(self, topic: str) -> LogConfig:
+        """A topic's settings, as the logs that are opened from now on have them."""
+        return self._contexts.config_of(topic)
+
+    def tell_of_logs(self, when_ready: Callable[[UnifiedLog], object]) -> None:
+        """`when_ready` is told of each log that is opened from now on, before anybody else has it."""
+        self._contexts.when_ready = when_ready
+
     def topic_config_updated(self, topic: str) -> None:
         """The logs of a topic that are being made take its configuration anew when they are ready."""
         self._contexts.topic_updated(topic)
@@ -400,11 +408,12 @@ class LogManager(ManagerLife):
 
     def truncate(self, log: UnifiedLog, offset: int) -> None:
         """Drops what lies at and above an offset, of one of its logs.  IllegalArgumentException for an offset inside a
-        batch, or between records of a transaction and its end; KafkaStorageException where the log was moved, or is
-        gone, or the disk refuses the checkpoints."""
+        batch, between records of a transaction and its end, or one that the remote tier has; KafkaStorageException
+        where the log was moved, or is gone, or the disk refuses the checkpoints."""
         offset = values.offset(offset, "target_offset")
         self._check()
         log.local_log.check_changeable()
+        refuse_copied(log, offset)
         refuse_parting(log, offset)
         if 0 <= offset < log.recovery_point:
             # Before the cut, too: other records may take these offsets, and they are not on the disk.

@@ -47,6 +47,8 @@ class ManagerSettings(NamedTuple):
     # False, of who opens single partitions: nothing is done in the background, a failed disk stays ours until everybody
     # has left, and replication-offset-checkpoint stays as it is, for whoever speaks for all replicas.  Not Kafka's.
     keeps_house: bool = True
+    # remote.log.storage.system.enable: topics may go on in a remote tier, which whoever made the manager looks after.
+    has_remote_tier: bool = False
 
     def checked(self) -> ManagerSettings:
         """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""

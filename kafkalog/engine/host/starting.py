@@ -267,11 +267,11 @@ class Start:
                 self._leave_stray(log)
             else:
                 self._register(log)
+            self._contexts.finish(partition, log, opening)
         except BaseException:
             self._registry.remove(log)
             log.close_quietly()
             raise
-        self._contexts.finish(partition, log, opening)
 
     def _leave_stray(self, log: UnifiedLog) -> None:
         """It is nobody's: its folder stays, and nothing of it is open."""

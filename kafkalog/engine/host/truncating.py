@@ -13,6 +13,17 @@ from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalArgumentException
 
 
+def refuse_copied(log: UnifiedLog, offset: int) -> None:
+    """IllegalArgumentException for an offset that the remote tier has, or is being given: other records would get it in
+    the same leader epoch, and nobody could tell which ones count."""
+    copied = log.copied_offset
+    if offset <= copied:
+        raise IllegalArgumentException(
+            f"offset: found {offset}, expected one above {copied}: the remote tier has what is up to there",
+            hint=f"truncate to {copied + 1}, which keeps what was copied",
+        )
+
+
 def refuse_parting(log: UnifiedLog, offset: int) -> None:
     """IllegalArgumentException for an offset inside a batch, of which records below it would go with it, and for one
     between the records of a transaction and its end: what was committed would not be any more, and what was aborted
@@ -41,6 +52,7 @@ def cut(cleaning: Cleaning, target_offset: int, whole_batches: bool, log: Unifie
     """Whether anything went."""
     with log.lock:  # else it may roll, or another may cut and append, between the question and the cut
         if whole_batches:
+            refuse_copied(log, target_offset)
             refuse_parting(log, target_offset)
         if log.local_log.segments.last_segment is None:
             log.local_log.check_changeable()  # a move took its place, and it was deleted meanwhile
@@ -52,8 +64,11 @@ def cut(cleaning: Cleaning, target_offset: int, whole_batches: bool, log: Unifie
         cleaning.cut(log, target_offset)
         with log.lock:
             if whole_batches:
+                refuse_copied(log, target_offset)
                 refuse_parting(log, target_offset)
             was_cut = log.truncate_to(target_offset)
+            if whole_batches and log.active_segment.base_offset <= log.copied_offset:
+                log.roll()  # nobody may append to what was copied
         cleaning.cut(log, log.active_segment.base_offset)
         return was_cut
 

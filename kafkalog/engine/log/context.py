@@ -49,7 +49,9 @@ class PartitionContext:
     """`dir` is the partition's folder, `parent_dir` the log directory it lies in; `rules` are those of `config` that an
     append is validated by; `metrics` has what is measured, `topic_metrics` hears what is refused; `logger` names the
     partition and the log directory in each line.  `has_one_replica`: nobody else has the partition, which whoever opens
-    it says before a load; its high watermark follows its end, and recovery keeps what Kafka would fetch again."""
+    it says before a load; its high watermark follows its end, and recovery keeps what Kafka would fetch again.
+    `has_remote_tier`: whoever opens it has a remote tier (remote.log.storage.system.enable); the topic says whether it
+    is used."""
 
     __slots__ = (
         "clock",
@@ -58,6 +60,7 @@ class PartitionContext:
         "files",
         "flush_timer",
         "has_one_replica",
+        "has_remote_tier",
         "log_dir_failure_channel",
         "logger",
         "metrics",
@@ -97,10 +100,19 @@ class PartitionContext:
         self.log_dir_failure_channel = log_dir_failure_channel
         self.files = files
         self.has_one_replica = False
+        self.has_remote_tier = False
         self.logger = Lines("kafkalog.log", self.parent_dir, self.topic_partition)
         self.metrics = MetricsRegistry(clock) if metrics is None else metrics
         self.topic_metrics = TopicMetrics(self.metrics, self.topic_partition.topic)
         self.flush_timer = self.metrics.timer(LOG_FLUSH)  # around the flush of each segment, as Kafka's
+
+    @property
+    def uses_remote_tier(self) -> bool:
+        """UnifiedLog.isRemoteLogEnabled: never of a compacted topic, or one of Kafka's own."""
+        if not self.has_remote_tier:
+            return False
+        config, topic = self.config, self.topic_partition.topic
+        return bool(config.remote_storage_enable) and not config.compact and topic not in names.INTERNAL_TOPICS
 
     def update_config(self, new_config: LogConfig) -> None:
         """Takes new settings; a log that is open takes them by LocalLog's method of this name."""

@@ -31,6 +31,7 @@ from kafkalog.errors import (
     KafkaException,
     KafkalogError,
     KafkaStorageException,
+    OffsetOutOfRangeException,
 )
 
 if TYPE_CHECKING:
@@ -114,11 +115,16 @@ class EngineSource:
         self._check_open()
         try:
             try:
-                return self._extent(offset, isolation)
+                return self._in_tier(offset, isolation) or self._extent(offset, isolation)
+            except OffsetOutOfRangeException:
+                found = self._in_tier(offset, isolation)  # retention took the local segment since we looked
+                if found is None:
+                    raise
+                return found
             except (BadBytesError, ClosedChannelException, IllegalArgumentException):
                 self._check_open()
                 with self._engine.lock:  # a truncation may be under way: without one, once more
-                    return self._extent(offset, isolation)
+                    return self._in_tier(offset, isolation) or self._extent(offset, isolation)
         except KafkaException as error:
             _raise_for_readers(error)
         except (ClosedChannelException, OSError) as error:
@@ -126,6 +132,14 @@ class EngineSource:
             if isinstance(error, KafkalogError):
                 raise
             raise KafkaStorageException(f"cannot read {self.topic_partition}: {error}") from error
+
+    def _in_tier(self, offset: int, isolation: str) -> Extent | None:
+        """Where the remote tier has an offset, or what follows it is; None where the log itself has it, or nobody."""
+        engine = self._engine
+        local_start = engine.local_log_start_offset
+        if engine.tier is None or not engine.log_start_offset <= offset < local_start:
+            return None
+        return engine.tier.extent(offset) or self._extent(local_start, isolation)
 
     def _check_open(self) -> None:
         if self._engine.local_log.is_closed:
@@ -196,13 +210,30 @@ class EngineSource:
         return self._engine.local_log.truncations
 
     def has(self, extent: Extent) -> bool:
+        tier = self._engine.tier
+        if tier is not None and tier.owns(extent):
+            return tier.has(extent)
         return self._engine.local_log.segments.get(extent.segment_base) is extent.owner
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
+        engine = self._engine
         try:
-            return self._asked(self._engine.collect_aborted_transactions, first_offset, last_offset + 1)
+            # In this order: the local start moves before segments go, and a segment is in the tier before it goes.
+            local = self._asked(engine.collect_aborted_transactions, first_offset, last_offset + 1)
+            if engine.tier is None or first_offset >= engine.local_log_start_offset:
+                return local
+            found = engine.local_log.segments.unchanged(lambda: self._aborted_in_all(first_offset, last_offset))
+            found.update(engine.tier.aborted_in(first_offset, last_offset))
+            return sorted(found)
         except KafkaException as error:
             _raise_for_readers(error)
+
+    def _aborted_in_all(self, first_offset: int, last_offset: int) -> set[AbortedTxn]:
+        """By the indexes of all local segments: a transaction whose records are in the tier may have ended there."""
+        found: set[AbortedTxn] = set()
+        for segment in self._engine.log_segments():
+            found.update(segment.txn_index.collect_aborted_txns(first_offset, last_offset + 1).aborted_transactions)
+        return found
 
     # --- waiting -------------------------------------------------------------------------------------
 
@@ -239,6 +270,10 @@ class EngineSource:
     def _first_at(self, timestamp_ms: int) -> int | None:
         engine = self._engine
         segments = engine.local_log.segments.values()
+        if engine.tier is not None and engine.log_start_offset < engine.local_log_start_offset:
+            found = engine.tier.offset_for_time(timestamp_ms)
+            if found is not None:
+                return found
         with engine.local_log.guard("searching by time"):
             for segment, following in zip_longest(segments, segments[1:]):
                 first_offset = max(segment.base_offset, engine.log_start_offset)

@@ -90,6 +90,11 @@ class LeaderEpochFileCache:
         at = bisect_right(epochs, offset, key=_start_offset)
         return epochs[at - 1].epoch if at else None
 
+    def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
+        """epochEntriesInRange: those of [start, end), the first as if it began there; a negative start is none."""
+        epochs = self.entries if start_offset < 0 else _truncated_from_start(self.entries, start_offset)
+        return list(_truncated_from_end(epochs, end_offset))
+
     # --- changing -------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""ListOffsets: UnifiedLog.fetchOffsetByTimestamp with its special values (4.4.0, without remote storage).
+"""ListOffsets: UnifiedLog.fetchOffsetByTimestamp with its special values (4.4.0).
 
 Reads a PartitionState, and changes nothing.  Needs no lock: works on the segments as they are when it begins.
 """
@@ -17,6 +17,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+_NOTHING = TimestampAndOffset(NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
 def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> TimestampAndOffset | None:
@@ -28,23 +29,53 @@ def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> Tim
     """
     with log.local_log.guard("fetching offset by timestamp"):
         epochs = log.leader_epoch_cache
-        if target_timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        is_tiered = log.remote_log_enabled
+        if target_timestamp == EARLIEST_TIMESTAMP or (target_timestamp == EARLIEST_LOCAL_TIMESTAMP and not is_tiered):
             earliest = epochs.earliest_entry
             start = log.log_start_offset
             epoch = earliest.epoch if earliest is not None and earliest.start_offset <= start else None
             return TimestampAndOffset(NO_TIMESTAMP, start, epoch)
+        if target_timestamp == EARLIEST_LOCAL_TIMESTAMP:
+            start = log.local_log_start_offset
+            return TimestampAndOffset(NO_TIMESTAMP, start, epochs.epoch_for_offset(start))
         if target_timestamp == LATEST_TIMESTAMP:
             return TimestampAndOffset(NO_TIMESTAMP, log.log_end_offset, epochs.latest_epoch)
-        if target_timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-            return TimestampAndOffset(NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
+        if target_timestamp == LATEST_TIERED_TIMESTAMP:
+            return _latest_tiered(log) if is_tiered else _NOTHING
+        if target_timestamp == EARLIEST_PENDING_UPLOAD_TIMESTAMP:
+            return _earliest_pending(log) if is_tiered else _NOTHING
         if target_timestamp == MAX_TIMESTAMP:
             return _find_max_timestamp(log)
+        if log.tier is not None and is_tiered and not log.is_empty:
+            found = log.tier.find_offset_by_timestamp(target_timestamp, log.log_start_offset)
+            if found is not None:
+                return found
+        start = log.local_log_start_offset if is_tiered else log.log_start_offset
         for segment in log.log_segments():
             if segment.largest_timestamp >= target_timestamp:
                 return segment.find_offset_by_timestamp(
-                    target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
+                    target_timestamp, start, log.config.max_decompressed_message_bytes
                 )
         return None
+
+
+def _latest_tiered(log: PartitionState) -> TimestampAndOffset:
+    highest = log.highest_offset_in_remote_storage
+    epoch = log.leader_epoch_cache.epoch_for_offset(highest)
+    if epoch is None and highest == UNKNOWN_OFFSET:
+        epoch = NO_LEADER_EPOCH
+    return TimestampAndOffset(NO_TIMESTAMP, highest, epoch)
+
+
+def _earliest_pending(log: PartitionState) -> TimestampAndOffset | None:
+    """The first offset that is still to be copied."""
+    highest = log.highest_offset_in_remote_storage
+    if highest == UNKNOWN_OFFSET:
+        if log.local_log_start_offset == log.log_start_offset:
+            return fetch_offset_by_timestamp(log, EARLIEST_TIMESTAMP)
+        return _NOTHING
+    pending = max(highest + 1, log.log_start_offset)
+    return TimestampAndOffset(NO_TIMESTAMP, pending, log.leader_epoch_cache.epoch_for_offset(pending))
 
 
 def _find_max_timestamp(log: PartitionState) -> TimestampAndOffset | None:

@@ -124,7 +124,9 @@ class LogLoader:
         epochs.truncate_from_end_async_flush(next_offset)
         first_base = self.segments.first_segment_base_offset
         assert first_base is not None
-        new_log_start_offset = max(self.log_start_offset_checkpoint, first_base)
+        new_log_start_offset = self.log_start_offset_checkpoint
+        if not self.context.uses_remote_tier:
+            new_log_start_offset = max(new_log_start_offset, first_base)
         # Kafka cuts by the checkpoint's value, not by the new log start offset.
         epochs.truncate_from_start_async_flush(self.log_start_offset_checkpoint)
 

@@ -3,8 +3,7 @@
 The lowest part of UnifiedLog: who may see and drop what.  All are written under `lock` and read without it; the
 metadata objects are replaced whole.  Nobody but an append's native commit (`Watermarks.put`) and this file moves them:
 the high watermark goes through `_set_high_watermark`, with it (`Watermarks.move_marks`) or alone the first unstable
-offset, which follows the transactions of `producers`.  Mirrors that part of Kafka's UnifiedLog (4.4.0, without
-remote storage).
+offset, which follows the transactions of `producers`.  Mirrors that part of Kafka's UnifiedLog (4.4.0).
 
 Invariant: log start <= high watermark <= log end, last stable offset <= high watermark; of a log of one replica the
 recovery point <= log end.  It does not hold while a change is under way, nor after one that a failed disk stopped; and
@@ -27,7 +26,7 @@ from kafkalog.engine.log.context import PartitionContext
 from kafkalog.engine.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.engine.log.local_log import LocalLog
 from kafkalog.engine.log.producers import ProducerStateManager
-from kafkalog.engine.log.types import LogStartOffsetIncrementReason
+from kafkalog.engine.log.types import UNKNOWN_OFFSET, LogStartOffsetIncrementReason
 from kafkalog.engine.segment.types import LogOffsetMetadata
 from kafkalog.errors import (
     DiskFull,
@@ -80,6 +79,8 @@ class PartitionOffsets(Watermarks):
         self.producer_state_manager = producer_state_manager
         self.log_start_offset = log_start_offset
         self.local_log_start_offset = log_start_offset
+        self.highest_offset_in_remote_storage = UNKNOWN_OFFSET
+        self.offset_being_copied = UNKNOWN_OFFSET  # the last one of a segment that is on its way to the remote tier
         self.high_watermark_metadata = LogOffsetMetadata(log_start_offset)
         self.first_unstable_offset_metadata = None
         self.unfinished = None
@@ -87,11 +88,15 @@ class PartitionOffsets(Watermarks):
         self.is_short = False  # what is unfinished found no space, or no descriptor, when it was made last
 
     def _settle_offsets(self, log_start_offset: int) -> None:
-        """After a load: raises what lies below the log start, which is not below the first segment."""
+        """After a load: raises what lies below the log start.  That is below the first segment only where the log goes
+        on in a remote tier."""
         self._update_log_start_offset(log_start_offset)
         first_base = self.local_log.segments.first_segment_base_offset
         self.local_log_start_offset = max(log_start_offset, 0 if first_base is None else first_base)
-        self._update_log_start_offset(self.local_log_start_offset)
+        if not self.remote_log_enabled:
+            self._update_log_start_offset(self.local_log_start_offset)
+        elif self.high_watermark < self.local_log_start_offset:  # what was copied was below it
+            self.update_high_watermark(self.local_log_start_offset)
         self.maybe_increment_first_unstable_offset()
 
     # --- changes of several steps ------------------------------------------------------------------------
@@ -170,6 +175,42 @@ class PartitionOffsets(Watermarks):
     @property
     def config(self) -> LogConfig:
         return self.context.config
+
+    # --- the remote tier -----------------------------------------------------------------------------------
+
+    @property
+    def remote_log_enabled(self) -> bool:
+        """Whether the log goes on in a remote tier."""
+        return self.context.uses_remote_tier
+
+    @property
+    def copies_to_remote(self) -> bool:
+        """Whether closed segments are copied there, so that local retention counts for those on the disk."""
+        return self.context.uses_remote_tier and not self.config.remote_log_copy_disable
+
+    @property
+    def copied_offset(self) -> int:
+        """The last one that the remote tier has, or is being given; -1 for none."""
+        return max(self.highest_offset_in_remote_storage, self.offset_being_copied)
+
+    def update_highest_offset_in_remote_storage(self, offset: int) -> None:
+        """Up to `offset`, inclusively, the remote tier has everything: what is known of that only grows."""
+        with self.lock:
+            if self.remote_log_enabled and offset > self.highest_offset_in_remote_storage:
+                self.highest_offset_in_remote_storage = offset
+
+    def update_log_start_offset_from_remote_tier(self, remote_log_start_offset: int) -> None:
+        """Retention in the remote tier moved the log's start."""
+        if self.remote_log_enabled:
+            self.maybe_increment_log_start_offset(
+                remote_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION
+            )
+
+    def raise_local_log_start_offset(self, offset: int) -> None:
+        """What lies below is in the remote tier alone.  For who holds the lock and has settled."""
+        if offset > self.local_log_start_offset:
+            self.local_log_start_offset = offset
+            self.context.logger.info("local log start offset %d", offset)
 
     @property
     def recovery_point(self) -> int:
@@ -357,6 +398,8 @@ class PartitionOffsets(Watermarks):
                 f"Cannot increment the log start offset to {new_log_start_offset} of partition "
                 f"{self.topic_partition} since it is larger than the high watermark {self.high_watermark}"
             )
+        if self.remote_log_enabled:
+            self.local_log_start_offset = max(new_log_start_offset, self.local_log_start_offset)
         self.local_log.check_changeable()
         if new_log_start_offset <= self.log_start_offset:
             return False

@@ -18,11 +18,12 @@ from collections.abc import Iterable
 from functools import partial
 
 from kafkalog.engine.format import values
-from kafkalog.engine.format.names import DELETED_FILE_SUFFIX
+from kafkalog.engine.format.names import DELETED_FILE_SUFFIX, producer_snapshot_file
 from kafkalog.engine.log import replay
 from kafkalog.engine.log.group_sync import GroupSync
 from kafkalog.engine.log.offsets import PartitionOffsets
 from kafkalog.engine.log.partition_metadata_file import PartitionMetadataFile
+from kafkalog.engine.log.tier import Tier
 from kafkalog.engine.log.verification import VerificationGuard
 from kafkalog.engine.segment.log_segment import LogSegment
 from kafkalog.errors import ClosedChannelException, KafkaStorageException
@@ -35,6 +36,7 @@ class PartitionState(PartitionOffsets):
 
     partition_metadata_file: PartitionMetadataFile | None = None
     group_sync: GroupSync
+    tier: Tier | None = None  # the remote one; set by who manages it
     # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
     # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
     flushes_rolls = False
@@ -51,14 +53,23 @@ class PartitionState(PartitionOffsets):
         return self.local_log.segments.size_in_bytes
 
     @property
+    def only_local_log_segments(self) -> list[LogSegment]:
+        """Those that the remote tier has not got."""
+        highest = self.highest_offset_in_remote_storage
+        return [segment for segment in self.local_log.segments.values() if segment.base_offset > highest]
+
+    @property
     def number_of_segments(self) -> int:
         return self.local_log.segments.number_of_segments
 
     @property
     def log_start_offset_to_checkpoint(self) -> int | None:
-        """The start where it lies inside the first segment; None where an open finds it by that segment's base."""
+        """The start where it lies inside the first segment, or in the remote tier; None where an open finds it by that
+        segment's base."""
         first_base = self.local_log.segments.first_segment_base_offset
         start = self.log_start_offset
+        if self.remote_log_enabled:
+            return start
         return start if first_base is not None and start > first_base else None
 
     @property
@@ -260,6 +271,10 @@ class PartitionState(PartitionOffsets):
                         local.mark_flushed(min(offset, self.log_end_offset) if promises else offset)
                         assert not promises or local.recovery_point <= self.log_end_offset, self
                         return
+
+    def flush_snapshot_at(self, offset: int) -> None:
+        """Syncs the producers' snapshot at an offset, where there is one."""
+        self._flush_producer_state_snapshot(producer_snapshot_file(self.context.dir, offset))
 
     def _flush_producer_state_snapshot(self, snapshot: str) -> None:
         files = self.context.files

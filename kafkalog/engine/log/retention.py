@@ -1,15 +1,14 @@
 """Deletes the segments that are old enough: by log start offset, by size, by time, as `retention_rule` decides.
 
 Segments go oldest first and never above the high watermark; the active one may go too, after a roll.  Works on a
-PartitionState, whose lock the functions take.  Mirrors UnifiedLog.deleteOldSegments and what it calls (4.4.0, without
-remote storage).
+PartitionState, whose lock the functions take.  Mirrors UnifiedLog.deleteOldSegments and what it calls (4.4.0).
 """
 
 from __future__ import annotations
 
 from kafkalog._limits import to_int32, to_int64
 from kafkalog.engine.log.partition import PartitionState
-from kafkalog.engine.log.retention_rule import Bounds, Held, Rule, condition_of, oldest_run, rules_of
+from kafkalog.engine.log.retention_rule import Bounds, Held, Limits, Rule, Run, condition_of, oldest_run, rules_of
 from kafkalog.engine.log.types import LogStartOffsetIncrementReason
 from kafkalog.engine.segment.log_segment import LogSegment
 
@@ -17,13 +16,27 @@ from kafkalog.engine.segment.log_segment import LogSegment
 def delete_old_segments(log: PartitionState) -> int:
     """Applies the topic's cleanup.policy; answers how many segments were chosen."""
     try:
-        return sum(delete_by(log, rule) for rule in rules_of(log.config))
+        _keep_what_follows(log)
+        return sum(delete_by(log, rule) for rule in rules_of(log.config, copied=log.copies_to_remote))
     finally:
         log.retention_size_in_percent = size_in_percent(log)
 
 
+def _keep_what_follows(log: PartitionState) -> None:
+    """Of a log that goes on in a remote tier: closed segments, and the producers behind them, are on the disk before
+    one goes.  A power loss would have them recovered without the segments before, whose open transactions they end."""
+    if not log.copies_to_remote:
+        return
+    active = log.local_log.active_segment.base_offset
+    if log.recovery_point < active:
+        log.flush_snapshot_at(active)
+        log.flush_upto_offset_exclusive(active)
+
+
 def size_in_percent(log: PartitionState) -> int:
-    """The log's size in hundredths of retention.bytes; 0 where that keeps all or nothing."""
+    """The log's size in hundredths of retention.bytes; 0 where that keeps all or nothing, or the remote tier counts."""
+    if log.copies_to_remote:
+        return 0
     retention_bytes = log.config.retention_bytes
     return to_int32(to_int64(log.size * 100) // retention_bytes) if retention_bytes > 0 else 0
 
@@ -39,14 +52,28 @@ def delete_by(log: PartitionState, rule: Rule) -> int:
 def _deletable_segments(log: PartitionState, rule: Rule, now_ms: int) -> list[LogSegment]:
     """Those that break the rule, oldest first; under the lock."""
     segments = list(log.local_log.segments.values())
-    condition = condition_of(rule, segments, log.log_start_offset, log.config, now_ms)
+    copied = log.copies_to_remote
+    start = log.local_log_start_offset if log.remote_log_enabled else log.log_start_offset
+    condition = condition_of(rule, segments, start, Limits.of(log.config, local=copied), now_ms)
     if condition is None:
         return []
-    run = oldest_run(segments, Bounds(log.log_start_offset, log.high_watermark, log.log_end_offset), condition)
+    highest = log.highest_offset_in_remote_storage if copied else None
+    run = oldest_run(segments, Bounds(log.log_start_offset, log.high_watermark, log.log_end_offset, highest), condition)
+    if log.remote_log_enabled and _has_met_active(segments, run):
+        log.context.logger.info("the active segment is rolled, so that it may be copied, and go")
+        log.roll_now()
     if rule is Rule.TIME and run.held is Held.RULE and now_ms < segments[run.length].largest_timestamp:
         held = segments[run.length]
         log.context.logger.warning("%s contains future timestamp(s), making it ineligible to be deleted", held)
     return segments[: run.length]
+
+
+def _has_met_active(segments: list[LogSegment], run: Run) -> bool:
+    """Whether the rule asks for the active segment, too, which has records."""
+    if run.held in (None, Held.NOT_COPIED) and segments:
+        reached = len(segments) - 1 if run.held is None else run.length
+        return reached == len(segments) - 1 and segments[-1].size > 0
+    return False
 
 
 def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: str) -> int:
@@ -65,7 +92,10 @@ def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: s
             start = survivor.base_offset
 
             def remove() -> None:
-                log.raise_log_start_offset(start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+                if log.copies_to_remote:
+                    log.raise_local_log_start_offset(start)
+                else:
+                    log.raise_log_start_offset(start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
                 local.remove_and_delete_segments(deletable, True, f"{reason} breach")
                 log.delete_producer_snapshots(deletable, True)
 

@@ -3,7 +3,7 @@
 Three rules, in Kafka's order: what lies below the log start, what is more than retention.bytes, what is older than
 retention.ms.  Segments go oldest first, as one run, and never above the high watermark.  `log.retention` deletes by
 it, `toolbox.explain` and `toolbox.retain` tell and choose by it.  Knows numbers; opens nothing, takes no lock.
-Mirrors the conditions of UnifiedLog.deleteOldSegments (4.4.0, without remote storage).
+Mirrors the conditions of UnifiedLog.deleteOldSegments (4.4.0).
 """
 
 from __future__ import annotations
@@ -33,11 +33,27 @@ class Piece(Protocol):
 
 
 class Bounds(NamedTuple):
-    """A log's offsets at one moment."""
+    """A log's offsets at one moment.  `highest_remote_offset`: up to where, inclusively, its segments were copied to a
+    remote tier; None where they are not to be copied, and go without that."""
 
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
+    highest_remote_offset: int | None = None
+
+
+class Limits(NamedTuple):
+    """What retention keeps; below 0 all."""
+
+    retention_bytes: int
+    retention_ms: int
+
+    @classmethod
+    def of(cls, config: LogConfig, *, local: bool = False) -> Limits:
+        """Of a log, or `local`: of what stays on the disk of one that is copied to a remote tier."""
+        if local:
+            return cls(config.effective_local_retention_bytes, config.effective_local_retention_ms)
+        return cls(config.retention_bytes, config.retention_ms)
 
 
 class Rule(Enum):
@@ -54,6 +70,7 @@ class Held(Enum):
     HIGH_WATERMARK = "high watermark"
     RULE = "rule"
     LAST_AND_EMPTY = "last and empty"  # a log is never without a segment
+    NOT_COPIED = "not copied"  # the remote tier has not got it yet
 
 
 class Run(NamedTuple):
@@ -66,14 +83,16 @@ class Run(NamedTuple):
 Condition: TypeAlias = Callable[[Piece, Piece | None], bool]
 
 
-def rules_of(config: LogConfig) -> tuple[Rule, ...]:
+def rules_of(config: LogConfig, *, copied: bool = False) -> tuple[Rule, ...]:
     """Those that cleanup.policy asks for, in order: a log that is only compacted, or has no policy, still drops what
-    lies below its start."""
-    return (Rule.LOG_START, Rule.SIZE, Rule.TIME) if config.delete else (Rule.LOG_START,)
+    lies below its start; one without a policy whose segments are `copied` to a remote tier has its local ones go."""
+    if config.delete or (copied and not config.compact):
+        return (Rule.LOG_START, Rule.SIZE, Rule.TIME)
+    return (Rule.LOG_START,)
 
 
 def condition_of(
-    rule: Rule, pieces: Sequence[Piece], log_start_offset: int, config: LogConfig, now_ms: int
+    rule: Rule, pieces: Sequence[Piece], log_start_offset: int, limits: Limits, now_ms: int
 ) -> Condition | None:
     """Whether a segment (and the one behind it) breaks a rule; to be asked once for each segment, oldest first.  None
     where the settings turn the rule off, or the log is small enough."""
@@ -82,11 +101,11 @@ def condition_of(
             return lambda piece, following: following is not None and following.base_offset <= log_start_offset
         case Rule.SIZE:
             size = sum(piece.size for piece in pieces)
-            if config.retention_bytes < 0 or size < config.retention_bytes:
+            if limits.retention_bytes < 0 or size < limits.retention_bytes:
                 return None
-            return _size_breached(size - config.retention_bytes)
+            return _size_breached(size - limits.retention_bytes)
         case Rule.TIME:
-            retention_ms = config.retention_ms
+            retention_ms = limits.retention_ms
             if retention_ms < 0:
                 return None
             return lambda piece, following: to_int64(now_ms - piece.largest_timestamp) > retention_ms
@@ -117,6 +136,10 @@ def oldest_run(pieces: Sequence[Piece], bounds: Bounds, condition: Condition) ->
             return Run(index, Held.RULE)
         if following is None and piece.size == 0:
             return Run(index, Held.LAST_AND_EMPTY)
+        if bounds.highest_remote_offset is not None and upper_bound - 1 > bounds.highest_remote_offset:
+            below_start = following is not None and following.base_offset <= bounds.log_start_offset
+            if not below_start:
+                return Run(index, Held.NOT_COPIED)
     return Run(len(pieces), None)
 
 
@@ -125,7 +148,7 @@ def runs_of(pieces: Sequence[Piece], bounds: Bounds, config: LogConfig, now_ms: 
     runs = []
     left = list(pieces)
     for rule in rules_of(config):
-        condition = condition_of(rule, left, bounds.log_start_offset, config, now_ms)
+        condition = condition_of(rule, left, bounds.log_start_offset, Limits.of(config), now_ms)
         count = 0 if condition is None else oldest_run(left, bounds, condition).length
         runs.append((rule, count))
         if count:

@@ -11,7 +11,7 @@ step that it cuts short is made again by the next operation (`whole`, `settle`).
 runs in the middle of a change is refused: its thread holds the lock already (`PartitionLock.busy`).
 
 After an I/O error the log directory is offline and every operation raises KafkaStorageException.
-Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0) without remote storage.
+Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0).
 """
 
 from __future__ import annotations
@@ -540,6 +540,8 @@ class UnifiedLog(PartitionState):
         self.leader_epoch_cache.clear_and_flush()
         self.producer_state_manager.truncate_fully_and_start_at(new_offset)
         self.log_start_offset = log_start_offset
+        if self.remote_log_enabled:
+            self.local_log_start_offset = new_offset
         self._rebuild_producer_state(new_offset)
         self.local_log.names_unsynced = True
         self.update_high_watermark(self.log_end_offset_metadata)

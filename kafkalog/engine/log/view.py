@@ -41,6 +41,7 @@ from kafkalog.errors import (
     BadBytesError,
     IllegalStateException,
     KafkaStorageException,
+    RemoteResourceNotFoundException,
     UnknownTopicOrPartitionException,
 )
 
@@ -51,6 +52,14 @@ if TYPE_CHECKING:
 LOOKS_MAX = 20  # at a directory whose segments go while we look
 SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
 T = TypeVar("T")
+
+
+def _looked_for(error: FileNotFoundError, look: int) -> FileNotFoundError:
+    """What one more look may find.  Raises it for an object that is gone: nobody moves those, and the second look has
+    shown what came in their place."""
+    if look and isinstance(error, RemoteResourceNotFoundException):
+        raise error
+    return error
 
 
 class PartitionView(Closing):
@@ -124,12 +133,12 @@ class PartitionView(Closing):
         """Look at the directory again: segments, their sizes, the log's start and end."""
         self.check_usable()  # the lock may be held for ever in a forked child
         with self._refreshing:
-            for _ in range(LOOKS_MAX):
+            for look in range(LOOKS_MAX):
                 try:
                     self.snapshot = self._look()
                     break
                 except FileNotFoundError as error:  # deleted or renamed since it was listed
-                    gone = error
+                    gone = _looked_for(error, look)
                 except OSError as error:
                     self._raise_unread(error)
             else:
@@ -165,11 +174,11 @@ class PartitionView(Closing):
             raise IllegalStateException(
                 f"the view of {self.topic_partition} in {self.log_dir} is closed", hint="open it again"
             )
-        for _ in range(LOOKS_MAX):
+        for look in range(LOOKS_MAX):
             try:
                 return ask(self.snapshot)
             except FileNotFoundError as error:
-                gone = error
+                gone = _looked_for(error, look)
             except OSError as error:
                 self._raise_unread(error)
             self.refresh()
