@@ -18,10 +18,12 @@ Classes that they hand out:
     Store, Topic, Partition, Producer, Writer, Transaction, Record, RecordMetadata
     ChunkReader, MessageSetSend, MultiMessageSetSend, CompactionStats
     LogManager, ManagerSettings, LogConfig, TopicPartition    the engine: many partitions on many disks
+    RemoteStorage, RemoteLogManagerConfig                     where logs go on in object storage
     KafkalogError                                             every error is one
 
 Modules, loaded when they are first named; engine follows Kafka's versions, the others keep what they list:
-    errors, config, store, topic, partition, records, reader, producer, transaction, metrics, toolbox, spark, engine
+    errors, config, store, topic, partition, records, reader, producer, transaction, metrics, remote, toolbox, spark,
+    engine
 `import kafkalog` alone pulls in neither numpy nor pyarrow, pyspark, click or rich.
 """
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from kafkalog import producer as producer
     from kafkalog import reader as reader
     from kafkalog import records as records
+    from kafkalog import remote as remote
     from kafkalog import spark as spark
     from kafkalog import store as store
     from kafkalog import toolbox as toolbox
@@ -60,11 +63,13 @@ if TYPE_CHECKING:
     from kafkalog.engine.host.log_dirs import list_partitions
     from kafkalog.engine.host.log_manager import LogManager as LogManager
     from kafkalog.engine.host.settings import ManagerSettings as ManagerSettings
+    from kafkalog.engine.remote.remote_log_manager import RemoteLogManagerConfig as RemoteLogManagerConfig
     from kafkalog.errors import KafkalogError as KafkalogError
     from kafkalog.partition import Partition as Partition
     from kafkalog.producer import Producer as Producer
     from kafkalog.records import Record as Record
     from kafkalog.records import to_confluent
+    from kafkalog.remote import RemoteStorage as RemoteStorage
     from kafkalog.store import Store as Store
     from kafkalog.store import open_store as open
     from kafkalog.toolbox.verify import verify
@@ -73,8 +78,8 @@ if TYPE_CHECKING:
     from kafkalog.transaction import Transaction as Transaction
 
 _MODULES = (
-    "config", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "spark", "store", "toolbox",
-    "topic", "transaction",
+    "config", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "remote", "spark", "store",
+    "toolbox", "topic", "transaction",
 )  # fmt: skip
 # Folders of earlier releases, and where their names are now.
 _MOVED = {
@@ -93,6 +98,8 @@ _HOME = {
     "Partition": "kafkalog.partition",
     "Producer": "kafkalog.producer",
     "Record": "kafkalog.records",
+    "RemoteLogManagerConfig": "kafkalog.engine.remote.remote_log_manager",
+    "RemoteStorage": "kafkalog.remote",
     "RecordMetadata": "kafkalog.topic",
     "Store": "kafkalog.store",
     "Topic": "kafkalog.topic",

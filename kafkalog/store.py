@@ -26,6 +26,7 @@ from kafkalog._face import store_cursors
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.catalog import checked_settings
 from kafkalog._face.reader_options import Offsets, ReaderOptions
+from kafkalog._face.remote_tier import remote_tier
 from kafkalog._face.store_cursors import CursorInfo
 from kafkalog._face.store_home import StoreHome
 from kafkalog._face.store_view import StoreView
@@ -40,7 +41,7 @@ from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import check_taken_over
 from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.partition import TRANSACTION_TIMEOUT_MS
 from kafkalog.producer import (
     BATCH_BYTES,
@@ -51,6 +52,7 @@ from kafkalog.producer import (
     Producer,
 )
 from kafkalog.reader import StoreReader
+from kafkalog.remote import RemoteStorage, is_address
 from kafkalog.topic import Topic
 from kafkalog.transaction import StoreTransaction, checked_id, checked_timeout
 
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.format.group_records import CommittedOffset
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.host.log_manager import LogManager
+    from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
     from kafkalog.metrics.registry import MetricsRegistry
 
 
@@ -94,6 +97,17 @@ class Store(Closing):
     def manager(self) -> LogManager:
         """The LogManager below, with everything that Kafka's class of that name has.  LogReadOnlyException."""
         return self._own().manager
+
+    @property
+    def remote_log_manager(self) -> RemoteLogManager:
+        """The manager of the remote tier, which `run_once` has copy and expire now.  IllegalStateException where the
+        store was opened without `remote`; LogReadOnlyException."""
+        tier = self._own().tier
+        if tier is None:
+            raise IllegalStateException(
+                "the store has no remote tier", hint='kafkalog.open(..., remote="s3://bucket/prefix")'
+            )
+        return tier.remote_log_manager
 
     def close(self) -> None:
         """Closes as a broker's clean shutdown does; a second call does nothing.
@@ -304,7 +318,7 @@ class Store(Closing):
 
 # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
 def open_store(
-    log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    log_dirs: str | os.PathLike[str] | RemoteStorage | Sequence[str | os.PathLike[str]],
     *,
     read_only: bool = False,
     durability: Durability = "os",
@@ -319,6 +333,8 @@ def open_store(
     metrics: MetricsRegistry | None = None,
     take_over: bool = False,
     broker_config: str | os.PathLike[str] | Mapping[str, object] | None = None,
+    remote: str | os.PathLike[str] | RemoteStorage | None = None,
+    tiering: RemoteLogManagerConfig | None = None,
 ) -> Store:
     """Open a store of topics in one or several log directories; a context manager.
 
@@ -341,8 +357,13 @@ def open_store(
     `-delete` folders that are found stay; a topic that this store deletes goes all the same.  `settings` are the
     LogManager's; by default Kafka's, and producers are remembered for ever.
 
-    `load="on demand"` opens at once, however many partitions there are: each log is loaded, and recovered where that is
-    needed, when somebody first asks for its partition.  Until then nothing is deleted, compacted or flushed of it.
+    `load="on demand"` opens at once: each log is loaded, and recovered where that is needed, when somebody first asks
+    for its partition.  Until then nothing is deleted, compacted or flushed of it.
+
+    `remote` is where logs go on in object storage: `s3://bucket/prefix`, or a `RemoteStorage`.  Topics with
+    `remote.storage.enable=true` are copied there, segment by segment, and what `local.retention.ms` and
+    `local.retention.bytes` take from the disk is read from there.  `tiering` are Kafka's settings of its manager.
+    With `read_only=True` both are read as one; an address in the place of `log_dirs` reads a bucket alone.
 
     A folder that holds other things, and nothing of a log directory, is refused.  In a log directory a folder that is
     named like a partition, but has none of a partition's files, is passed over with a warning and never touched.
@@ -362,10 +383,13 @@ def open_store(
     maintenance = values.flag(maintenance, "maintenance")
     take_over = values.flag(take_over, "take_over")
     broker = None if broker_config is None else broker_properties(broker_config)
-    paths = absolute_paths(log_dirs)
+    log_dirs, files = _places(log_dirs, remote, files, read_only=read_only)
+    paths = absolute_paths(log_dirs, files)
     topic_settings = TopicSettings(paths, files=files, broker=broker)
     if read_only:
-        given = {"config": config, "compression": compression, "settings": settings, "metrics": metrics}
+        given = {
+            "config": config, "compression": compression, "settings": settings, "metrics": metrics, "tiering": tiering
+        }  # fmt: skip
         for name, value in given.items():
             if value is not None:
                 raise IllegalArgumentException(
@@ -377,6 +401,8 @@ def open_store(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
     settings = store_settings(settings, config, maintenance, checked_load(load))
+    tier = remote_tier(remote, tiering)
+    settings = settings._replace(has_remote_tier=tier is not None)
     check_taken_over(paths, files, take_over=take_over)
     BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not
     home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
@@ -391,12 +417,37 @@ def open_store(
             files=files,
             metrics=metrics,
             topic_settings=topic_settings,
+            remote=tier,
         )
         home.start()
         return Store(home)
     except BaseException:  # whoever handles an interrupt may open the directories again
         home.abandon()
         raise
+
+
+def _places(
+    log_dirs: str | os.PathLike[str] | RemoteStorage | Sequence[str | os.PathLike[str]],
+    remote: str | os.PathLike[str] | RemoteStorage | None,
+    files: Files,
+    *,
+    read_only: bool,
+) -> tuple[str | os.PathLike[str] | Sequence[str | os.PathLike[str]], Files]:
+    """What is to be opened, and through which files: a bucket, or both tiers, is read through its own."""
+    if isinstance(log_dirs, str) and is_address(log_dirs) and not files.owns(log_dirs):
+        log_dirs = RemoteStorage(log_dirs)
+    if isinstance(log_dirs, RemoteStorage):
+        if not read_only or remote is not None:
+            raise IllegalArgumentException(
+                f"log_dirs: found {log_dirs.url}, a bucket, which is only read",
+                hint="read_only=True reads it alone; a store that writes has directories, and remote= beside them",
+            )
+        return log_dirs.url, log_dirs.read_only_files()
+    if remote is not None and read_only:
+        from kafkalog.engine.remote.tiered_files import TieredFiles
+
+        return log_dirs, TieredFiles(RemoteStorage.of(remote).read_only_files(), absolute_paths(log_dirs), files)
+    return log_dirs, files
 
 
 def _view(

@@ -64,6 +64,7 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = {
         "cleanup.policy": "compact", "compression.type": "uncompressed", "segment.bytes": "104857600",
         "min.insync.replicas": "2", "unclean.leader.election.enable": "false",
     },
+    names.REMOTE_LOG_METADATA_TOPIC: {"cleanup.policy": "delete", "retention.ms": "-1"},
 }  # fmt: skip
 
 
@@ -302,6 +303,7 @@ class Catalog:
         names.validate_dir_name(f"{topic}-{partitions - 1}")
         topic_id = None if topic_id is None else checked_topic_id(topic_id)
         overrides = self._with_retention({} if overrides is None else checked_settings(overrides))
+        self._check_tiering(overrides, {})
         self.check_outside()
         with self.changing:
             self._check(topic)
@@ -431,8 +433,18 @@ class Catalog:
             if RETENTION in given:
                 left = self._with_retention(left)
             checked_overrides({**elsewhere, **left}, "config")
+            self._check_tiering({**elsewhere, **left}, {**elsewhere, **self._stored.overrides(topic)})
             self._set(topic, left, self._adopted(topic, found))
             return self.must(topic)
+
+    def _check_tiering(self, overrides: Mapping[str, str], before: Mapping[str, str]) -> None:
+        settings = self._manager.settings
+        LogConfig.validate(
+            overrides,
+            existing=before,
+            configured={"remote.storage.enable": "false", **settings.default_config.originals},
+            remote_storage_system_enabled=settings.has_remote_tier,
+        )
 
     def delete(self, topic: str) -> Deletion:
         """Deletes a topic and all its records; the files go after `file.delete.delay.ms`.

@@ -532,6 +532,7 @@ class ChunkReader(Closing, Shown):
         self._suspect, self._suspected = seen, extent
         self._raise_suspect = partial(self._raise_corrupt, extent, data, why, row, self._position)
         self.close()
+        extent.file.doubt()
         self.source.recheck()
 
     def _raise_corrupt(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kafkalog._face.catalog import Catalog
     from kafkalog._face.coordinators import Coordinators
     from kafkalog._face.cursor_readers import CursorReaders
+    from kafkalog._face.remote_tier import StoreTier
     from kafkalog._face.store_partition import StorePartition
     from kafkalog._face.topic_info import TopicInfo
     from kafkalog._face.topic_settings import TopicSettings
@@ -116,6 +117,10 @@ class Home(TransactionHome, Protocol):
 
     @property
     def catalog(self) -> Catalog: ...
+
+    @property
+    def tier(self) -> StoreTier | None:
+        """The remote tier; None without one."""
 
     @property
     def producers(self) -> set[OpenProducer]: ...

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from kafkalog._face.catalog import Catalog, Deletion
 from kafkalog._face.coordinators import EXPIRY_CHECK_MS, OVERDUE_CHECK_MS, Coordinators
 from kafkalog._face.cursor_readers import CursorReaders
+from kafkalog._face.remote_tier import RemoteTier, StoreTier, refuse_without_tier
 from kafkalog._face.store_partition import InternalPartition, StorePartition
 from kafkalog._face.store_source import StoreSource
 from kafkalog._face.topic_info import TopicInfo, countable, not_made
@@ -66,6 +67,7 @@ class StoreHome:
 
     read_only = False
 
+    # More than eight parameters: what `kafkalog.open` was given, and all but two are named.
     def __init__(
         self,
         log_dirs: Sequence[str],
@@ -77,11 +79,14 @@ class StoreHome:
         files: Files,
         metrics: MetricsRegistry | None,
         topic_settings: TopicSettings | None = None,
+        remote: RemoteTier | None = None,
     ) -> None:
         self.life = Life("kafkalog.open")
         self._is_started = False
         self.clock = clock
         self.syncs = durability == "fsync"
+        self.tier: StoreTier | None = None
+        self._remote = remote
         self._compression = compression
         self._partitions: dict[TopicPartition, StorePartition] = {}
         self.producers: set[OpenProducer] = set()  # kept by themselves
@@ -111,6 +116,7 @@ class StoreHome:
         try:
             self.manager.startup(self.catalog.is_gone)
             self.catalog.finish()
+            self._open_tier()
             self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
             self.coordinators.start()
             self._forget_deleted()
@@ -123,11 +129,21 @@ class StoreHome:
             self.abandon()
             raise
 
+    def _open_tier(self) -> None:
+        """Before anybody reads: what is below a log's local start is in the remote tier."""
+        if self._remote is None:
+            refuse_without_tier(self.catalog.names(), self.manager.config_of)
+            return
+        self.tier = StoreTier(self._remote, self.manager, self.catalog, self.clock)
+        self.tier.start(runs=self.manager.settings.maintenance)
+
     def abandon(self) -> None:
         """Lets go of everything as a crash does, started or not."""
         if not hasattr(self, "manager"):
             return
         self.life.end()
+        if self.tier is not None:
+            self.tier.abandon()
         if hasattr(self, "_tasks"):
             self._tasks.cancel()
         if hasattr(self.manager, "directories"):
@@ -152,6 +168,8 @@ class StoreHome:
         self._close_producers()  # those that were made meanwhile
         self.bells.ring()
         self._tasks.cancel()
+        if self.tier is not None:
+            self.tier.close()
         self.coordinators.end()
         self.manager.shutdown()
 
@@ -292,6 +310,8 @@ class StoreHome:
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
         """As `Store.alter_topic`."""
         found = self.catalog.alter(name, config)
+        if self.tier is not None:
+            self.tier.take(self._logs_of(name))
         for partition, appends in list(self._partitions.items()):
             if partition.topic == name:
                 appends.take_settings()
@@ -299,7 +319,11 @@ class StoreHome:
 
     def delete_topic(self, name: str) -> None:
         """As `Store.delete_topic`."""
+        logs = self._logs_of(name) if self.tier is not None else []
+        topic_id = logs[0].topic_id if logs else None
         deleted = self.catalog.delete(name)
+        if self.tier is not None and not self.tier.delete(topic_id, logs):
+            deleted = deleted._replace(was_all_here=False)
         for partition in list(self._partitions):
             if partition.topic == name:
                 self._partitions.pop(partition, None)
@@ -310,6 +334,9 @@ class StoreHome:
         except (DiskFull, TooManyOpenFilesException) as error:  # the topic is deleted, whatever else waits for space
             Lines("kafkalog.topics").info("cursors of %s, which is deleted, go later: %s", name, error)
             self._tasks.once("forget-deletions", self._forget_deletions, FORGET_AGAIN_MS)
+
+    def _logs_of(self, topic: str) -> list[UnifiedLog]:
+        return [log for log in self.manager.all_logs() if log.topic_partition.topic == topic]
 
     def _forget_deletions(self) -> None:
         """No cursor points into the next topic of the name of one that was deleted."""

@@ -124,6 +124,7 @@ class StoreView:
 
     check_writable = partition = joins = create_topic = add_partitions = alter_topic = delete_topic = _refused
     manager: Any = property(_refused)
+    tier: Any = property(_refused)
     catalog: Any = property(_refused)
     coordinators: Any = property(_refused)
     producers: Any = property(_refused)

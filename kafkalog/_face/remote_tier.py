@@ -1,0 +1,207 @@
+"""A store's remote tier: the RemoteLogManager over the logs of its manager, and what a change of topics means to it.
+
+The events of remote segments are in the topic `__remote_log_metadata` of the store's own directories, made partition by
+partition as those of the coordinators; each is synced, whatever the store promises of its records, for a local segment
+is deleted because of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog._face.coordinators import StoreStateLog
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format import names, values
+from kafkalog.engine.format.meta_properties import read_meta_properties
+from kafkalog.engine.remote.chunks import Chunks
+from kafkalog.engine.remote.copying import find_highest_remote_offset, find_log_start_offset
+from kafkalog.engine.remote.metadata_manager import TopicBasedRemoteLogMetadataManager
+from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
+from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
+from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorageException
+from kafkalog.remote import RemoteStorage
+
+if TYPE_CHECKING:
+    from kafkalog._face.catalog import Catalog
+    from kafkalog.config import LogConfig
+    from kafkalog.engine.files import Clock
+    from kafkalog.engine.host.log_manager import LogManager
+    from kafkalog.engine.log.unified_log import UnifiedLog
+    from kafkalog.engine.remote.storage import RemoteStorageManager
+
+_log = Lines("kafkalog.remote")
+
+
+class RemoteTier(NamedTuple):
+    """What a store is opened with: where its tier is, what reads and writes there, and the settings of its manager."""
+
+    place: RemoteStorage
+    storage: RemoteStorageManager
+    config: RemoteLogManagerConfig
+
+
+def remote_tier(
+    remote: str | os.PathLike[str] | RemoteStorage | None, config: RemoteLogManagerConfig | None
+) -> RemoteTier | None:
+    """What `kafkalog.open` was given; the storage is asked what lies there, before anything is opened.
+
+    IllegalArgumentException, TypeError, MissingPackageException, RemoteStorageException.
+    """
+    if config is not None and not isinstance(config, RemoteLogManagerConfig):
+        raise IllegalArgumentException(
+            f"tiering: found {values.shown(config)}, expected a kafkalog.RemoteLogManagerConfig"
+        )
+    if remote is None:
+        if config is not None:
+            raise IllegalArgumentException("tiering: found settings of a remote tier, and no remote=", hint="give both")
+        return None
+    place = RemoteStorage.of(remote)
+    return RemoteTier(place, place.manager(), config or RemoteLogManagerConfig())
+
+
+class StoreTier:
+    """Of one store, whose manager is started before `start`."""
+
+    def __init__(
+        self,
+        remote: RemoteTier,
+        manager: LogManager,
+        catalog: Catalog,
+        clock: Clock,
+    ) -> None:
+        self._manager = manager
+        self._catalog = catalog
+        log_dir = next(iter(manager.directories.live))
+        metadata = TopicBasedRemoteLogMetadataManager(
+            self._metadata_log, clock, catalog.partition_count(names.REMOTE_LOG_METADATA_TOPIC)
+        )
+        self.remote_log_manager = RemoteLogManager(
+            remote.storage,
+            metadata,
+            clock,
+            manager.metrics,
+            log_dir=log_dir,
+            place=remote.place.url,
+            broker_id=_node_id(log_dir),
+            config=remote.config,
+            chunks=Chunks(remote.place.cache_bytes),
+        )
+
+    def _metadata_log(self, number: int, create: bool) -> StoreStateLog | None:
+        log = self._catalog.internal_partition(names.REMOTE_LOG_METADATA_TOPIC, number, create=create)
+        return None if log is None else StoreStateLog(self._manager, log, syncs=True)
+
+    def start(self, *, runs: bool) -> None:
+        """Every log that uses the tier is read and copied from now on; `runs`: in the background."""
+        manager = self.remote_log_manager
+        manager.metadata.partitions()  # its logs are loaded now: when another log joins, none can be
+        for log in self._manager.all_logs():
+            self.join(log)
+        self._manager.tell_of_logs(self.join)
+        try:
+            manager.mark_deleted([topic_id for _, topic_id in self._catalog.deleted()])
+            manager.finish_deletions()
+        except KafkalogError as error:
+            _log.warning("deletions in the remote tier go on at the next start: %s", error)
+        if runs:
+            manager.startup()
+
+    def join(self, log: UnifiedLog) -> None:
+        """A log was opened, and nobody has it yet.  It begins where the tier does, for a crash may have lost how far
+        retention had moved its start, and goes on behind what the tier has.
+
+        IllegalArgumentException where its settings know nothing of the tier; KafkaStorageException where the disk has
+        lost what follows the tier.
+        """
+        manager, topic_id = self.remote_log_manager, log.topic_id
+        is_current = os.path.basename(log.dir) == str(log.topic_partition)
+        if not is_current or topic_id is None or log.topic_partition.topic in names.INTERNAL_TOPICS:
+            return
+        partition = TopicIdPartition(topic_id, log.topic_partition)
+        if not log.remote_log_enabled:
+            self._check_untiered(partition, log)
+            return
+        manager.on_leadership_change(log)
+        log.update_log_start_offset_from_remote_tier(find_log_start_offset(manager.metadata, partition, log))
+        copied, epoch = find_highest_remote_offset(manager.metadata, partition, log)
+        log.update_highest_offset_in_remote_storage(copied)
+        known = manager.metadata.highest_offset_for_epoch(partition, epoch)
+        if known is not None and epoch == log.leader_epoch_cache.latest_epoch and known >= log.log_end_offset:
+            # What is appended now would get offsets that others have there, in the same leader epoch.
+            raise KafkaStorageException(
+                f"the log ends at offset {log.log_end_offset}, and the remote tier has it up to {known}: the disk has "
+                "lost its end",
+                path=log.dir,
+                hint="`kafkalog tier restore` brings the partition back to a new directory",
+            )
+        if log.active_segment.base_offset <= copied:
+            log.roll()  # nobody may append to what was copied
+
+    def _check_untiered(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
+        """IllegalArgumentException where the tier has segments of a log whose settings do not say that it is tiered:
+        nobody would find them, and its start would be taken for that of what is on the disk.  Those of a log that was
+        to leave the tier when a crash came (`remote.log.delete.on.disable`) are deleted."""
+        manager = self.remote_log_manager
+        segments = manager.metadata.list_remote_log_segments(partition)
+        if segments and log.config.remote_log_delete_on_disable:
+            manager.leave(partition, log)
+        elif any(each.state is COPY_SEGMENT_FINISHED for each in segments):
+            topic = partition.topic_partition.topic
+            raise IllegalArgumentException(
+                f"{partition.topic_partition} has segments in the remote tier, and remote.storage.enable is not "
+                "among its settings",
+                hint=f"where the metadata of {topic!r}'s cluster is elsewhere, broker_config= names its "
+                f'server.properties; or config={{"remote.storage.enable": "true"}}',
+            )
+
+    def take(self, logs: Iterable[UnifiedLog]) -> None:
+        """Logs are here, or their settings have changed."""
+        for log in logs:
+            self.remote_log_manager.on_leadership_change(log)
+
+    def delete(self, topic_id: str | None, logs: Iterable[UnifiedLog]) -> bool:
+        """A topic was deleted.  What the storage refuses is deleted later; False where not even that could be noted,
+        and the next start is to be told that the topic was deleted."""
+        manager, is_noted = self.remote_log_manager, True
+        for log in logs:
+            if topic_id is not None:
+                try:
+                    manager.stop_partition(topic_id, log, delete=True)
+                except KafkalogError as error:
+                    _log.warning("%s in the remote tier is deleted later: %s", log.topic_partition, error)
+                    is_noted &= self._is_noted(TopicIdPartition(topic_id, log.topic_partition))
+        return is_noted
+
+    def _is_noted(self, partition: TopicIdPartition) -> bool:
+        try:
+            return self.remote_log_manager.metadata.deletion_of(partition) is not None
+        except KafkalogError:
+            return False
+
+    def close(self) -> None:
+        self.remote_log_manager.close()
+
+    def abandon(self) -> None:
+        self.remote_log_manager.abandon()
+
+
+def _node_id(log_dir: str) -> int:
+    """That of the broker whose directory it is; 0 for one of our own."""
+    try:
+        found = read_meta_properties(f"{log_dir}/{names.META_PROPERTIES_FILE}").node_id
+    except (OSError, KafkalogError):
+        return 0
+    return found or 0
+
+
+def refuse_without_tier(topics: Iterable[str], config_of: Callable[[str], LogConfig]) -> None:
+    """IllegalArgumentException where a topic is tiered, and the store was opened without its remote tier: its start
+    would be taken for that of what is on the disk."""
+    tiered = [topic for topic in topics if config_of(topic).remote_storage_enable]
+    if tiered:
+        raise IllegalArgumentException(
+            f"{', '.join(tiered[:5])}: tiered (remote.storage.enable), and no remote tier was given",
+            hint='open the store with remote="s3://bucket/prefix"; read_only=True reads what is on the disk',
+        )

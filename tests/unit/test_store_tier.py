@@ -1,0 +1,226 @@
+"""A store with a remote tier: what it copies, reads, refuses, and goes on with."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import (
+    ConfigException,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidConfigurationException,
+    KafkaStorageException,
+    LogReadOnlyException,
+)
+from tests.unit.tier_kit import RECORDS, SETTINGS, tiered, values
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """(a store's directory, its tier), with what `tiered` makes."""
+    tiered(tmp_path / "store", tmp_path / "tier", settings={"local.retention.bytes": "3000"})
+    return tmp_path / "store", tmp_path / "tier"
+
+
+def opened(places: tuple[Path, Path], **options: Any) -> kafkalog.Store:
+    return kafkalog.open(places[0], remote=places[1], maintenance=False, **options)
+
+
+def objects(tier: Path) -> list[str]:
+    return sorted(path.name for path in tier.rglob("*") if path.is_file())
+
+
+def everything(partition: kafkalog.Partition) -> list[bytes | None]:
+    return [record.value for record in partition]
+
+
+def test_readers_do_not_notice_where_a_record_lies(places: tuple[Path, Path]) -> None:
+    with opened(places) as store:
+        partition = store.topic("orders").partition(0)
+        before = everything(partition)
+        assert partition.delete_old_segments() > 0
+        first = int(min(path.name for path in places[0].glob("orders-0/*.log"))[:20])
+        assert first > 0
+        assert (partition.log_start_offset, everything(partition)) == (0, before)
+        for offset in (0, first - 1, first, first + 1):
+            assert next(iter(partition.records(offset))).offset == offset
+        assert partition.offset_for_time(1000) == 0
+        assert partition.offset_for_time(1000 + first - 1) == first - 1
+        table = partition.read_arrow()
+        assert table.column("value").to_pylist() == before
+        with store.reader("r", topics=["orders"]) as reader:
+            assert [record.value for record in reader.poll(1000)] == before
+    with kafkalog.open(places[0], remote=places[1], read_only=True) as view:
+        assert everything(view.topic("orders").partition(0)) == before
+    with kafkalog.open(kafkalog.RemoteStorage(places[1]), read_only=True) as bucket:
+        found = everything(bucket.topic("orders").partition(0))
+        assert found == before[: len(found)]
+        assert len(found) >= first
+
+
+@pytest.mark.parametrize("load", ["all", "on demand"])
+def test_a_store_is_opened_with_its_tier(places: tuple[Path, Path], load: Any) -> None:
+    with opened(places) as store:
+        store.topic("orders").partition(0).delete_old_segments()
+    with pytest.raises(IllegalArgumentException, match="no remote tier was given"):
+        kafkalog.open(places[0])
+    with kafkalog.open(places[0], read_only=True) as view:
+        assert view.topic("orders").partition(0).log_start_offset > 0
+    with opened(places, load=load) as store:
+        partition = store.topic("orders").partition(0)
+        assert partition.log_start_offset == 0
+        assert next(iter(partition)).value == values(0)
+
+
+@pytest.mark.parametrize("load", ["all", "on demand"])
+def test_what_the_tier_has_is_not_truncated(places: tuple[Path, Path], load: Any) -> None:
+    with opened(places, load=load) as store:
+        partition = store.topic("orders").partition(0)
+        copied = partition.engine.highest_offset_in_remote_storage
+        assert 0 < copied < partition.end_offset - 1
+        for offset in (0, copied):
+            with pytest.raises(IllegalArgumentException, match=f"expected one above {copied}") as told:
+                partition.truncate(offset)
+        assert f"truncate to {copied + 1}" in str(told.value)
+        partition.truncate(copied + 1)
+        assert partition.end_offset == copied + 1
+        assert partition.append(b"new") == copied + 1
+        store.remote_log_manager.run_once()
+        assert everything(partition)[-1] == b"new"
+    names = [path.name for path in places[0].glob("orders-0/*.log")]
+    assert f"{copied + 1:020}.log" in names
+
+
+@pytest.mark.parametrize("load", ["all", "on demand"])
+def test_a_disk_that_lost_its_end_is_refused(places: tuple[Path, Path], load: Any) -> None:
+    with opened(places) as store:
+        copied = store.topic("orders").partition(0).engine.highest_offset_in_remote_storage
+    for path in (places[0] / "orders-0").iterdir():
+        if path.name[:20].isdigit() and int(path.name[:20]) > copied // 2:
+            path.unlink()
+    (places[0] / ".kafka_cleanshutdown").unlink()
+    said = f"the remote tier has it up to {copied}.*tier restore"
+    with pytest.raises(KafkaStorageException, match=said), opened(places, load=load) as store:
+        store.topic("orders").append(b"never")
+    with kafkalog.open(kafkalog.RemoteStorage(places[1]), read_only=True) as bucket:
+        found = everything(bucket.topic("orders").partition(0))
+        assert found[:RECORDS] == [values(n) for n in range(len(found))][:RECORDS]
+        assert len(found) == copied + 1
+
+
+def test_a_topic_leaves_the_tier(places: tuple[Path, Path]) -> None:
+    with opened(places) as store:
+        partition = store.topic("orders").partition(0)
+        partition.delete_old_segments()
+        local = partition.engine.local_log_start_offset
+        with pytest.raises(InvalidConfigurationException, match=r"remote\.log\.delete\.on\.disable"):
+            store.alter_topic("orders", {"remote.storage.enable": "false"})
+        store.alter_topic("orders", {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
+        assert partition.log_start_offset == local
+        assert not objects(places[1])
+    with kafkalog.open(places[0]) as store:
+        assert store.topic("orders").partition(0).log_start_offset == local
+
+
+@pytest.mark.parametrize("load", ["all", "on demand"])
+def test_a_crash_while_a_topic_leaves_the_tier(places: tuple[Path, Path], tmp_path: Path, load: Any) -> None:
+    """The settings were changed, and nothing else."""
+    with opened(places) as store:
+        partition = store.topic("orders").partition(0)
+        partition.delete_old_segments()
+        local = partition.engine.local_log_start_offset
+        shutil.copytree(places[0] / "orders-0", tmp_path / "orders-0")
+    shutil.copytree(places[1], tmp_path / "objects")
+    with opened(places) as store:
+        metadata = {path.name: shutil.copytree(path, tmp_path / path.name) for path in places[0].glob("__remote*-*")}
+        store.alter_topic("orders", {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
+    for name, kept in {**metadata, "orders-0": tmp_path / "orders-0"}.items():
+        shutil.rmtree(places[0] / name)
+        shutil.copytree(kept, places[0] / name)
+    for name in (".kafka_cleanshutdown", "log-start-offset-checkpoint"):
+        (places[0] / name).unlink(missing_ok=True)
+    shutil.rmtree(places[1])
+    shutil.copytree(tmp_path / "objects", places[1])
+    with opened(places, load=load) as store:
+        partition = store.topic("orders").partition(0)
+        assert partition.log_start_offset == local
+        assert not objects(places[1])
+
+
+def test_a_topic_whose_settings_know_nothing_of_the_tier(places: tuple[Path, Path]) -> None:
+    (places[0] / ".kafkalog_topics").unlink()
+    with pytest.raises(IllegalArgumentException, match=r"remote\.storage\.enable is not among its settings"):
+        opened(places)
+    with opened(places, config={"remote.storage.enable": "true"}) as store:
+        assert len(everything(store.topic("orders").partition(0))) > RECORDS
+
+
+def test_a_deleted_topic_goes_in_both_tiers(places: tuple[Path, Path]) -> None:
+    with opened(places) as store:
+        store.delete_topic("orders")
+        assert not objects(places[1])
+        again = store.create_topic("orders", 1, config=SETTINGS)
+        again.append(b"new")
+        assert everything(again.partition(0)) == [b"new"]
+
+
+def test_compacted_topics_are_not_tiered(tmp_path: Path) -> None:
+    with (
+        kafkalog.open(tmp_path / "store", remote=tmp_path / "tier") as store,
+        pytest.raises(ConfigException, match="only supports topics with cleanup"),
+    ):
+        store.create_topic("t", 1, config={"remote.storage.enable": "true", "cleanup.policy": "compact"})
+    with kafkalog.open(tmp_path / "store") as store, pytest.raises(ConfigException, match="Tiered Storage"):
+        store.create_topic("t", 1, config={"remote.storage.enable": "true"})
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"remote": 5}, (TypeError, IllegalArgumentException)),
+        ({"remote": ["a"]}, (TypeError, IllegalArgumentException)),
+        ({"remote": ""}, IllegalArgumentException),
+        ({"remote": "nope://x"}, IllegalArgumentException),
+        ({"tiering": kafkalog.RemoteLogManagerConfig()}, IllegalArgumentException),
+        ({"remote": "tier", "tiering": {"task_interval_ms": 5}}, IllegalArgumentException),
+        ({"remote": "tier", "read_only": True, "tiering": kafkalog.RemoteLogManagerConfig()}, IllegalArgumentException),
+    ],
+)
+def test_wrong_options_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], error: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kafkalog.open("store").close()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(error):
+        kafkalog.open("store", **options)
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != ".lock") == before
+    kafkalog.open("store").close()
+
+
+def test_no_manager_without_a_tier(tmp_path: Path, places: tuple[Path, Path]) -> None:
+    with kafkalog.open(tmp_path / "other") as store, pytest.raises(IllegalStateException, match="no remote tier"):
+        store.remote_log_manager  # noqa: B018
+    with kafkalog.open(places[0], read_only=True) as view, pytest.raises(LogReadOnlyException):
+        view.remote_log_manager  # noqa: B018
+
+
+def test_in_the_background(tmp_path: Path) -> None:
+    """Threads copy, and retention on the disk follows, with nobody asking."""
+    import time
+
+    tiering = kafkalog.RemoteLogManagerConfig(task_interval_ms=20, copier_threads=2)
+    with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", tiering=tiering) as store:
+        topic = store.create_topic("t", 1, config=SETTINGS)
+        for number in range(RECORDS):
+            topic.append(values(number))
+        until = time.monotonic() + 20
+        while topic.partition(0).engine.highest_offset_in_remote_storage < RECORDS // 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert topic.partition(0).engine.highest_offset_in_remote_storage >= RECORDS // 2
+        assert everything(topic.partition(0)) == [values(number) for number in range(RECORDS)]
