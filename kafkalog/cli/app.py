@@ -48,6 +48,7 @@ COMMANDS = {
     "retain": "Delete old segments by retention's rules, or until so many bytes are free.",
     "salvage": "Copy what can be read of damaged partitions to a new directory.",
     "spark": "Verify, recover, compact, export and import over a Spark cluster.",
+    "tier": "Look into a remote tier: what is where, checks, uploads, restores, orphans.",
     "topics": "Show the topics of log directories in one table.",
     "transactions": "Show open and hanging transactions, and which one holds read_committed readers back.",
     "verify": "Check every batch and every index entry of a log directory.",
@@ -98,6 +99,10 @@ EXAMPLES = {
     "spark": (
         "kafkalog spark verify /disk1/kafka-logs /disk2/kafka-logs",
         "kafkalog spark recover /disk1/kafka-logs",
+    ),
+    "tier": (
+        "kafkalog tier list /var/kafka-logs --remote s3://bucket/prefix",
+        "kafkalog tier restore s3://bucket/prefix /mnt/restored orders --yes",
     ),
     "topics": ("kafkalog topics /disk1/kafka-logs /disk2/kafka-logs",),
     "transactions": ("kafkalog transactions /var/kafka-logs orders --hanging-after 1h",),

@@ -11,8 +11,9 @@ import click
 
 from kafkalog._face.times import ALL_TIMES
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, LocalPath, Usage
+from kafkalog.cli.app import CLEAN, Usage
 from kafkalog.cli.console import note, some
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.toolbox.window import Window, found_in, last
 
@@ -25,7 +26,7 @@ FOLLOW_EVERY_S = 0.2
 
 
 @click.command("cat", short_help="Print records as text or JSON lines.")
-@click.argument("log_dir", type=LocalPath())
+@click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.START
@@ -47,6 +48,7 @@ FOLLOW_EVERY_S = 0.2
 @click.option("-f", "--format", "template", default="%s\\n", show_default=True, help="Text with kcat's %s %k %o ...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record; bytes that are not UTF-8 as base64.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, until interrupted (one partition).")
+@both_tiers
 def command(
     log_dir: str,
     partitions: tuple[str, ...],

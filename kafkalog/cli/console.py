@@ -164,15 +164,23 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
     return chosen
 
 
+def split_place(path: str) -> tuple[str, str]:
+    """A place's folder and name; an address stays one."""
+    if "://" in path:
+        folder, _, name = path.rstrip("/").rpartition("/")
+        return folder, name
+    return os.path.split(os.path.normpath(path))
+
+
 def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition, str]]:
     """(log directory, partitions) of a command line that names a log directory, one partition's own folder, or a topic
     as if it had one (`logs/orders` for `logs/orders-0`, `logs/orders-1` ...)."""
     if not wanted and not OS_FILES.exists(path):
-        folder, name = os.path.split(os.path.normpath(path))
+        folder, name = split_place(path)
         with contextlib.suppress(Usage, KafkalogError, OSError):
             return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
     if not wanted and OS_FILES.is_dir(path):
-        folder, name = os.path.split(os.path.normpath(path))
+        folder, name = split_place(path)
         if name in ("", os.curdir, os.pardir):
             folder, name = os.path.split(os.path.abspath(path))
         if any(names.segment_base(entry) is not None for entry in OS_FILES.list_dir(path)):

@@ -8,10 +8,11 @@ from typing import Any
 import click
 import numpy as np
 
-from kafkalog.cli.app import CLEAN, LocalPath
+from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import emit, emit_json, locate, note, size_words, time_words
 from kafkalog.cli.dump_lines import codec_name
 from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, topic_settings
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
 from kafkalog.engine.log.snapshot import SegmentView
@@ -20,11 +21,12 @@ from kafkalog.engine.segment.scan import LogScan
 
 
 @click.command("describe", short_help="Show partitions, segments, sizes, offsets, times and codecs.")
-@click.argument("log_dir", type=LocalPath())
+@click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--segments", is_flag=True, help="One line a segment too; reads all batch headers.")
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, segments within.")
+@both_tiers
 def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_file: str | None, as_json: bool) -> int:
     """Show LOG_DIR, or only the named PARTITIONS: offsets, sizes, times, codecs.  Reads only; no lock is taken.
 

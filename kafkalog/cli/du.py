@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, LocalPath
+from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import emit, emit_json, size_words
 from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.toolbox.disk_usage import Sum, disk_usage
 
@@ -14,8 +15,9 @@ HEADERS = ("FILES", "SIZE", "ON DISK")
 
 
 @click.command("du", short_help="Show what takes the space.")
-@click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
+@click.argument("log_dirs", nargs=-1, required=True, type=ReadPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, kind and age, and a summary.")
+@both_tiers
 def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
     """Show what takes the space of LOG_DIRS: by topic, by kind of file, and logs by the age of their segments.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
+from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, size_words, time_words
 from kafkalog.cli.places import CONFIG, SETTINGS, SHOWN, partition_at, setting_fields, setting_words, topic_settings
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.retention_rule import Rule
@@ -23,12 +24,13 @@ GOES = {
 
 
 @click.command("explain", short_help="Tell why each segment is still here, and when it goes.")
-@click.argument("partition", type=LocalPath())
+@click.argument("partition", type=ReadPath())
 @SETTINGS
 @CONFIG
 @click.option("--exact", is_flag=True, help="Read all batch headers instead of believing time indexes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@both_tiers
 def command(
     partition: str,
     settings: tuple[str, ...],

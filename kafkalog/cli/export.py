@@ -9,6 +9,7 @@ import click
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
 from kafkalog.errors import BadBytesError, InvalidRecordException
 from kafkalog.toolbox.export import FORMATS, ExportedFile, ExportOptions, ExportReport, export
@@ -17,7 +18,7 @@ SUFFIXES = tuple(f".{name}" for name in FORMATS)
 
 
 @click.command("export", short_help="Write records to Parquet, Arrow, CSV or JSON files.")
-@click.argument("log_dir", type=LocalPath())
+@click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--to", "target", metavar="DIR|FILE", required=True, type=LocalPath(), help="Where to write.")
 @click.option(
@@ -34,6 +35,7 @@ SUFFIXES = tuple(f".{name}" for name in FORMATS)
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file and a lost range, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@both_tiers
 def command(
     log_dir: str,
     partitions: tuple[str, ...],

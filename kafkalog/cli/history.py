@@ -7,8 +7,9 @@ import sys
 import click
 
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, LocalPath
+from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import emit_json, note, time_words
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.records import NO_TIMESTAMP_TYPE
@@ -17,7 +18,7 @@ from kafkalog.toolbox.history import LATEST, SUPERSEDED, Entry, history
 
 @click.command("history", short_help="Print every value of a key.")
 @click.argument("key")
-@click.argument("log_dir", type=LocalPath())
+@click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.START
@@ -31,6 +32,7 @@ from kafkalog.toolbox.history import LATEST, SUPERSEDED, Entry, history
 )
 @choosing.COMMITTED
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a value: cat's, with state and tombstone.")
+@both_tiers
 def command(
     key: str,
     log_dir: str,

@@ -12,6 +12,7 @@ from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, log_bytes, note, size_words
 from kafkalog.cli.places import parse_bytes
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.log.view import PartitionView
@@ -27,7 +28,7 @@ LINE = "%k\\t%s\\n"
 
 
 @click.command("latest", short_help="Print the last value of each key.")
-@click.argument("log_dir", type=LocalPath())
+@click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @click.option("--until", "end", metavar="OFFSET|TIME", help="As it was then, as far as cleaners left it.")
@@ -43,6 +44,7 @@ LINE = "%k\\t%s\\n"
 @click.option("--force", is_flag=True, help="Of --to: replace files that are there.")
 @click.option("--memory", metavar="BYTES", default="512MiB", show_default=True, help="For the map of keys, at most.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@both_tiers
 def command(
     log_dir: str,
     partitions: tuple[str, ...],

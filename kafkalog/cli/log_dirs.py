@@ -7,18 +7,20 @@ from collections.abc import Sequence
 
 import click
 
-from kafkalog.cli.app import CLEAN, IO, LocalPath, Usage
+from kafkalog.cli.app import CLEAN, IO, Usage
 from kafkalog.cli.console import emit_json, note
 from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.log_dirs import UNKNOWN_BROKER, log_dirs
 
 
 @click.command("log-dirs", short_help="Print partitions and sizes as kafka-log-dirs does.")
-@click.argument("paths", metavar="LOG_DIRS...", nargs=-1, required=True, type=LocalPath())
+@click.argument("paths", metavar="LOG_DIRS...", nargs=-1, required=True, type=ReadPath())
 @click.option("--topic-list", metavar="TOPIC,TOPIC...", help="Only these topics.")
 @click.option("--json", "as_json", is_flag=True, help="For symmetry: the output is JSON in any case.")
 @click.option("--describe", is_flag=True, hidden=True)
+@both_tiers
 def command(paths: tuple[str, ...], topic_list: str | None, as_json: bool, describe: bool) -> int:
     """Print the partitions of LOG_DIRS, their sizes, and the lag of copies that are moving, as one JSON object: the one
     that kafka-log-dirs prints, without a broker.

@@ -14,7 +14,7 @@ import click
 
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog.cli.app import LocalPath, Usage
-from kafkalog.cli.console import emit, note, parse_settings, parse_time_ms, select_partitions, some
+from kafkalog.cli.console import emit, note, parse_settings, parse_time_ms, select_partitions, some, split_place
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
 from kafkalog.engine.host.log_dirs import (
@@ -118,7 +118,7 @@ def partitions_at(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPa
 
 
 def _split(path: str) -> tuple[str, str]:
-    folder, name = os.path.split(os.path.normpath(path))
+    folder, name = split_place(path)
     if name in ("", os.curdir, os.pardir):
         folder, name = os.path.split(os.path.abspath(path))
     return folder or os.curdir, name

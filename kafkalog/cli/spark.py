@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import FINDINGS, IO, LocalPath, Usage, exit_code_of
+from kafkalog.cli.remote_places import ReadPath
 from kafkalog.errors import KafkalogError
 
 CANCEL_S = 0.2
@@ -139,6 +140,7 @@ def _interrupts(context: Any) -> Iterator[None]:
 # --- what the commands share ----------------------------------------------------------------------
 
 DIRS = click.argument("log_dirs", nargs=-1, required=True, type=LocalPath(), metavar="DIR...")
+READ_DIRS = click.argument("log_dirs", nargs=-1, required=True, type=ReadPath(), metavar="DIR...")
 ONLY = click.option("--only", "only", multiple=True, metavar="TOPIC|PARTITION", help="orders, or orders-0; else all.")
 YES = click.option("--yes", is_flag=True, help="Do it.  Without it, only tell; the default.")
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines, and a summary.")

@@ -8,11 +8,12 @@ from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, one_line
 from kafkalog.cli.choosing import COMMITTED, isolation
 from kafkalog.cli.console import Progress, emit, emit_json, fields, note, size_words
 from kafkalog.cli.places import log_dirs_at, parse_bytes
-from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, code_of_row, session, total_of
+from kafkalog.cli.remote_places import both_tiers, storages_of
+from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of_row, session, total_of
 
 
 @click.command("export")
-@DIRS
+@READ_DIRS
 @click.option("--to", "target", required=True, type=LocalPath(), metavar="FOLDER", help="Where the files go.")
 @ONLY
 @click.option("--codec", default="snappy", show_default=True, help="none, snappy, gzip, lz4 or zstd.")
@@ -22,6 +23,7 @@ from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, code_of_row,
 @click.option("--range-size", default="128MiB", show_default=True, metavar="BYTES", help="Of a log, for one task.")
 @JSON
 @PROGRESS
+@both_tiers
 @cluster
 def command(
     log_dirs: tuple[str, ...],
@@ -44,14 +46,16 @@ def command(
     damage or could not be exported, 3 for the disk, or while another export is at work.
     """
     roots = log_dirs_at(log_dirs)
+    places, remote = storages_of(roots)
     with session(master, conf) as spark:
         from kafkalog.spark.jobs.exporting import UNKNOWN, export_ranges
 
         size, named = total_of(roots, only, internal=False)
         with Progress(size, "exported", force=progress) as bar:
             found = export_ranges(
-                spark, roots, target, named, codec=codec, headers=headers, isolation=isolation(committed),
+                spark, places, target, named, codec=codec, headers=headers, isolation=isolation(committed),
                 skip_damage=skip_damage, range_bytes=parse_bytes(range_size, "--range-size"), progress=bar.advance,
+                remote=remote,
             )  # fmt: skip
     code = CLEAN
     for each in found:

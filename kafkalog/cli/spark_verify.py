@@ -7,17 +7,19 @@ import click
 from kafkalog.cli.app import CLEAN, IO, one_line
 from kafkalog.cli.console import Progress, note
 from kafkalog.cli.places import log_dirs_at
-from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, session, total_of
+from kafkalog.cli.remote_places import both_tiers, storages_of
+from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, session, total_of
 from kafkalog.cli.verify import print_report
 from kafkalog.toolbox.report import Report
 
 
 @click.command("verify")
-@DIRS
+@READ_DIRS
 @ONLY
 @click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
 @JSON
 @PROGRESS
+@both_tiers
 @cluster
 def command(
     log_dirs: tuple[str, ...],
@@ -33,12 +35,13 @@ def command(
     As `kafkalog verify`.  Exit 0 when all is well, 1 with findings, 3 where something could not be read.
     """
     roots = log_dirs_at(log_dirs)
+    places, remote = storages_of(roots)
     with session(master, conf) as spark:
         from kafkalog.spark.jobs.verification import verified
 
         size, named = total_of(roots, only)
         with Progress(size, "verified", force=progress) as bar:
-            found = verified(spark, roots, named, deep=deep, progress=bar.advance)
+            found = verified(spark, places, named, deep=deep, progress=bar.advance, remote=remote)
     report, code = Report(), CLEAN
     for each in found:
         report.take(each.report)

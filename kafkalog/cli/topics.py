@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog._face.topic_settings import TopicSettings
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
+from kafkalog.cli.app import CLEAN, FINDINGS, worse
 from kafkalog.cli.console import (
     Progress,
     emit,
@@ -18,6 +18,7 @@ from kafkalog.cli.console import (
     time_words,
 )
 from kafkalog.cli.places import CONFIG, SHOWN, log_dirs_at, print_table, setting_fields, topic_settings
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.topics import TopicRow, topics
 
@@ -25,11 +26,12 @@ HEADERS = ("TOPIC", "ID", "PARTITIONS", "SEGMENTS", "SIZE", "RECORDS", "FIRST", 
 
 
 @click.command("topics", short_help="Show the topics of log directories in one table.")
-@click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
+@click.argument("log_dirs", nargs=-1, required=True, type=ReadPath())
 @click.option("--exact", is_flag=True, help="Read all batch headers: records, times and codecs are exact then.")
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, findings, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@both_tiers
 def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_json: bool, progress: bool) -> int:
     """Show the topics of LOG_DIRS, all directories of a broker together.
 

@@ -8,8 +8,9 @@ import time
 import click
 
 from kafkalog.cli import choosing
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage, worse
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, tell_unsettled, time_words
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, look_for_transactions
 
@@ -17,7 +18,7 @@ UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @click.command("transactions", short_help="Show open and hanging transactions.")
-@click.argument("log_dir", type=LocalPath())
+@click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @click.option(
@@ -30,6 +31,7 @@ UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, open transactions within.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@both_tiers
 def command(
     log_dir: str,
     partitions: tuple[str, ...],

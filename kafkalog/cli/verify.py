@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
+from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.choosing import check_missing
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
+from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.toolbox.report import Report
 from kafkalog.toolbox.verify import verify
 
 
 @click.command("verify", short_help="Check every batch and every index entry.")
-@click.argument("log_dir", type=LocalPath())
+@click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@both_tiers
 def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool, progress: bool) -> int:
     """Check LOG_DIR, or only the named PARTITIONS (topic-0, or a topic): every batch, index entry and small file.
 

@@ -22,6 +22,7 @@ __all__ = [
     "retain",
     "salvage",
     "search",
+    "tiering",
     "topics",
     "transactions",
     "verify",

@@ -67,7 +67,7 @@ def broker_of(log_dir: str, files: Files = OS_FILES) -> int:
 def _describe(
     path: str, topics: Collection[str], files: Files, ends: dict[TopicPartition, int], problems: list[str]
 ) -> tuple[int, dict[str, Any]]:
-    shown = os.path.abspath(path)
+    shown = path if files.owns(path) else os.path.abspath(path)
     broker = UNKNOWN_BROKER
     entry: dict[str, Any] = {"partitions": [], "error": None, "logDir": shown}
     try:

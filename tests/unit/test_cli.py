@@ -73,8 +73,9 @@ def test_help_of_each_ends_with_an_example(run: Any, name: str) -> None:
         for line in examples:
             words = line.split()
             assert words[:2] == ["kafkalog", name]
+            shown = run(name, words[2], flag).out if name == "tier" else result.out  # its commands have the options
             for word in words:
-                assert not word.startswith("--") or f"{word} " in result.out.replace(",", " ").partition("For exa")[0]
+                assert not word.startswith("--") or f"{word} " in shown.replace(",", " ").partition("For exa")[0]
 
 
 def test_colours_only_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

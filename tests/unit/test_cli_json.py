@@ -17,6 +17,7 @@ from kafkalog.engine.format.names import TopicPartition
 from tests.client_transaction import client_transaction
 from tests.unit.cli_kit import Run, of_kafka, run
 from tests.unit.cursor_kit import commit, store_home
+from tests.unit.tier_kit import tiered
 
 __all__ = ["run"]
 
@@ -59,6 +60,14 @@ LINES = {
     "reindex": ["reindex {clean} --json --all", "reindex {damaged} --json"],
     "retain": ["retain {clean} -X retention.ms=1 --json"],
     "salvage": ["salvage {clean} {new} --json", "salvage {damaged} {new} --json"],
+    "tier": [
+        "tier list {tiered} --remote {tier} --json",
+        "tier verify {tiered} --remote {tier} --json",
+        "tier copy {tiered} --remote {tier} --json",
+        "tier copy {tiered} --remote {tier} --json --yes",
+        "tier restore {tier} {new} --json",
+        "tier orphans {tier} --json",
+    ],
     "topics": ["topics {clean} --json", "topics {damaged} --json"],
     "transactions": ["transactions {clean} --json", "transactions {damaged} --json", "transactions {kafka} --json"],
     "verify": ["verify {clean} --json", "verify {damaged} --json --deep"],
@@ -99,7 +108,11 @@ def places(tmp_path: Path) -> dict[str, Path]:
     with store_home(tmp_path / "store") as home:
         home.create_topic("t", 2, None, None, exist_ok=False)
         commit(home, "billing", {TopicPartition("t", 0): 0, TopicPartition("gone", 0): 1})
+    tiered(tmp_path / "tiered", tmp_path / "tier")
+    next((tmp_path / "tier").rglob("*.log")).unlink()
     return roots | {
+        "tiered": tmp_path / "tiered",
+        "tier": tmp_path / "tier",
         "store": tmp_path / "store",
         "other": tmp_path / "other",
         "kafka": of_kafka("recover_torn_tail", tmp_path / "kafka"),

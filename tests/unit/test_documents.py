@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import json
 import re
 import struct
 from pathlib import Path
@@ -21,6 +22,7 @@ PACKAGE = ROOT / "kafkalog"
 DOCUMENTS = [
     ROOT / "docs" / "format.md",
     ROOT / "docs" / "broker.md",
+    ROOT / "docs" / "tiered-storage.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "README.md",
     *sorted((ROOT / "docs" / "internals").glob("*.md")),
@@ -142,10 +144,24 @@ def test_names_of_files_are_those_of_the_tables() -> None:
     """The first column of the directory's tables, where it is one whole name."""
     names = resolved("kafkalog.engine.format.names")
     known = {value for name, value in vars(names).items() if name.endswith(("_FILE", "_SUFFIX")) and name.isupper()}
-    text = (ROOT / "docs" / "format.md").read_text()
+    text = (ROOT / "docs" / "format.md").read_text().partition("## A remote tier")[0]
     first_column = re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
     for name in first_column:
         if not name.startswith(("topic-", "0000", "…")):
             assert name in known, name
     for suffix in re.findall(r"^\| `….*?(\.[a-z]+)`", text, re.MULTILINE):
         assert suffix in known, suffix
+
+
+def test_names_of_objects_are_those_of_the_layouts() -> None:
+    local, aiven = resolved("kafkalog.engine.remote.local_tiered"), resolved("kafkalog.engine.remote.aiven")
+    text = (ROOT / "docs" / "format.md").read_text().partition("## A remote tier")[2]
+    first, _, second = text.partition("### Aiven")
+    suffixes = re.compile(r"[>`…](\.[a-z_-]+)(?=`)")
+    assert set(suffixes.findall(first)) == {local.LOG, *local.SUFFIXES.values()}
+    assert f"`{local.ROOT}/" in first
+    table = second.partition("A chunk is")[0]
+    assert set(suffixes.findall(table)) == {f".{name}" for name in (aiven.LOG, aiven.INDEXES, aiven.MANIFEST)}
+    manifest = next((ROOT / "tests" / "golden" / "tiered" / "aiven" / "both").rglob("*.rsm-manifest"))
+    rows = re.findall(r"^\| `(\w+)` \|", second.partition("name in the manifest")[2], re.MULTILINE)
+    assert set(rows) == set(json.loads(manifest.read_text()))

@@ -1,0 +1,160 @@
+"""Places that are read: a log directory, one that goes on in a remote tier (`--remote`), or a bucket (`s3://...`).
+
+Both of the latter are mounted before a command runs (`kafkalog.engine.files.mounts`), which then reads them as any
+other directory.  Credentials come from the environment, or from `--remote-option`, and are never printed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kafkalog.cli.app import LocalPath, Usage
+from kafkalog.engine.files import OS_FILES, Files, OsFiles
+from kafkalog.engine.files.mounts import mount, unmount
+from kafkalog.engine.remote.local_tiered import ROOT
+from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.remote import RemoteStorage, is_address
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_STORAGE = "kafkalog.remote"  # what the options say, in the context's notes
+
+
+def storage(ctx: click.Context, url: str) -> RemoteStorage:
+    """The remote tier at an address, as the command's options say."""
+    given: dict[str, Any] = ctx.meta.get(_STORAGE, {})
+    keys = {name: given[name] for name in ("layout", "prefix", "encryption") if given.get(name)}
+    return RemoteStorage(url, options=given.get("options"), **keys)
+
+
+class ReadPath(LocalPath):
+    """A place that is only read: a path, or an address, which is mounted."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = os.fsdecode(value)
+        if ctx is None or not is_address(text):
+            path = super().convert(value, param, ctx)
+            if ctx is not None and (url := ctx.meta.get(_STORAGE, {}).get("remote")):
+                _mount_both(ctx, path, url)
+            elif ctx is not None and is_tier(ctx, path):
+                mount_bucket(ctx, path)
+            return path
+        if not OS_FILES.owns(text):
+            mount_bucket(ctx, text)
+        return text.rstrip("/")
+
+
+def is_tier(ctx: click.Context, path: str) -> bool:
+    """Whether a local folder is a remote tier: the options say how it is packed, or it has a LocalTieredStorage."""
+    return bool(ctx.meta.get(_STORAGE, {}).get("layout")) or OS_FILES.is_dir(os.path.join(path, ROOT))
+
+
+def _mount(ctx: click.Context, place: str, files: Files) -> None:
+    """For as long as the command runs."""
+    mount(place, files)
+    ctx.call_on_close(functools.partial(unmount, place))
+
+
+def mount_bucket(ctx: click.Context, url: str) -> None:
+    """Mounts the tier at an address, or above it: what was typed may be one of its partitions or topics."""
+    base = url.rstrip("/")
+    first: KafkalogError | None = None
+    for _ in range(3):
+        try:
+            _mount(ctx, base, storage(ctx, base).read_only_files(OsFiles()))  # not through the mount itself
+            return
+        except IllegalArgumentException as error:
+            first = first or error
+        base, _, name = base.rpartition("/")
+        if base.endswith("/") or not name:
+            break
+    assert first is not None
+    raise first
+
+
+def _mount_both(ctx: click.Context, path: str, url: str) -> None:
+    from kafkalog.engine.remote.tiered_files import TieredFiles
+
+    for place in (path, os.path.abspath(path)):
+        directory = place.rstrip("/") or "/"
+        _mount(ctx, directory, TieredFiles(storage(ctx, url).read_only_files(), [directory]))
+
+
+def storages_of(places: list[str]) -> tuple[list[str | RemoteStorage], RemoteStorage | None]:
+    """Places that were typed as other processes need them, to mount them, too: buckets as their settings, and the
+    remote tier in which directories go on."""
+    ctx = click.get_current_context()
+    url = ctx.meta.get(_STORAGE, {}).get("remote")
+    found: list[str | RemoteStorage] = [storage(ctx, each) if is_address(each) else each for each in places]
+    return found, None if url is None else storage(ctx, url)
+
+
+def _noted(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    def note(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value:
+            ctx.meta.setdefault(_STORAGE, {})[name] = value
+        return value
+
+    return note
+
+
+def _options(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        key, equals, said = text.partition("=")
+        if not equals:
+            raise Usage(f"--remote-option {key!r} has no '=', expected such as endpoint_url=http://localhost:9000")
+        ctx.meta.setdefault(_STORAGE, {}).setdefault("options", {})[key.strip()] = _value(said.strip())
+    return value
+
+
+def _value(text: str) -> Any:
+    return {"true": True, "false": False}.get(text.lower(), int(text) if text.isdigit() else text)
+
+
+def _key_pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        parts = text.split(":")
+        if len(parts) != 3:
+            raise Usage(f"--key-pair {text!r}: expected ID:PUBLIC.PEM:PRIVATE.PEM")
+        ctx.meta.setdefault(_STORAGE, {}).setdefault("encryption", {})[parts[0]] = (parts[1], parts[2])
+    return value
+
+
+def both_tiers(command: C) -> C:
+    """The options of a command that reads a log directory, a bucket, or both."""
+    remote = click.option(
+        "--remote", metavar="URL", is_eager=True, expose_value=False, callback=_noted("remote"),
+        help="Where the log goes on: its remote tier, such as s3://bucket/prefix.",
+    )  # fmt: skip
+    return remote(remote_options(command))
+
+
+def remote_options(command: C) -> C:
+    """The options of a command that has a remote tier."""
+    for option in reversed(
+        (
+            click.option(
+                "--remote-option", multiple=True, metavar="KEY=VALUE", is_eager=True, expose_value=False,
+                callback=_options, help="Of the storage's client (fsspec), such as endpoint_url=http://...",
+            ),
+            click.option(
+                "--layout", type=click.Choice(["local-tiered", "aiven"]), is_eager=True, expose_value=False,
+                callback=_noted("layout"), help="How objects are named.  [default: as what lies there]",
+            ),
+            click.option(
+                "--prefix", metavar="TEXT", is_eager=True, expose_value=False, callback=_noted("prefix"),
+                help="Of the layout aiven: its key.prefix.",
+            ),
+            click.option(
+                "--key-pair", multiple=True, metavar="ID:PUBLIC:PRIVATE", is_eager=True, expose_value=False,
+                callback=_key_pairs, help="Of the layout aiven: PEM files of an RSA key pair.",
+            ),
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command

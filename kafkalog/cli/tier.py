@@ -1,0 +1,273 @@
+"""`kafkalog tier`: a remote tier from outside: what is where, checks, uploads, what comes back, and orphans."""
+
+from __future__ import annotations
+
+import click
+
+import kafkalog
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
+from kafkalog.cli.places import print_table
+from kafkalog.cli.remote_places import ReadPath, both_tiers, is_tier, remote_options, storage
+from kafkalog.engine.files import OS_FILES, local_path
+from kafkalog.engine.files.mounts import mounted
+from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
+from kafkalog.engine.remote.remote_files import RemoteFiles
+from kafkalog.remote import RemoteStorage, is_address
+from kafkalog.toolbox import tiering
+
+HEADERS = ("PARTITION", "FIRST", "LAST", "SIZE", "WHERE", "STATE", "ID")
+
+
+@click.group("tier", short_help="Look into a remote tier, upload, restore, find orphans.")
+def command() -> None:
+    """Work on a remote tier, the part of a log that lies in object storage (--remote URL).
+
+    `list` shows which segments are where, `verify` checks every checksum and index, `copy` uploads now, `restore`
+    brings partitions back to a directory, and `orphans` finds objects that no metadata knows.  `copy`, `restore` and
+    `orphans` change nothing without --yes.
+    """
+
+
+def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStorage, list[str]]:
+    """(the tier, directories beside it) of a command line that names a bucket, or a directory and --remote."""
+    if is_address(place):
+        return storage(ctx, place), []
+    place = local_path(place)
+    if url is not None:
+        return storage(ctx, url), [place]
+    if not OS_FILES.exists(place):
+        raise Usage(f"{place}: not found, expected a remote tier, or a directory and --remote")
+    if not is_tier(ctx, place):
+        raise Usage(f"{place}: found a directory that is no remote tier, expected --remote, where its log goes on")
+    return storage(ctx, place), []
+
+
+REMOTE = click.option("--remote", "url", metavar="URL", help="Where the log of a directory goes on.")
+
+
+@command.command("list")
+@click.argument("place", metavar="DIR|URL")
+@click.argument("topics", nargs=-1)
+@REMOTE
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment.")
+@remote_options
+@click.pass_context
+def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | None, as_json: bool) -> int:
+    """Every segment of both tiers: of a bucket, or of a directory and the tier that it goes on in."""
+    tier, dirs = _remote(ctx, place, url)
+    rows = tiering.tier_segments(tier.manager(must_exist=True), dirs, topics)
+    for row in rows if as_json else ():
+        emit_json(
+            {
+                "kind": "segment",
+                "topic": row.partition.topic,
+                "partition": row.partition.partition,
+                "firstOffset": row.base_offset,
+                "lastOffset": row.end_offset if row.end_offset >= 0 else None,
+                "bytes": row.size,
+                "where": row.where,
+                "state": None if row.state is None else row.state.name,
+                "whole": row.is_whole,
+                "id": row.segment_id,
+            }
+        )
+    if not as_json:
+        print_table(
+            HEADERS,
+            [
+                (
+                    row.partition,
+                    row.base_offset,
+                    row.end_offset if row.end_offset >= 0 else "-",
+                    size_words(row.size),
+                    row.where if row.is_whole else f"{row.where}, not whole",
+                    "-" if row.state is None else row.state.name,
+                    row.segment_id or "-",
+                )
+                for row in rows
+            ],
+        )
+    return CLEAN
+
+
+@command.command("verify")
+@click.argument("place", metavar="DIR|URL", type=ReadPath())
+@click.argument("partitions", nargs=-1)
+@click.option("--deep", is_flag=True, help="Decode every record as well.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, and a summary.")
+@both_tiers
+@click.pass_context
+def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bool, as_json: bool) -> int:
+    """Check every batch, index entry and small file of a bucket, or of a directory and its tier (--remote); and name
+    uploads that came to no end.  Exit 1 with findings."""
+    from kafkalog.cli.verify import print_report
+    from kafkalog.toolbox.verify import verify as check
+
+    root, chosen = locate(place, partitions)
+    with Progress(log_bytes(chosen.values()), "verified") as bar:
+        report = check(root, list(chosen), deep=deep, progress=bar.advance)
+    code = print_report(report, as_json)
+    found = mounted(root)
+    files = getattr(found, "remote", found)
+    if isinstance(files, RemoteFiles):
+        for orphan in tiering.orphans(files.storage):
+            code = FINDINGS
+            _tell_orphan(orphan, as_json)
+    return code
+
+
+def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
+    partition = orphan.partition.topic_partition
+    if not as_json:
+        what = f"{partition} {orphan.base_offset} {orphan.segment_id}: {orphan.why}, {len(orphan.keys)} objects"
+        emit(paint(what, "red"))
+        return
+    emit_json(
+        {
+            "kind": "orphan",
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "firstOffset": orphan.base_offset,
+            "id": orphan.segment_id,
+            "reason": orphan.why,
+            "objects": orphan.keys,
+        }
+    )
+
+
+@command.command("copy")
+@click.argument("log_dir", type=LocalPath())
+@click.option("--remote", "url", metavar="URL", required=True, help="Where to.")
+@click.option(
+    "--take-over", is_flag=True, help="Write to the directory of a Kafka cluster's node, in its broker's place."
+)
+@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@remote_options
+@click.pass_context
+def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool, as_json: bool, progress: bool) -> int:
+    """Upload now the closed segments of LOG_DIR that the tier has not got, of topics with remote.storage.enable=true.
+
+    Without --yes the command only tells.
+    """
+    tier = storage(ctx, url)
+    waiting = tiering.waiting(tier.manager(), log_dir)
+    if yes:
+        with (
+            kafkalog.open(log_dir, remote=tier, take_over=take_over, maintenance=False) as store,
+            Progress(sum(each.size for each in waiting), "copied", force=progress) as bar,
+        ):
+            manager = store.remote_log_manager
+            manager.on_copied = bar.advance
+            manager.run_once()
+        left = {each.partition: each.segments for each in tiering.waiting(tier.manager(), log_dir)}
+    code = CLEAN
+    for each in waiting:
+        copied = each.segments - left.get(each.partition, 0) if yes else 0
+        if as_json:
+            emit_json({"kind": "copy", **fields(each), **_split(each.partition), "copied": copied, "done": yes})
+        elif yes:
+            emit(f"{each.partition}: {copied} of {each.segments} closed segments copied to {tier.url}")
+        else:
+            emit(f"{each.partition}: {each.segments} closed segments on the disk alone, {size_words(each.size)}")
+        if yes and copied < each.segments:
+            code = FINDINGS  # what was refused was logged
+    if not yes:
+        note("nothing was copied; --yes does it" if waiting else "there is nothing to copy")
+    return code
+
+
+def _split(partition: TopicPartition) -> dict[str, object]:
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
+@command.command("restore")
+@click.argument("url", metavar="URL")
+@click.argument("target", type=LocalPath())
+@click.argument("partitions", nargs=-1)
+@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@remote_options
+@click.pass_context
+def restore(
+    ctx: click.Context,
+    url: str,
+    target: str,
+    partitions: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+    progress: bool,
+) -> int:
+    """Bring PARTITIONS (default: all) of the tier at URL back to folders of the directory TARGET, byte for byte.
+
+    Without --yes the command only tells.
+    """
+    tier, dirs = _remote(ctx, url, None)
+    assert not dirs
+    files = tier.read_only_files()
+    chosen = _chosen(files, partitions)
+    sizes = tiering.log_bytes_of(files, chosen)
+    if yes:
+        with Progress(sum(sizes.values()), "restored", force=progress) as bar:
+            tiering.restore(files, target, chosen, progress=bar.advance)
+    for each, size in sizes.items():
+        if as_json:
+            emit_json({"kind": "restore", **_split(each), "bytes": size, "to": target, "done": yes})
+        else:
+            emit(f"{each}: {size_words(size)}{f' restored to {target}' if yes else ''}")
+    if not yes:
+        note(f"nothing was restored; --yes writes to {target}")
+    return CLEAN
+
+
+def _chosen(files: RemoteFiles, wanted: tuple[str, ...]) -> list[TopicPartition]:
+    found = [parse_topic_partition_name(name) for name in files.list_dir(files.root)]
+    if not wanted:
+        return found
+    chosen = [each for each in found if str(each) in wanted or each.topic in wanted]
+    missing = [name for name in wanted if not any(str(each) == name or each.topic == name for each in found)]
+    if missing:
+        raise Usage(f"{files.root}: no topic or partition {missing[0]!r}")
+    return chosen
+
+
+@command.command("orphans")
+@click.argument("place", metavar="DIR|URL")
+@REMOTE
+@click.option(
+    "--older-than",
+    "hours",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="HOURS",
+    help="Younger ones may be uploads that are under way.",
+)
+@click.option("--yes", is_flag=True, help="Delete their objects.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment.")
+@remote_options
+@click.pass_context
+def orphans(ctx: click.Context, place: str, url: str | None, hours: float, yes: bool, as_json: bool) -> int:
+    """Find objects that nobody knows: of uploads that came to no end, and, beside a directory that has
+    __remote_log_metadata, of segments that its metadata does not know.  Exit 1 where there are any.
+
+    Without --yes the command only tells.
+    """
+    tier, dirs = _remote(ctx, place, url)
+    manager = tier.manager(must_exist=True)
+    metadata = tiering.known_segments(dirs) if dirs else None
+    found = tiering.orphans(manager, metadata)
+    for orphan in found:
+        _tell_orphan(orphan, as_json)
+    if not found:
+        note("there are none")
+        return CLEAN
+    if yes:
+        gone = tiering.remove(manager, found, older_than_s=hours * 3600)
+        note(f"deleted: {len(gone)} objects")
+    else:
+        note("nothing was deleted; --yes does it")
+    return FINDINGS

@@ -1,0 +1,398 @@
+"""Remote tiers from outside: what lies where, bringing it back to a directory, and objects that nobody knows.
+
+A tier is read through its layout (`kafkalog.engine.remote`); what a directory's `__remote_log_metadata` says of it is
+read where there is one.  Nothing is deleted here but by `remove`, and then only what `orphans` found.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog.engine.coordinator.partition_logs import SourceStateLog
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import partitions_in
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.remote.chunks import RemoteFile
+from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemoteLogMetadataManager
+from kafkalog.engine.remote.objects import READ_BYTES
+from kafkalog.engine.remote.segment import RemoteLogSegmentState, TopicIdPartition
+from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import File
+    from kafkalog.engine.remote.remote_files import RemoteFiles
+    from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
+
+__all__ = [
+    "Orphan", "RestoreReport", "TierSegment", "Waiting", "known_segments", "log_bytes_of", "orphans", "remove",
+    "restore", "tier_segments", "waiting",
+]  # fmt: skip
+
+COPY_BYTES = 16 << 20
+THREADS = 4  # that restore, each with a piece in memory
+Progress = Callable[[int], object]
+
+
+class TierSegment(NamedTuple):
+    """A segment of a partition: of the remote tier, of the disk, or of both.
+
+    `end_offset` is -1 where nothing says it; `state` is None where no metadata does, `segment_id` where it is on the
+    disk alone.
+    """
+
+    partition: TopicPartition
+    base_offset: int
+    end_offset: int
+    size: int
+    where: str  # "remote", "local", "both"
+    segment_id: str | None
+    state: RemoteLogSegmentState | None
+    is_whole: bool
+
+
+def known_segments(log_dirs: Sequence[str], files: Files = OS_FILES) -> TopicBasedRemoteLogMetadataManager | None:
+    """What `__remote_log_metadata` of these directories says; None where they have no partition of it."""
+    found: dict[int, str] = {}
+    for log_dir in log_dirs:
+        for partition in partitions_in(log_dir, files.list_dir(log_dir), files):
+            if partition.topic == names.REMOTE_LOG_METADATA_TOPIC:
+                found.setdefault(partition.partition, log_dir)
+    if not found:
+        return None
+    is_ours = any(files.exists(os.path.join(log_dir, names.TOPIC_CONFIGS_FILE)) for log_dir in log_dirs)
+
+    def log_of(number: int, create: bool) -> SourceStateLog | None:
+        log_dir = found.get(number)
+        if log_dir is None:
+            return None
+        partition = TopicPartition(names.REMOTE_LOG_METADATA_TOPIC, number)
+        return SourceStateLog(PartitionView(log_dir, partition, files=files), os.path.join(log_dir, str(partition)))
+
+    count = PARTITIONS if is_ours else max(found) + 1
+    return TopicBasedRemoteLogMetadataManager(log_of, SYSTEM_CLOCK, count)
+
+
+def tier_segments(
+    storage: RemoteStorageManager, log_dirs: Sequence[str] = (), topics: Collection[str] = (), files: Files = OS_FILES
+) -> list[TierSegment]:
+    """Every segment of both tiers, by partition and base offset.  `topics`: of these alone, where any are named."""
+    local: dict[TopicPartition, dict[int, int]] = {}
+    for log_dir in log_dirs:
+        for partition, path in partitions_in(log_dir, files.list_dir(log_dir), files).items():
+            bases = local.setdefault(partition, {})
+            for name in files.list_dir(path):
+                base = names.segment_base(name)
+                if base is not None:
+                    bases[base] = files.size_of(os.path.join(path, name))
+    metadata = known_segments(log_dirs, files) if log_dirs else None
+    rows: list[TierSegment] = []
+    remote = storage.partitions()
+    for full in remote:
+        partition = full.topic_partition
+        if not topics or partition.topic in topics:
+            rows += _of_partition(full, storage.segments_of(full), local.get(partition, {}), metadata)
+    tiered = {each.topic_partition for each in remote}
+    for partition, bases in local.items():
+        if partition.topic in names.INTERNAL_TOPICS or (topics and partition.topic not in topics):
+            continue
+        known = {row.base_offset for row in rows if row.partition == partition} if partition in tiered else set()
+        ordered = sorted(bases)
+        for base, following in zip(ordered, [*ordered[1:], 0], strict=True):
+            if base not in known:
+                rows.append(TierSegment(partition, base, following - 1, bases[base], "local", None, None, True))
+    return sorted(rows, key=lambda row: (row.partition, row.base_offset, row.segment_id or ""))
+
+
+def _of_partition(
+    full: TopicIdPartition,
+    found: Sequence[FoundSegment],
+    local: Mapping[int, int],
+    metadata: TopicBasedRemoteLogMetadataManager | None,
+) -> list[TierSegment]:
+    states = {}
+    if metadata is not None:
+        states = {each.remote_log_segment_id.id: each for each in metadata.list_remote_log_segments(full)}
+    rows = []
+    for each, following in zip(found, [*found[1:], None], strict=True):
+        known = states.get(each.id)
+        end = -1 if following is None else following.base_offset - 1
+        rows.append(
+            TierSegment(
+                full.topic_partition,
+                each.base_offset,
+                end if known is None else known.end_offset,
+                each.object_bytes,
+                "both" if each.base_offset in local else "remote",
+                each.id,
+                None if known is None else known.state,
+                each.is_whole,
+            )
+        )
+    return rows
+
+
+class Waiting(NamedTuple):
+    """Closed segments of a partition that only the disk has."""
+
+    partition: TopicPartition
+    segments: int
+    size: int
+
+
+def waiting(storage: RemoteStorageManager, log_dir: str, files: Files = OS_FILES) -> list[Waiting]:
+    """What an upload would copy: of topics with `remote.storage.enable`, as the settings of the directory, or of its
+    cluster, say."""
+    settings = TopicSettings([log_dir], files=files)
+    found: dict[TopicPartition, list[TierSegment]] = {}
+    last: dict[TopicPartition, int] = {}
+    for row in tier_segments(storage, [log_dir], files=files):
+        last[row.partition] = max(row.base_offset, last.get(row.partition, 0))
+        if row.where == "local" and settings.of(row.partition.topic).remote_storage_enable:
+            found.setdefault(row.partition, []).append(row)
+    rows = []
+    for partition, segments in found.items():
+        closed = [each for each in segments if each.base_offset < last[partition]]
+        if closed:
+            rows.append(Waiting(partition, len(closed), sum(each.size for each in closed)))
+    return rows
+
+
+# --- back to a directory ------------------------------------------------------------------------------------
+
+
+@dataclass
+class RestoreReport:
+    """What was brought back."""
+
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    paths: list[str] = field(default_factory=list)
+
+
+def log_bytes_of(source: RemoteFiles, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Bytes of the logs of partitions of a tier, without those of their indexes."""
+    sizes = {}
+    for each in partitions:
+        place = f"{source.root}/{each}"
+        names_of_logs = [name for name in source.list_dir(place) if name.endswith(names.LOG_FILE_SUFFIX)]
+        sizes[each] = sum(source.stat(f"{place}/{name}").size for name in names_of_logs)
+    return sizes
+
+
+def restore(
+    source: RemoteFiles,
+    target_dir: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    files: Files = OS_FILES,
+    progress: Progress | None = None,
+) -> RestoreReport:
+    """Copies partitions of a tier, byte for byte, to folders of a directory, which must not have them: a broker, or
+    `kafkalog.open`, goes on with them.  All is synced, and a folder gets its name last.
+
+    IllegalArgumentException for a partition that is there already, or that the tier has not got.
+    """
+    report = RestoreReport()
+    wanted = list(partitions)
+    for partition in wanted:
+        folder = os.path.join(target_dir, str(partition))
+        if files.exists(folder):
+            raise IllegalArgumentException("found the partition there, expected none", path=folder)
+        place = f"{source.root}/{partition}"
+        if not source.exists(place):
+            raise IllegalArgumentException("found no such partition in the remote tier", path=place)
+    files.mkdirs_synced(target_dir)
+    for partition in wanted:
+        _restore(source, target_dir, partition, files, report, progress)
+    return report
+
+
+def _restore(
+    source: RemoteFiles,
+    target_dir: str,
+    partition: TopicPartition,
+    files: Files,
+    report: RestoreReport,
+    progress: Progress | None,
+) -> None:
+    place = f"{source.root}/{partition}"
+    folder = os.path.join(target_dir, str(partition))
+    # No broker takes a name like this for a partition's.
+    making = os.path.join(target_dir, f".{partition}.restoring")
+    files.remove_tree(making)
+    files.mkdirs(making)
+    copied = _Copies(source, files, progress)
+    copied.run((f"{place}/{name}", os.path.join(making, name)) for name in source.list_dir(place))
+    report.bytes += copied.bytes
+    report.segments += copied.segments
+    files.sync_dir(making)
+    files.rename(making, folder)
+    files.sync_dir(target_dir)
+    report.partitions += 1
+    report.paths.append(folder)
+
+
+@dataclass(eq=False)
+class _Copy:
+    """One log on its way; `left`: bytes that are to come."""
+
+    there: File
+    here: File
+    left: int
+
+    def piece(self, begin: int, end: int) -> int:
+        """Copies [begin, end); how many bytes."""
+        if isinstance(self.there, RemoteFile):
+            self.here.pwrite(self.there.fetch(begin, end), begin)
+        else:
+            for at in range(begin, end, READ_BYTES):
+                self.here.pwrite(self.there.pread(min(READ_BYTES, end - at), at), at)
+        return end - begin
+
+    def close(self) -> None:
+        self.there.close()
+        self.here.close()
+
+
+class _Copies:
+    """Files of a tier as they are copied: a few pieces of about COPY_BYTES at a time, of one file or of several.  A log
+    is synced once all its pieces are there."""
+
+    def __init__(self, source: RemoteFiles, files: Files, progress: Progress | None) -> None:
+        self._source, self._files, self._progress = source, files, progress
+        self._open: set[_Copy] = set()
+        self.bytes = self.segments = 0
+
+    def run(self, paths: Iterable[tuple[str, str]]) -> None:
+        """Copies each first path to the second one."""
+        coming: deque[tuple[_Copy | None, Future[int]]] = deque()
+        try:
+            with ThreadPoolExecutor(THREADS, "kafkalog-restore") as pool:
+                try:
+                    for path, target in paths:
+                        for copy, piece in self._pieces(path, target):
+                            coming.append((copy, pool.submit(piece)))
+                            if len(coming) >= THREADS:
+                                self._end(*coming.popleft())
+                    while coming:
+                        self._end(*coming.popleft())
+                finally:
+                    for _, future in coming:
+                        future.cancel()
+        finally:
+            for copy in self._open:
+                copy.close()
+
+    def _pieces(self, path: str, target: str) -> Iterator[tuple[_Copy | None, Callable[[], int]]]:
+        if not path.endswith(names.LOG_FILE_SUFFIX):
+            yield None, lambda: self._small(path, target)
+            return
+        there = self._source.open(path, writable=False)
+        try:
+            copy = _Copy(there, self._files.open(target, create=True), there.size())
+        except BaseException:
+            there.close()
+            raise
+        self._open.add(copy)
+        self.segments += 1
+        size, piece_bytes = copy.left, COPY_BYTES
+        if isinstance(there, RemoteFile):  # of whole chunks
+            piece_bytes = max(1, COPY_BYTES // there.chunk_bytes) * there.chunk_bytes
+        for at in range(0, max(size, 1), piece_bytes):
+            yield copy, partial(copy.piece, at, min(at + piece_bytes, size))
+
+    def _small(self, path: str, target: str) -> int:
+        data = self._source.read_bytes(path)
+        self._files.write_file(target, data, sync=True)
+        return len(data)
+
+    def _end(self, copy: _Copy | None, future: Future[int]) -> None:
+        count = future.result()
+        self.bytes += count
+        if copy is None:
+            return
+        copy.left -= count
+        if not copy.left:
+            copy.here.sync()
+            copy.close()
+            self._open.discard(copy)
+        if self._progress is not None:
+            self._progress(count)
+
+
+# --- what nobody knows --------------------------------------------------------------------------------------
+
+
+class Orphan(NamedTuple):
+    """Objects of one upload that nobody will read; `is_damaged`: what is left of a segment that the metadata has."""
+
+    partition: TopicIdPartition
+    base_offset: int
+    segment_id: str
+    keys: tuple[str, ...]
+    why: str
+    is_damaged: bool = False
+
+
+def orphans(storage: RemoteStorageManager, metadata: TopicBasedRemoteLogMetadataManager | None = None) -> list[Orphan]:
+    """Uploads that came to no end, and, where metadata is given, whole ones of its partitions that it does not know.
+
+    Without metadata an upload that is just under way looks as one that was given up: ask again later.  `metadata` of
+    another process's directory is to be made anew for each call (`known_segments`): it is read once the objects are
+    listed, for an upload is in the metadata before its first object is there.
+    """
+    there = {full: storage.segments_of(full) for full in storage.partitions()}
+    found = []
+    for full, segments in there.items():
+        known = None
+        if metadata is not None:
+            listed = metadata.list_remote_log_segments(full)
+            known = {each.remote_log_segment_id.id: each.state for each in listed} if listed else None
+        doubted = [each for each in segments if _why(each, known) is not None]
+        if doubted:  # what was listed too early may be whole by now, or gone
+            again = {each.id: each for each in storage.segments_of(full)}
+            doubted = [again[each.id] for each in doubted if each.id in again]
+        for each in doubted:
+            why = _why(each, known)
+            if why is not None:
+                is_damaged = known is not None and each.id in known
+                found.append(Orphan(full, each.base_offset, each.id, each.objects, why, is_damaged))
+    return found
+
+
+def _why(found: FoundSegment, known: Mapping[str, RemoteLogSegmentState] | None) -> str | None:
+    if known is not None and found.id not in known:
+        return "the metadata does not know it"
+    if not found.is_whole and (known is None or known[found.id] is RemoteLogSegmentState.COPY_SEGMENT_FINISHED):
+        return "objects of it are missing"
+    return None
+
+
+def remove(storage: RemoteStorageManager, found: Iterable[Orphan], *, older_than_s: float = 3600.0) -> list[str]:
+    """Deletes the objects of orphans, those that are older than an hour: a younger one may be an upload that is under
+    way.  Those of a segment that the metadata has stay, for its records may be read.  The keys that went."""
+    gone: list[str] = []
+    border = time.time() - older_than_s
+    for orphan in found:
+        if not orphan.is_damaged and all(_is_older(storage, key, border) for key in orphan.keys):
+            storage.delete_objects(orphan.keys)
+            gone += orphan.keys
+    return gone
+
+
+def _is_older(storage: RemoteStorageManager, key: str, border: float) -> bool:
+    try:
+        return storage.modified_s(key) < border
+    except RemoteResourceNotFoundException:  # somebody else deletes it
+        return True

@@ -1,0 +1,181 @@
+"""`kafkalog tier`, and the commands that read a bucket or both tiers, as somebody types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from tests.unit.cli_kit import Run, run
+from tests.unit.tier_kit import RECORDS, tiered
+
+__all__ = ["run"]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[str, str, int]:
+    """(a store's directory, the folder of its tier as an address, how many segments are there)."""
+    url = f"memory://{tmp_path.name}/tier"
+    return str(tmp_path / "store"), url, tiered(tmp_path / "store", url)
+
+
+def objects(result: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.lines]
+
+
+def test_list(run: Run, places: tuple[str, str, int]) -> None:
+    store, url, copied = places
+    rows = objects(run("tier", "list", url, "--json"))
+    assert len(rows) == copied
+    assert {(row["topic"], row["partition"], row["where"], row["whole"]) for row in rows} == {
+        ("orders", 0, "remote", True)
+    }
+    both = objects(run("tier", "list", store, "--remote", url, "--json"))
+    assert [row["where"] for row in both] == ["both"] * copied + ["local"] * (len(both) - copied)
+    assert {row["state"] for row in both[:copied]} == {"COPY_SEGMENT_FINISHED"}
+    assert [row["firstOffset"] for row in both] == sorted(row["firstOffset"] for row in both)
+    shown = run("tier", "list", store, "--remote", url)
+    assert shown.lines[0].split()[:3] == ["PARTITION", "FIRST", "LAST"]
+    assert len(shown.lines) == len(both) + 1
+
+
+def test_a_directory_without_its_tier(run: Run, places: tuple[str, str, int]) -> None:
+    result = run("tier", "list", places[0])
+    assert result.code == 2
+    assert "--remote" in result.err
+
+
+def test_copy_tells_and_does(run: Run, places: tuple[str, str, int]) -> None:
+    store, url, copied = places
+    (told,) = objects(run("tier", "copy", store, "--remote", url, "--json"))
+    assert (told["topic"], told["done"], told["copied"]) == ("orders", False, 0)
+    assert told["segments"] > 0
+    assert len(objects(run("tier", "list", url, "--json"))) == copied
+    (done,) = objects(run("tier", "copy", store, "--remote", url, "--json", "--yes"))
+    assert (done["copied"], done["done"]) == (told["segments"], True)
+    assert len(objects(run("tier", "list", url, "--json"))) == copied + told["segments"]
+    result = run("tier", "copy", store, "--remote", url)
+    assert (result.code, result.out) == (0, "")
+    assert "nothing to copy" in result.err
+
+
+def test_restore_gives_the_same_bytes(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
+    store, url, copied = places
+    target = tmp_path / "restored"
+    assert "nothing was restored" in run("tier", "restore", url, str(target)).err
+    assert not target.exists()
+    assert run("tier", "restore", url, str(target), "orders", "--yes").code == 0
+    logs = sorted(path.name for path in (target / "orders-0").glob("*.log"))
+    assert len(logs) == copied
+    for name in logs:
+        for suffix in (".log", ".index", ".timeindex"):
+            file = Path(name).with_suffix(suffix).name
+            assert (target / "orders-0" / file).read_bytes() == Path(store, "orders-0", file).read_bytes(), file
+    assert run("verify", str(target)).code == 0
+    with kafkalog.open(target) as restored:
+        partition = restored.topic("orders").partition(0)
+        values = [record.value for record in partition]
+        assert values == [b"value %d " % n + b"." * 100 for n in range(len(values))]
+        assert partition.append(b"goes on") == len(values)
+    again = run("tier", "restore", url, str(target), "--yes")
+    assert again.code == 2
+    assert "expected none" in again.err
+    assert run("tier", "restore", url, str(target), "nobody", "--yes").code == 2
+
+
+def test_orphans_are_found_and_go(run: Run, tmp_path: Path) -> None:
+    store, tier = tmp_path / "store", tmp_path / "tier"
+    copied = tiered(store, tier)
+    assert (run("tier", "orphans", str(store)).code, run("tier", "orphans", str(tier)).code) == (2, 0)
+    log = min(tier.rglob("*.log"))
+    log.unlink()
+    url = f"file://{tier}"
+    found = run("tier", "orphans", url, "--json")
+    assert found.code == 1
+    (orphan,) = objects(found)
+    assert (orphan["kind"], orphan["topic"], orphan["firstOffset"]) == ("orphan", "orders", 0)
+    before = sorted(path for path in tier.rglob("*") if path.is_file())
+    assert run("tier", "orphans", url, "--yes").code == 1  # they are young: an upload may be under way
+    assert sorted(path for path in tier.rglob("*") if path.is_file()) == before
+    for path in before:
+        os.utime(path, (1, 1))
+    assert run("tier", "orphans", url, "--yes").code == 1
+    assert run("tier", "orphans", url).code == 0
+    assert len(objects(run("tier", "list", url, "--json"))) == copied - 1
+
+
+def test_verify_names_what_is_damaged(run: Run, tmp_path: Path) -> None:
+    store, tier = tmp_path / "store", tmp_path / "tier"
+    tiered(store, tier)
+    assert run("tier", "verify", f"file://{tier}", "--deep").code == 0
+    log = min(tier.rglob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    result = run("tier", "verify", f"file://{tier}")
+    assert result.code == 1
+    assert "orders-0" in result.out
+    assert "crc" in result.out.lower()
+
+
+def moved_away(store: str, count: int) -> None:
+    """Retention on the disk took what the tier has."""
+    bases = sorted(Path(store, "orders-0").glob("*.log"))[:count]
+    for log in bases:
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            log.with_suffix(suffix).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat {} orders --json",
+        "latest {} orders --json",
+        "history KEY {} orders --json",
+        "topics {} --json",
+        "describe {} --json",
+        "verify {} --json",
+        "transactions {} --json",
+    ],
+)
+def test_both_tiers_read_as_one(run: Run, places: tuple[str, str, int], tmp_path: Path, line: str) -> None:
+    """Of a directory whose first segments are in the tier alone the commands tell what they told before."""
+    store, url, copied = places
+    argv = ["key 3" if word == "KEY" else word for word in line.split()]
+    whole = shutil.copytree(store, tmp_path / "whole" / "store")
+    expected = run(*(each.format(whole) for each in argv))
+    assert expected.code == 0
+    moved_away(store, copied)
+    found = run(*(each.format(store) for each in argv), "--remote", url)
+    assert found.code == 0, found.err
+    assert found.out.replace(store, str(whole)) == expected.out
+
+
+def test_export_of_a_bucket(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
+    _, url, _ = places
+    pytest.importorskip("pyarrow")
+    assert run("export", url, "orders", "--to", str(tmp_path / "out.jsonl")).code == 0
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert 0 < len(lines) < RECORDS
+    assert len(run("cat", url, "orders", "--json").lines) == len(lines)
+
+
+def test_du_and_topics_of_a_bucket(run: Run, places: tuple[str, str, int]) -> None:
+    _, url, _ = places
+    (topic,) = [each for each in objects(run("topics", url, "--json")) if each.get("topic") == "orders"]
+    assert topic["partitions"] == [0]
+    assert run("du", url).code == 0
+    assert run("describe", url, "orders", "--segments").code == 0
+
+
+@pytest.mark.parametrize("url", ["memory://nothing/here", "file:///nothing/here/at/all"])
+def test_an_empty_place_is_no_tier(run: Run, url: str) -> None:
+    result = run("tier", "list", url)
+    assert result.code == 2
+    assert url.removeprefix("file://") in result.err
+    assert run("cat", url, "orders").code == 2
