@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -37,6 +37,9 @@ build: $(VENV)/.built  ## the environment and the native modules, in place
 
 demo: $(VENV)/.built  ## the main job: a partition of real Kafka's, shown, verified, appended to, killed, recovered, read by Spark
 	$(PY) -m tests.demo
+
+demo-tiered: $(VENV)/.built  ## a store tiers to a local S3 server, Spark reads the bucket, a partition is restored
+	$(PY) -m tests.demo_tiered
 
 # Long lanes: so many seconds of one processor, which go to some of their files, others each day (tests/sampling.py).
 LANES_SECONDS ?= 150

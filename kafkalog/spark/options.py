@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from kafkalog._limits import LONG_MIN
 from kafkalog.engine.files import local_path
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
+from kafkalog.remote import is_address
+from kafkalog.spark.places import SETTINGS, Place, is_remote_option, mount, places
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -57,6 +59,7 @@ KNOWN = (
     "maxBytesPerTrigger",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    *SETTINGS,
 )
 # Of Spark's Kafka source, without a meaning where there is no broker.
 IGNORED = (
@@ -99,6 +102,12 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     latest: bool = False
     push_down_predicate: bool | None = None  # None: where Spark does it right
+    remote: tuple[Place, ...] = field(default=(), repr=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Where it is sent to, remote tiers are readable."""
+        self.__dict__.update(state)
+        mount(self.remote)
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
@@ -125,7 +134,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
             f"option kafka.isolation.level is {isolation!r}", hint="expected read_uncommitted or read_committed"
         )
     return SourceOptions(
-        paths=paths,
+        paths=tuple(each.rstrip("/") if is_address(each) else each for each in paths),
         assign=assign,
         subscribe=subscribe,
         pattern=pattern,
@@ -142,6 +151,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         columns=_listed(given, "columns"),
         latest=_boolean(given, "latest", False),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
+        remote=places(given, paths),
     )
 
 
@@ -159,12 +169,15 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
             raise IllegalArgumentException(expected) from None
         if not isinstance(listed, list) or not all(isinstance(part, str) and part.strip() for part in listed):
             raise IllegalArgumentException(expected)
+    if not listed and given.get("remote", "").strip():
+        return (given["remote"].strip().rstrip("/"),)  # the tier alone
     if not listed:
         raise IllegalArgumentException(
             "option path is missing",
             hint="expected the log directory, as .load(dir), .load([dir, dir]) or .option('path', 'dir,dir')",
         )
-    return tuple(local_path(part.strip(), what="option path") for part in listed)
+    listed = [part.strip().replace("s3a://", "s3://", 1) for part in listed]
+    return tuple(part if is_address(part) else local_path(part, what="option path") for part in listed)
 
 
 def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
@@ -185,6 +198,8 @@ def _note_unknown(
     for name in options:
         lowered = name.lower()
         if lowered in known:
+            continue
+        if is_remote_option(lowered):
             continue
         if lowered in ignored or lowered.startswith("kafka."):
             log.info("option %s has no meaning without a broker and is ignored", name)

@@ -1,15 +1,200 @@
 """Where a path's files are: the one place of the Spark source that knows which `Files` a log directory is read through.
 
-Driver and executors both ask here, each for itself: what is sent between them is the path.  Today every path is a
-mounted directory, the same on each host.
+Driver and executors both ask here, each for itself: what is sent between them are paths, and with the options how a
+remote tier is reached.  A path is a mounted directory, the same on each host, or a bucket's address; with the option
+`remote` a directory goes on in one.  Options are sent with their values, and never shown.
 """
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from kafkalog.engine.files import OS_FILES, Files, local_path
+from kafkalog.engine.files.mounts import mount as mount_files
+from kafkalog.engine.files.mounts import mounted
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.remote import RemoteStorage, is_address
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalog.engine.remote.remote_files import RemoteFiles
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
+
+REMOTE, OF_CLIENT = "remote.", "remote.option."
+SETTINGS = ("remote", "remote.layout", "remote.prefix", "remote.keyPairs", "remote.key")
+# What Hadoop's S3A client calls it -> what fsspec's does.
+_HADOOP = {
+    "fs.s3a.access.key": "key",
+    "fs.s3a.secret.key": "secret",
+    "fs.s3a.session.token": "token",
+    "fs.s3a.endpoint": "endpoint_url",
+}
+_SECRET = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
+_HADOOP_PREFIXES = ("fs.s3a.", "fs.gs.", "fs.azure.")
+
+
+class Place(NamedTuple):
+    """What is read through a remote tier: an address, or a directory that goes on there."""
+
+    path: str
+    storage: RemoteStorage
+    is_bucket: bool
+
+
+_mounted: dict[str, RemoteStorage] = {}
 
 
 def files_of(log_dir: str) -> Files:
     """The files of a log directory; IllegalArgumentException for a store that is not mounted."""
     local_path(log_dir, what="option path")
     return OS_FILES
+
+
+def segment_of(path: str) -> RemoteLogSegmentMetadata | None:
+    """The remote segment that a .log file is; None for a file of this machine."""
+    files = mounted(path)
+    return None if files is None else files.metadata_of(path)  # type: ignore[attr-defined]
+
+
+def remote_files_of(path: str) -> RemoteFiles:
+    """The remote tier of a path that is mounted."""
+    files: Any = mounted(path)
+    assert files is not None, path
+    found: RemoteFiles = getattr(files, "remote", files)
+    return found
+
+
+def look_again(log_dir: str) -> None:
+    """What a remote tier has is listed anew; nothing for a local directory."""
+    if mounted(log_dir) is not None:
+        remote_files_of(log_dir).look_again()
+
+
+def is_remote_option(name: str) -> bool:
+    """Whether an option is about the remote tier, and so none of the source's own."""
+    return name.lower().startswith((OF_CLIENT, *_HADOOP_PREFIXES))
+
+
+def places(given: Mapping[str, str], paths: Sequence[str]) -> tuple[Place, ...]:
+    """What the options (names in lower case) say of remote tiers; mounted here, and by `mount` where they are sent."""
+    url = given.get("remote")
+    if url is None and not any(map(is_address, paths)):
+        return ()
+    found = []
+    storage = None if url is None else _storage(url, given)
+    for path in paths:
+        if is_address(path) or path == url:
+            found.append(Place(path.rstrip("/"), _storage(path, given), True))
+        elif storage is not None:
+            found.append(Place(path, storage, False))
+    return mounted_places(found)
+
+
+def places_of(
+    spark: Any, given: Sequence[str | os.PathLike[str] | RemoteStorage], remote: str | RemoteStorage | None
+) -> tuple[tuple[str, ...], tuple[Place, ...]]:
+    """What a job is given, as paths and the remote tiers among them; a tier that is only named by its address is
+    reached as the session's settings of object stores say."""
+    paths: list[str] = []
+    found = []
+    options = None
+
+    def storage_at(what: str | RemoteStorage) -> RemoteStorage:
+        nonlocal options
+        if isinstance(what, RemoteStorage):
+            return what
+        options = hadoop_options(spark) if options is None else options
+        return _storage(what, options)
+
+    for each in given:
+        if isinstance(each, RemoteStorage) or is_address(os.fspath(each)):
+            storage = storage_at(each if isinstance(each, RemoteStorage) else os.fspath(each))
+            paths.append(storage.url.rstrip("/"))
+            found.append(Place(paths[-1], storage, True))
+        else:
+            paths.append(os.path.realpath(local_path(each, what="log_dirs")))
+            if remote is not None:
+                found.append(Place(paths[-1], storage_at(remote), False))
+    return tuple(dict.fromkeys(paths)), mounted_places(found)
+
+
+def mounted_places(found: Sequence[Place]) -> tuple[Place, ...]:
+    """The same with the layouts that lie there, readable in this process.  RemoteStorageException,
+    IllegalArgumentException where nothing lies there."""
+    made = tuple(each._replace(storage=each.storage.with_layout()) for each in found)
+    mount(made)
+    return made
+
+
+def mount(found: Sequence[Place]) -> None:
+    """Makes them readable in this process."""
+    for path, storage, is_bucket in found:
+        if _mounted.get(path) == storage:
+            continue
+        files: Files = storage.read_only_files()
+        if not is_bucket:
+            from kafkalog.engine.remote.tiered_files import TieredFiles
+
+            files = TieredFiles(files, [path])  # type: ignore[arg-type]
+        mount_files(path, files)
+        _mounted[path] = storage
+
+
+def _storage(url: str, given: Mapping[str, str]) -> RemoteStorage:
+    if _SECRET.match(url):
+        raise IllegalArgumentException(
+            "found credentials in the address of a remote tier",
+            hint="give them as options (remote.option.*), which are never shown",
+        )
+    options: dict[str, Any] = {
+        name[len(OF_CLIENT) :]: _value(text) for name, text in given.items() if name.startswith(OF_CLIENT)
+    }
+    for name, key in _HADOOP.items():
+        text = given.get(name)
+        if text is not None:
+            if key == "endpoint_url" and "://" not in text:
+                is_plain = given.get("fs.s3a.connection.ssl.enabled", "true").lower() == "false"
+                text = f"{'http' if is_plain else 'https'}://{text}"
+            options.setdefault(key, text)
+    pairs = {}
+    for text in filter(None, given.get("remote.keypairs", "").split(",")):
+        parts = text.split(":")
+        if len(parts) != 3:
+            raise IllegalArgumentException(
+                f"option remote.keyPairs: found {text!r}, expected id:public.pem:private.pem"
+            )
+        pairs[parts[0]] = (parts[1], parts[2])
+    layout = given.get("remote.layout")
+    if pairs and layout is None:
+        layout = "aiven"
+    return RemoteStorage(
+        url.replace("s3a://", "s3://", 1),
+        options=options,
+        layout=layout,
+        prefix=given.get("remote.prefix", ""),
+        encryption=pairs,
+        encryption_key=given.get("remote.key"),
+    )
+
+
+def _value(text: str) -> Any:
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def hadoop_options(spark: Any) -> dict[str, str]:
+    """The session's settings of object stores (`spark.hadoop.fs.s3a.*` ...), as options of a reader: Spark does not
+    hand them to Python's sources.
+
+        spark.read.format("kafkalog").options(**hadoop_options(spark)).load("s3a://bucket/prefix")
+    """
+    prefix = "spark.hadoop."
+    found = spark.sparkContext.getConf().getAll()
+    return {
+        name[len(prefix) :]: value
+        for name, value in found
+        if name.startswith(prefix) and name[len(prefix) :].startswith(_HADOOP_PREFIXES)
+    }

@@ -7,14 +7,16 @@ left over is cut by offset.  A task gets files, positions and offsets, and needs
 
 from __future__ import annotations
 
+import gc
 import heapq
 import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalog._face.missing import missing_partitions
 from kafkalog.engine.files import File
@@ -35,7 +37,10 @@ from kafkalog.errors import (
 )
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from kafkalog.spark.places import files_of
+from kafkalog.spark.places import files_of, segment_of
+
+if TYPE_CHECKING:
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -50,7 +55,7 @@ class Piece(NamedTuple):
 
     Compaction may put another file in its place, which has an inode number that was free: `first_field` is what the
     file had at `start` (the base offset that a batch's header says; -1 where `start` is 0).  `next_base`: where the
-    segment behind it begins.
+    segment behind it begins.  `remote`: the segment of the remote tier that it is of, None for a local one.
     """
 
     path: str
@@ -59,6 +64,7 @@ class Piece(NamedTuple):
     end: int
     first_field: int = -1
     next_base: int | None = None
+    remote: RemoteLogSegmentMetadata | None = None
 
     @property
     def index_path(self) -> str:
@@ -181,6 +187,24 @@ def _judge_missing(
 
 def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
     """The ranges of a batch read, by topic, partition and offset; of records that are not wanted as few as may be."""
+    with _without_garbage(bool(options.remote)):
+        return _plan(options, wanted)
+
+
+@contextmanager
+def _without_garbage(is_long: bool) -> Iterator[None]:
+    """A long listing makes a million objects that stay: looking for garbage among them takes a third of the time."""
+    is_long = is_long and gc.isenabled()
+    if is_long:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if is_long:
+            gc.enable()
+
+
+def _plan(options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
     partitions = find_partitions(options)
     check_complete("startingOffsets", options.start, partitions)
     check_complete("endingOffsets", options.end, partitions)
@@ -446,9 +470,12 @@ def _was_emptied(seen: Snapshot, number: int) -> bool:
 
 def _piece(seen: Snapshot, number: int, start: int, end: int) -> Piece:
     segment = seen.segments[number]
-    first = header_at(seen.file(segment), start) if start else None
     next_base = seen.bases[number + 1] if number + 1 < len(seen.segments) else None
-    return Piece(segment.path, segment.base_offset, start, end, -1 if first is None else first.base_offset, next_base)
+    remote = segment_of(segment.path)
+    # A remote segment never changes.
+    first = header_at(seen.file(segment), start) if start and remote is None else None
+    first_field = -1 if first is None else first.base_offset
+    return Piece(segment.path, segment.base_offset, start, end, first_field, next_base, remote)
 
 
 def _range(seen: Snapshot, start: int, end: int, pieces: tuple[Piece, ...], isolation: str) -> OffsetRange:

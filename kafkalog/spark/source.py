@@ -7,7 +7,7 @@ The driver plans (`planning`), executors read their bytes and yield Arrow record
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyspark
@@ -27,6 +27,7 @@ from kafkalog.errors import (
 )
 from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.options import SourceOptions, parse_options
+from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.planning import plan
 from kafkalog.spark.tasks import RangePartition, read_range
 from kafkalog.spark.triggers import parse_triggers
@@ -52,6 +53,13 @@ OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
 class KafkalogDataSource(DataSource):  # type: ignore[misc]
     """`spark.read.format("kafkalog").option("path", dir).option("subscribe", "topic")`."""
 
+    # The settings of object stores of the session that it was registered with; options count before them.
+    session_options: Mapping[str, str] = {}
+
+    @property
+    def _given(self) -> dict[str, str]:
+        return {**self.session_options, **self.options}
+
     @classmethod
     def name(cls) -> str:
         """What `format` calls it."""
@@ -59,14 +67,14 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns of Spark's Kafka source, `headers` with includeHeaders; or those that option `columns` lists."""
-        options = parse_options(self.options, streaming=None)
+        options = parse_options(self._given, streaming=None)
         columns = options.columns
         if columns is None:
             columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
         return ", ".join(f"{name} {_type_of(name)}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options, columns = parse_options(self.options), _columns(schema)
+        options, columns = parse_options(self._given), _columns(schema)
         if options.columns not in (None, columns):
             raise IllegalArgumentException(
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
@@ -78,8 +86,8 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         try:
             from kafkalog.spark.streaming import KafkalogStreamReader
 
-            options = parse_options(self.options, streaming=True)
-            return KafkalogStreamReader(options, parse_triggers(self.options), _columns(schema))
+            options = parse_options(self._given, streaming=True)
+            return KafkalogStreamReader(options, parse_triggers(self._given), _columns(schema))
         except ModuleNotFoundError:
             return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
         except IllegalArgumentException as error:
@@ -90,11 +98,11 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             raise IllegalArgumentException(
                 "Save mode Overwrite not allowed for kafkalog. Allowed save mode is Append.", hint='.mode("append")'
             )
-        return _writing().KafkalogWriter(parse_sink_options(self.options), schema)
+        return _writing().KafkalogWriter(parse_sink_options(self._given), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         # Output mode complete says overwrite: as to Kafka, each micro-batch's rows are appended.
-        return _writing().KafkalogStreamWriter(parse_sink_options(self.options), schema)
+        return _writing().KafkalogStreamWriter(parse_sink_options(self._given), schema)
 
 
 def _writing() -> Any:
@@ -185,8 +193,16 @@ class PushingReader(KafkalogReader):
 
 
 def register(spark: Any) -> None:
-    """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself."""
-    spark.dataSource.register(KafkalogDataSource)
+    """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself.
+
+    Only so it knows the session's settings of object stores (`spark.hadoop.fs.s3a.*`), which Spark does not hand to
+    Python's sources: they go to the planner as part of the source, and are shown nowhere.
+    """
+    settings = hadoop_options(spark)
+    source: Any = KafkalogDataSource
+    if settings:
+        source = type(source.__name__, (source,), {"session_options": settings})
+    spark.dataSource.register(source)
 
 
 def __dir__() -> list[str]:

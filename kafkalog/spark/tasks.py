@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -25,13 +26,17 @@ from kafkalog.errors import (
     CorruptRecordException,
     InvalidRecordException,
     KafkaStorageException,
+    RemoteResourceNotFoundException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.spark import worker
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
-from kafkalog.spark.places import files_of
+from kafkalog.spark.places import files_of, look_again, remote_files_of
 from kafkalog.spark.planning import OffsetRange, Piece, Tell, ask, damaged, lost, span, warn
+
+if TYPE_CHECKING:
+    from kafkalog.spark.remote_pieces import RemotePieces
 
 BATCH_ROWS = 64_000
 FILL_ROWS = 32_000  # where a batch of the log is never cut in two
@@ -62,31 +67,33 @@ class RangeSource(Source):
 
     def __init__(self, work: OffsetRange, options: SourceOptions, tell: Tell) -> None:
         self.topic_partition = TopicPartition(work.topic, work.partition)
-        self._work = work
+        self.work = work
         self._bases = [piece.segment_base for piece in work.pieces]
         self._place = 0  # of the piece that was handed out last
         self._options = options
-        self._tell = tell
+        self.tell = tell
         self._is_doubtful = False
         self._planned_again: Piece | None = None
+        self._remote: RemotePieces | None = None
+        self._gone: RemoteResourceNotFoundException | None = None  # the object that was planned
         self._plans = 1
 
     cuts = 0  # the driver has said where the range ends
 
     @property
     def log_dir(self) -> str:
-        return self._work.log_dir
+        return self.work.log_dir
 
     @property
     def log_start_offset(self) -> int:
-        return self._work.start_offset
+        return self.work.start_offset
 
     @property
     def log_end_offset(self) -> int:
-        return self._work.end_offset
+        return self.work.end_offset
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
-        return self._work.end_offset
+        return self.work.end_offset
 
     def check_usable(self) -> None:
         """Asked by readers before each read."""
@@ -108,8 +115,8 @@ class RangeSource(Source):
             self._plan_anew(offset)
         while True:
             place = max(bisect_right(self._bases, offset) - 1, 0)
-            last = len(self._work.pieces) - 1
-            if place > last or (place == last and self._work.pieces[last].ends_below(offset)):
+            last = len(self.work.pieces) - 1
+            if place > last or (place == last and self.work.pieces[last].ends_below(offset)):
                 return None
             file = self._file(place)
             if file is not None:
@@ -118,22 +125,53 @@ class RangeSource(Source):
 
     def _file(self, place: int) -> File | None:
         """A piece's file; None where that is gone, or has something else there now."""
-        piece = self._work.pieces[place]
+        piece = self.work.pieces[place]
+        if piece.remote is not None:
+            return self._remote_file(place, piece)
         try:
-            file = files_of(self._work.log_dir).open(piece.path, writable=False)
+            file = files_of(self.work.log_dir).open(piece.path, writable=False)
         except FileNotFoundError:
             return None
-        final = place + 1 == len(self._work.pieces)
-        if piece == self._planned_again or piece.is_in(file, self._work.end_offset if final else None):
+        final = place + 1 == len(self.work.pieces)
+        if piece == self._planned_again or piece.is_in(file, self.work.end_offset if final else None):
             return file
         self._planned_again = piece  # the same once more is what the log has, sound or not
         return None
 
+    def _remote_file(self, place: int, piece: Piece) -> File | None:
+        from kafkalog.spark.remote_pieces import RemotePieces
+
+        files = remote_files_of(piece.path)
+        if self._remote is None:
+            self._remote = RemotePieces(files.chunks.cache_bytes)
+        following = [each for each in self.work.pieces[place + 1 : place + 5] if each.remote is not None]
+        try:
+            return self._remote.open(files, piece, following)
+        except RemoteResourceNotFoundException as error:
+            if piece == self._planned_again:  # it is listed, and is not there
+                raise
+            self._planned_again = piece
+            self._gone = error
+            return None
+
+    def _last_position(self, piece: Piece) -> int:
+        if piece.remote is None:
+            return last_position(files_of(self.work.log_dir), piece.index_path)
+        from kafkalog.spark.remote_pieces import indexed_position
+
+        return indexed_position(remote_files_of(piece.path), piece.remote)
+
+    def close(self) -> None:
+        """Ends what is fetched ahead."""
+        remote, self._remote = self._remote, None
+        if remote is not None:
+            remote.close()
+
     def _extent(self, place: int, file: File) -> Extent:
         self._place = place
-        piece = self._work.pieces[place]
-        final = place + 1 == len(self._work.pieces)
-        next_base = piece.next_base if final and piece.ends_below(self._work.end_offset) else self.later_segment()
+        piece = self.work.pieces[place]
+        final = place + 1 == len(self.work.pieces)
+        next_base = piece.next_base if final and piece.ends_below(self.work.end_offset) else self.later_segment()
         return Extent(
             file,
             piece.segment_base,
@@ -141,8 +179,8 @@ class RangeSource(Source):
             piece.end,
             next_base=next_base,
             final=final,
-            indexed_position=partial(last_position, files_of(self._work.log_dir), piece.index_path),
-            base_limit=self._work.end_offset - 1,
+            indexed_position=partial(self._last_position, piece),
+            base_limit=self.work.end_offset - 1,
             limit=highest_offset(piece.segment_base, piece.next_base),
         )
 
@@ -150,48 +188,63 @@ class RangeSource(Source):
         """Take the files as they are now, for what is left from `offset` on."""
         self._is_doubtful = False
         self._plans += 1
+        self.close()  # its pieces are others from now on
+        look_again(self.work.log_dir)
         if self._plans > PLANS_MAX:
             raise KafkaStorageException(
                 f"{self.topic_partition}: its files went away {PLANS_MAX} times while a task read them",
-                path=self._work.log_dir,
+                path=self.work.log_dir,
                 hint="is somebody moving or deleting the directory?",
             )
         try:
-            log_dir = self._work.log_dir
+            log_dir = self.work.log_dir
             with PartitionView(log_dir, self.topic_partition, files=files_of(log_dir)) as view:
-                self._work = ask(view, partial(self._left, offset=offset))
+                self.work = ask(view, partial(self._left, offset=offset))
         except CorruptRecordException:
             return  # damage, which is to be told as it was met
         except UnknownTopicOrPartitionException:
             lost(
                 self._options,
                 f"{self.topic_partition} was deleted since the query was planned: nothing is left from offset {offset} "
-                "on",
-                self._tell,
+                f"on{self._object_gone()}",
+                self.tell,
             )
-            self._work = replace(self._work, pieces=())
-        self._bases = [piece.segment_base for piece in self._work.pieces]
+            self.work = replace(self.work, pieces=())
+        self._gone = None
+        self._bases = [piece.segment_base for piece in self.work.pieces]
         self._place = 0
 
     def _left(self, seen: Snapshot, offset: int) -> OffsetRange:
-        start, end = max(offset, seen.log_start_offset), min(self._work.end_offset, seen.log_end_offset)
-        if start > offset or end < self._work.end_offset:
+        start, end = max(offset, seen.log_start_offset), min(self.work.end_offset, seen.log_end_offset)
+        if start > offset or end < self.work.end_offset:
             lost(
                 self._options,
-                f"{self.topic_partition}: offsets [{offset}, {self._work.end_offset}) were planned, now the log has "
-                f"[{seen.log_start_offset}, {seen.log_end_offset})",
-                self._tell,
+                f"{self.topic_partition}: offsets [{offset}, {self.work.end_offset}) were planned, now the log has "
+                f"[{seen.log_start_offset}, {seen.log_end_offset}){self._object_gone()}",
+                self.tell,
             )
+        elif self._gone is not None and self._planned_again is not None:
+            piece = self._planned_again
+            there = seen.bases[max(bisect_right(seen.bases, piece.segment_base) - 1, 0)] if seen.bases else -1
+            if there != piece.segment_base:
+                behind = next((base for base in seen.bases if base > piece.segment_base), end)
+                lost(
+                    self._options,
+                    f"{self.topic_partition}: offsets [{max(offset, piece.segment_base)}, {min(behind, end)}) were "
+                    f"planned, and are gone{self._object_gone()}",
+                    self.tell,
+                )
         left = span(seen, start, max(start, end), self._options.isolation)
-        return replace(left, start_offset=self._work.start_offset, end_offset=self._work.end_offset)
+        return replace(left, start_offset=self.work.start_offset, end_offset=self.work.end_offset)
+
+    def _object_gone(self) -> str:
+        return "" if self._gone is None else f": {self._gone}"
 
     def has(self, extent: Extent) -> bool:
         return True  # the transactions are of the plan, as the stretches
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
-        return [
-            txn for txn in self._work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset
-        ]
+        return [txn for txn in self.work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset]
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         return None
@@ -204,13 +257,18 @@ def read_range(
 
     `tell` is called with what is passed over, as it is met: why, and between which offsets.
     """
+    worker.settle()
+    with closing(RangeSource(work, options, tell)) as source:
+        yield from (
+            _latest(source, options, columns, tell) if options.latest else _rows(source, options, columns, wanted)
+        )
+
+
+def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], wanted: Wanted) -> Iterator[Any]:
+    """The record batches, with what is passed over told as it is met."""
     from kafkalog._face import arrow
 
-    worker.settle()
-    source = RangeSource(work, options, tell)
-    if options.latest:
-        yield from _latest(source, options, columns, tell)
-        return
+    work, tell = source.work, source.tell
     limits = {
         "timestamp_min": wanted.timestamp_min,
         "timestamp_max": wanted.timestamp_max,

@@ -26,17 +26,18 @@ from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.remote import RemoteStorage
 from kafkalog.spark.jobs.run import (
     Chosen,
     Dirs,
     Names,
     Progress,
     choose,
-    directories,
     frame,
     names_of,
     os_errors_named,
     portable,
+    readable,
     run,
     told,
 )
@@ -131,14 +132,16 @@ def export(
     skip_damage: bool = False,
     range_bytes: int = RANGE_BYTES,
     progress: Progress | None = None,
+    remote: str | RemoteStorage | None = None,
 ) -> Any:
     """Write what `target` does not have yet of partitions (all, or those named, or of topics named) to Parquet files,
     `topic=orders/hour=2026-11-01-09/orders-0-<first offset>.parquet`; the columns are those of the data source.
 
-    `codec` is none, snappy (Spark's own default), gzip, lz4 or zstd (smaller, slower).  `headers` adds that column,
-    `isolation` is read_uncommitted or read_committed; both are the target's once and for all.  `skip_damage` goes on in
-    the next segment where records cannot be read.  A task takes about `range_bytes` of the log.  Kafka's internal
-    topics (`__consumer_offsets` and the like) are left out unless they are named.
+    `log_dirs` may also be a bucket (`s3://bucket/prefix`, or a `RemoteStorage`, which says more); `remote` is where the
+    logs of a directory go on.  `codec` is none, snappy (Spark's own default), gzip, lz4 or zstd (smaller, slower).
+    `headers` adds that column, `isolation` is read_uncommitted or read_committed; both are the target's once and for
+    all.  `skip_damage` goes on in the next segment where records cannot be read.  A task takes about `range_bytes` of
+    the log.  Kafka's internal topics (`__consumer_offsets` and the like) are left out unless they are named.
 
     A DataFrame with a row for each range that was written: its records, bytes and files, and in `skipped` what was left
     out (for damage, or because retention was faster), with offsets; or its error, and then nothing of it is there.
@@ -158,6 +161,7 @@ def export(
         skip_damage=skip_damage,
         range_bytes=range_bytes,
         progress=progress,
+        remote=remote,
     )
     rows = [
         (
@@ -189,6 +193,7 @@ def export_ranges(
     skip_damage: bool = False,
     range_bytes: int = RANGE_BYTES,
     progress: Progress | None = None,
+    remote: str | RemoteStorage | None = None,
 ) -> list[Exported]:
     """As `export`, in the toolbox's own words."""
     check_isolation(isolation)
@@ -196,10 +201,11 @@ def export_ranges(
         known = ", ".join(sorted(FORMATS["parquet"]))
         raise IllegalArgumentException(f"parquet has no compression {codec!r}", hint=f"it has {known}")
     range_bytes = values.whole(range_bytes, "range_bytes", low=1, expected="bytes of a log for one task")
-    chosen = choose(log_dirs, partitions, internal=False)
+    roots, places = readable(spark, log_dirs, remote)
+    chosen = choose(roots, partitions, internal=False)
     _refuse_twice(chosen)
     place = os.path.realpath(local_path(target, what="target"))
-    _refuse_log_directory(place, directories(log_dirs))
+    _refuse_log_directory(place, roots)
     layout = Layout(headers, isolation)
     check_session(spark)
     with _target(place) as shared:
@@ -210,7 +216,7 @@ def export_ranges(
             (), None, None, None, Bound(), Bound(), fail_on_data_loss=not skip_damage, include_headers=headers,
             isolation=isolation, max_bytes_per_partition=range_bytes,
         )  # fmt: skip
-        wrong = _not_here(directories(log_dirs), partitions, skip_damage=skip_damage)
+        wrong = _not_here(roots, partitions, skip_damage=skip_damage)
         tasks: list[Task] = []
         for each in chosen:
             missing = _missing(each, place, base)
@@ -219,8 +225,9 @@ def export_ranges(
                 tasks.append(Task(work, base, len(tasks), [] if number else missing.skipped))
         how = ExportTarget(place, layout, codec, shared.token)
         return wrong + run(
-            spark, partial(_export, how), tasks, failed=_failed, size=lambda it: it.work.size, progress=progress
-        )
+            spark, partial(_export, how), tasks, failed=_failed, size=lambda it: it.work.size, progress=progress,
+            places=places,
+        )  # fmt: skip
 
 
 @contextmanager

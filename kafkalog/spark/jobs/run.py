@@ -28,12 +28,15 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedOperationException,
 )
+from kafkalog.remote import RemoteStorage
+from kafkalog.spark.places import Place, mount, places_of
 from kafkalog.spark.worker import AnswersAtOnce
 
 T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[int], None]
-Dirs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Dir = str | os.PathLike[str] | RemoteStorage
+Dirs = Dir | Sequence[Dir]
 Names = TopicPartition | str | Iterable[TopicPartition | str]
 EXECUTOR_HINT = (
     "set PYSPARK_PYTHON, or spark.pyspark.python, to a Python that has kafkalog, on every machine (README, Spark); "
@@ -55,9 +58,25 @@ class Chosen(NamedTuple):
 
 
 def directories(log_dirs: Dirs) -> list[str]:
-    """Absolute paths, each once."""
-    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
-    return list(dict.fromkeys(os.path.realpath(local_path(each, what="log_dirs")) for each in given))
+    """Absolute paths, each once; what was mounted as it is."""
+    return list(dict.fromkeys(map(_directory, _given(log_dirs))))
+
+
+def _given(log_dirs: Dirs) -> list[Dir]:
+    return [log_dirs] if isinstance(log_dirs, str | os.PathLike | RemoteStorage) else list(log_dirs)
+
+
+def _directory(given: Dir) -> str:
+    if isinstance(given, RemoteStorage):
+        raise UnsupportedOperationException("a remote tier is only read: by the jobs export and verify")
+    text = os.fspath(given)
+    return text if OS_FILES.owns(text) else os.path.realpath(local_path(text, what="log_dirs"))
+
+
+def readable(spark: Any, log_dirs: Dirs, remote: str | RemoteStorage | None) -> tuple[list[str], tuple[Place, ...]]:
+    """Paths of what a job reads, and how executors reach the remote tiers among them, which are readable here now."""
+    paths, places = places_of(spark, _given(log_dirs), remote)
+    return list(paths), places
 
 
 def names_of(wanted: Names | None) -> set[str] | None:
@@ -128,12 +147,14 @@ def run(
     failed: Callable[[T, KafkalogError], R] | None = None,
     size: Callable[[T], int] | None = None,
     progress: Progress | None = None,
+    places: Sequence[Place] = (),
 ) -> list[R]:
     """`work` of each task on the executors, one Spark task for each; the results in the order of the tasks.
 
     `failed`: the result of a task that went wrong; without it Spark ends the job.  `size`: a task's bytes: the largest
-    begin first, and `progress` is told of them as tasks end.  UnsupportedOperationException for a session of Spark
-    Connect; KafkaException where the executors have no kafkalog, or Spark ended the job.
+    begin first, and `progress` is told of them as tasks end.  `places` are made readable on the executors.
+    UnsupportedOperationException for a session of Spark Connect; KafkaException where the executors have no kafkalog,
+    or Spark ended the job.
     """
     try:
         context = spark.sparkContext
@@ -149,7 +170,7 @@ def run(
     done = context.accumulator(0, _Tell(progress))
     numbered = [(number, sizes[number], tasks[number]) for number in order]
     spread = context.parallelize(numbered, len(numbered))
-    by_number = dict(collected(spread.mapPartitions(_Each(work, failed, done))))
+    by_number = dict(collected(spread.mapPartitions(_Each(work, failed, done, places))))
     return [by_number[number] for number in range(len(tasks))]
 
 
@@ -171,10 +192,21 @@ def collected(spread: Any) -> list[Any]:
 class _Each(AnswersAtOnce, Generic[T, R]):
     """Of a Spark task: the work that is in it, and its results by number."""
 
-    def __init__(self, work: Callable[[T], R], failed: Callable[[T, KafkalogError], R] | None, done: Any) -> None:
+    def __init__(
+        self,
+        work: Callable[[T], R],
+        failed: Callable[[T, KafkalogError], R] | None,
+        done: Any,
+        places: Sequence[Place] = (),
+    ) -> None:
         self._work = work
         self._failed = failed
         self._done = done
+        self._places = tuple(places)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        mount(self._places)
 
     def __call__(self, tasks: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, R]]:
         for number, size_bytes, task in tasks:

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkalogError
+from kafkalog.remote import RemoteStorage
 from kafkalog.spark.jobs.run import (
     Chosen,
     Dirs,
     Names,
     Progress,
     choose,
-    directories,
     frame,
     os_errors_named,
+    readable,
     run,
     told,
 )
@@ -47,8 +48,12 @@ def verify(
     *,
     deep: bool = False,
     progress: Progress | None = None,
+    remote: str | RemoteStorage | None = None,
 ) -> Any:
     """Check every batch, index entry and small file of directories, or of some partitions or topics.
+
+    `log_dirs` may also be a bucket (`s3://bucket/prefix`, or a `RemoteStorage`, which says more); `remote` is where the
+    logs of a directory go on.
 
     A DataFrame with a row for each partition, and one without topic and partition for each directory's own files where
     all of it is looked at: `ok`, the counts, what is wrong where (`findings`), and `error` where a file cannot be read.
@@ -69,7 +74,7 @@ def verify(
             it.report.notes,
             told(it.error),
         )
-        for it in verified(spark, log_dirs, partitions, deep=deep, progress=progress)
+        for it in verified(spark, log_dirs, partitions, deep=deep, progress=progress, remote=remote)
     ]
     return frame(spark, rows, SCHEMA)
 
@@ -81,18 +86,20 @@ def verified(
     *,
     deep: bool = False,
     progress: Progress | None = None,
+    remote: str | RemoteStorage | None = None,
 ) -> list[Verified]:
     """As `verify`, in the toolbox's own words."""
     found = []
+    roots, places = readable(spark, log_dirs, remote)
     if partitions is None:
-        for root in directories(log_dirs):
+        for root in roots:
             report = Report()
             with os_errors_named("expected a Kafka log directory"):
                 verify_directory(root, OS_FILES, report)
             found.append(Verified(root, None, report))
-    tasks = choose(log_dirs, partitions)
+    tasks = choose(roots, partitions)
     work = partial(_verify, deep)
-    return found + run(spark, work, tasks, failed=_failed, size=lambda it: it.bytes, progress=progress)
+    return found + run(spark, work, tasks, failed=_failed, size=lambda it: it.bytes, progress=progress, places=places)
 
 
 def _verify(deep: bool, task: Chosen) -> Verified:

@@ -1,0 +1,109 @@
+"""A task's pieces of remote segments: what the driver has planned of an object, and nothing else of it.
+
+The plan says which segment a piece is of, so a task lists nothing.  An object is read from the piece's first byte to
+its last one, several requests ahead; where it is packed in chunks (compressed, encrypted) from the first chunk that
+has some of it to the last one.  A segment never changes: what was planned is what is there, or the object is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalog.engine.format.index_entries import OFFSET_ENTRY
+from kafkalog.engine.remote.chunks import AHEAD_MAX, Chunks, RemoteFile
+from kafkalog.engine.remote.local_tiered import LocalTieredStorage
+from kafkalog.engine.remote.storage import IndexType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalog.engine.files import File
+    from kafkalog.engine.remote.remote_files import RemoteFiles
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
+    from kafkalog.engine.remote.storage import RemoteStorageManager
+
+
+class PieceStorage:
+    """What `RemoteFile` asks of a storage, of the bytes [start, end) of one segment's log: they are a file that begins
+    at `origin`."""
+
+    def __init__(self, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> None:
+        self._storage = storage
+        self._metadata = metadata
+        self._chunk_bytes = max(1, storage.chunk_bytes(metadata))
+        any_start_is_good = isinstance(storage, LocalTieredStorage)
+        self.origin = start if any_start_is_good else start - start % self._chunk_bytes
+        self._size = end - self.origin
+
+    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
+        return self._storage.fetch_log_segment(metadata, self.origin + start, self.origin + end)
+
+    def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
+        return self._chunk_bytes
+
+    def log_size(self, metadata: RemoteLogSegmentMetadata) -> int:
+        return self._size
+
+
+class PieceFile(RemoteFile):
+    """A piece by the positions of its segment's file, which ends where the piece does."""
+
+    __slots__ = ("_origin",)
+
+    def __init__(self, chunks: Chunks, part: PieceStorage, metadata: RemoteLogSegmentMetadata, path: str) -> None:
+        super().__init__(chunks, part, metadata, path)  # type: ignore[arg-type]
+        self._origin = part.origin
+
+    def size(self) -> int:
+        return self._size + self._origin
+
+    def _pieces(self, n: int, position: int) -> list[memoryview]:
+        return super()._pieces(n, position - self._origin)
+
+
+class RemotePieces:
+    """The pieces of one range, and the memory and threads for them, which go with `close`."""
+
+    def __init__(self, cache_bytes: int) -> None:
+        self._chunks = Chunks(cache_bytes)
+        self._parts: dict[tuple[str, int], PieceStorage] = {}
+
+    def open(self, files: RemoteFiles, piece: Any, following: Sequence[Any] = ()) -> File:
+        """A piece (`planning.Piece`); RemoteResourceNotFoundException where its object is gone.  The first bytes of
+        `following` pieces are fetched meanwhile."""
+        metadata = piece.remote
+        storage = files.storage
+        local = storage.open_local(metadata)
+        if local is not None:
+            return local
+        part = self._part(storage, piece)
+        file = PieceFile(self._chunks, part, metadata, piece.path)
+        self._ahead(part, metadata, AHEAD_MAX)
+        file.pread(1, piece.start)  # is it there?
+        if following and piece.end - piece.start <= part.chunk_bytes(metadata):
+            for each in following:
+                self._ahead(self._part(storage, each), each.remote, 1)
+        return file
+
+    def _part(self, storage: RemoteStorageManager, piece: Any) -> PieceStorage:
+        key = piece.remote.remote_log_segment_id.id, piece.start
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = PieceStorage(storage, piece.remote, piece.start, piece.end)
+        return found
+
+    def _ahead(self, part: PieceStorage, metadata: RemoteLogSegmentMetadata, most: int) -> None:
+        size = part.log_size(metadata)
+        count = min(most, -(-size // part.chunk_bytes(metadata)))
+        self._chunks.fetch_ahead(part, metadata, range(count), size)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._chunks.close()
+
+
+def indexed_position(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> int:
+    """The position that a remote segment's offset index names last, -1 without one."""
+    data = files.indexes.get(metadata, IndexType.OFFSET)
+    whole = len(data) - len(data) % OFFSET_ENTRY.size
+    position: int = OFFSET_ENTRY.unpack(data[whole - OFFSET_ENTRY.size : whole])[1] if whole else -1
+    return position
