@@ -202,6 +202,21 @@ def consume(bootstrap: str, partitions: Sequence[TopicPartition], isolation: str
         consumer.close()
 
 
+def offsets_for_times(bootstrap: str, partition: TopicPartition, times_ms: Sequence[int]) -> list[int]:
+    """The offset that the broker names for each time; -1 for none."""
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Place
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", **QUIET})
+    try:
+        return [
+            consumer.offsets_for_times([Place(partition.topic, partition.partition, each)], SECONDS_MAX)[0].offset
+            for each in times_ms
+        ]
+    finally:
+        consumer.close()
+
+
 def consume_with_python(bootstrap: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[Record]]:
     """Everything below these offsets as kafka-python's consumer sees it, read_committed."""
     kafka = _kafka_python()

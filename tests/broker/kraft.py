@@ -74,18 +74,20 @@ class BrokerFailedError(RuntimeError):
     """The broker ended, or did not come up in time; the text has the end of its log."""
 
 
-def classpath() -> kafka_jars.Driver:
+def classpath(pom: Path = POM) -> kafka_jars.Driver:
     """A broker's class path, fetched by Maven on first use."""
     java, maven = kafka_jars.find_tool("java"), kafka_jars.find_tool("mvn")
-    target = Path(os.environ.get("KAFKALOG_DRIVER_TARGET", kafka_jars.DRIVER / "target")).absolute() / "kraft"
+    target = Path(os.environ.get("KAFKALOG_DRIVER_TARGET", kafka_jars.DRIVER / "target")).absolute() / (
+        "kraft" if pom == POM else pom.name.partition(".")[0]
+    )
     target.mkdir(parents=True, exist_ok=True)
     paths = target / "classpath"
     with (target / ".build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        fresh = paths.exists() and paths.stat().st_mtime > POM.stat().st_mtime
+        fresh = paths.exists() and paths.stat().st_mtime > pom.stat().st_mtime
         if not fresh or not all(Path(part).exists() for part in paths.read_text().split(os.pathsep)):
             found = target / "dependencies"
-            command = [maven, "-q", "-B", "-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={found}"]
+            command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={found}"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=kafka_jars.BUILD_SECONDS_MAX)
             if done.returncode != 0:
                 raise kafka_jars.KafkaMissingError(f"Maven could not fetch a broker:\n{done.stdout[-3000:]}")
@@ -109,6 +111,7 @@ class Broker:
         shares_metadata: bool = False,
         features: Mapping[str, int] = NEWEST_FEATURES,
         settings: Mapping[str, str] = NO_SETTINGS,
+        pom: Path = POM,
     ) -> None:
         self.place = place
         self.log_dir = place / "logs"
@@ -117,7 +120,7 @@ class Broker:
         self.port, controller_port = free_ports(2)
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.lives = 0
-        self._kafka = classpath()
+        self._kafka = classpath(pom)
         self._process: subprocess.Popen[bytes] | None = None
         properties = SETTINGS | {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",

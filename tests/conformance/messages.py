@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kafkalog.engine.format import control, group_records, metadata_records
 from kafkalog.engine.format.coordinator_records import group_record_set, share_record_set, transaction_record_set
 from kafkalog.engine.format.message_tables import Field, Type
-from kafkalog.engine.format.messages import Schema, Values
+from kafkalog.engine.format.messages import Schema, Values, parse_schemas
+from kafkalog.engine.format.remote_schemas import REMOTE_LOG_METADATA
 from tests.conformance import kafka_jars
 
 MAIN = "io.kafkalog.conformance.MessageCodec"
@@ -31,7 +32,7 @@ def framed_schemas() -> Iterator[tuple[str, Schema]]:
     yield "version", group_records.assignment_schema()
     for schema in metadata_records.schemas().values():
         yield "metadata", schema
-    for schema in control.kraft_schemas().values():
+    for schema in [*control.kraft_schemas().values(), *parse_schemas(REMOTE_LOG_METADATA)]:
         yield "none", schema
 
 
@@ -43,13 +44,13 @@ def every_version() -> Iterator[tuple[str, Schema, int]]:
 
 @dataclass(frozen=True)
 class Kafka:
-    """The pipes to a MessageCodec of the driver."""
+    """The pipes to a MessageCodec of the driver, or to another main class that answers JSON lines."""
 
     stdin: IO[str]
     stdout: IO[str]
 
     def ask(self, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """One answer to each; what it takes and gives is told in MessageCodec.java."""
+        """One answer to each; what they take and give is told in the main class."""
         answers = []
         for question in questions:  # one at a time: neither pipe can fill up
             self.stdin.write(json.dumps(question) + "\n")
@@ -66,9 +67,9 @@ class Kafka:
 
 
 @contextmanager
-def kafka(driver: kafka_jars.Driver) -> Iterator[Kafka]:
+def kafka(driver: kafka_jars.Driver, main: str = MAIN) -> Iterator[Kafka]:
     process = subprocess.Popen(
-        driver.command(main=MAIN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        driver.command(main=main), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.files.api import Files
-from kafkalog.engine.files.os_files import OS_FILES
 from tests.disk_model import SECTOR_BYTES, Disk, Op
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles
 from tests.sampling import sampled, share

@@ -36,6 +36,7 @@ public final class MessageCodec {
         "org.apache.kafka.coordinator.transaction.generated.",
         "org.apache.kafka.coordinator.share.generated.",
         "org.apache.kafka.common.metadata.",
+        "org.apache.kafka.server.log.remote.metadata.storage.generated.",
         "org.apache.kafka.common.message.");
 
     private MessageCodec() {

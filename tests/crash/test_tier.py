@@ -1,0 +1,305 @@
+"""Crash states of a store with a remote tier, and requests that its object store refuses.
+
+The local disk loses what power loss may take at every step; each request of the object store is atomic, or, in a
+folder, is done by the same disk.  Whatever the moment, records are read from one tier or the other, and after a pass
+the objects are those that the metadata knows.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.errors import KafkalogError
+from kafkalog.store import Store
+from kafkalog.toolbox import tiering
+from tests.crash import harness
+from tests.crash.harness import CrashState, check_crashes
+from tests.crash.tiered import (
+    Bucket,
+    BucketTier,
+    Driver,
+    FolderTier,
+    Story,
+    bucket_at,
+    check_agrees,
+    check_start,
+    objects_after,
+    open_tiered,
+    opened,
+    retain_locally,
+    settle,
+    temporaries,
+    values_of,
+)
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG, sampled
+
+SAMPLE = None if LONG else 20
+REQUESTS = None if LONG else 3
+# To tell states that look alike costs more than a sample of them all.
+KINDS: dict[str, Any] = {"shuffles": 1, "torn_step": 4096, "dedupe": LONG}
+STARTS, AGAIN = (150, 40) if LONG else (4, 5)
+FAST = UnsyncedFiles()
+
+
+def work(driver: Driver) -> None:
+    """A life of two topics, one of which is deleted."""
+    driver.create("kept")
+    driver.create("gone")
+    driver.write("kept")
+    driver.append("gone", 6)
+    driver.copy()
+    retain_locally(driver.store, "kept")
+    driver.write("kept")
+    driver.copy()
+    driver.expire("kept", 2000)
+    driver.append("kept", 3)
+    driver.delete("gone")
+    driver.copy()
+    retain_locally(driver.store, "kept")
+
+
+def test_bucket_crashes(tmp_path: Path) -> None:
+    """An object store whose requests take effect one by one, before or after each step of the disk."""
+    with harness.fast_dir() as root:
+        os.mkdir(root / "disk")
+        recording = RecordingFiles(str(root), FAST)
+        bucket = Bucket()
+        bucket.tell = recording.mark
+        with opened(str(root / "disk"), BucketTier(bucket), recording) as store:
+            work(Driver(store, recording.mark))
+
+        def check(place: str, state: CrashState) -> None:
+            story = Story.of(recording.ops[: state.op_count])
+            check_start(f"{place}/disk", BucketTier(bucket_at(recording, state.op_count)), story)
+
+        count = check_crashes(recording, check, sample=SAMPLE, keep=tmp_path / "kept", **KINDS)
+    print(f"{len(recording.ops)} steps, {count} states")
+
+
+def test_crashes_of_the_start_after_a_crash() -> None:
+    """What a killed process had written and not synced is found by the next one, which copies and deletes by it; then
+    the power goes."""
+    counts = []
+    with harness.fast_dir() as root:
+        os.mkdir(root / "disk")
+        recording = RecordingFiles(str(root), FAST)
+        bucket = Bucket()
+        bucket.tell = recording.mark
+        with opened(str(root / "disk"), BucketTier(bucket), recording) as store:
+            work(Driver(store, recording.mark))
+
+        def check(place: str, state: CrashState) -> None:
+            story = Story.of(recording.ops[: state.op_count])
+            left = bucket_at(recording, state.op_count)
+            before = dict(left.objects)
+            again = RecordingFiles(place, FAST)
+            left.tell = again.mark
+            check_start(f"{place}/disk", BucketTier(left), story, again, leaves=True)
+
+            def check_again(place: str, state: CrashState) -> None:
+                objects = objects_after(again.ops[: state.op_count], before)
+                check_start(f"{place}/disk", BucketTier(Bucket(objects)), story)
+
+            counts.append(check_crashes(again, check_again, sample=AGAIN, **KINDS))
+
+        check_crashes(recording, check, sample=STARTS, kinds=("kill",), dedupe=LONG)
+    print(f"{len(counts)} starts, {sum(counts)} states")
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_folder_crashes(tmp_path: Path, layout: str) -> None:
+    """A folder as the tier, on the same disk: power loss takes of it, too, what was not synced."""
+    with harness.fast_dir() as root:
+        os.mkdir(root / "disk")
+        recording = RecordingFiles(str(root), FAST)
+        tier = FolderTier(str(root / "bucket"), recording, layout)
+        with opened(str(root / "disk"), tier, recording) as store:
+            work(Driver(store, recording.mark))
+
+        def check(place: str, state: CrashState) -> None:
+            story = Story.of(recording.ops[: state.op_count])
+            check_start(f"{place}/disk", FolderTier(f"{place}/bucket", FAST, layout), story)
+            assert not temporaries(f"{place}/bucket")
+
+        count = check_crashes(recording, check, sample=SAMPLE, keep=tmp_path / "kept", **KINDS)
+    print(f"{layout}: {len(recording.ops)} steps, {count} states")
+
+
+# --- requests that go wrong ------------------------------------------------------------------------------------
+
+
+def refuse(error: type[OSError]) -> Callable[[bytes, str], bytes]:
+    def spoil(data: bytes, key: str) -> bytes:
+        raise error(f"refused {key}")
+
+    return spoil
+
+
+def short(data: bytes, key: str) -> bytes:
+    return data[: len(data) // 2]
+
+
+def flipped(data: bytes, key: str) -> bytes:
+    at = len(data) * 2 // 3
+    return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :] if data else data
+
+
+def slow(data: bytes, key: str) -> bytes:
+    time.sleep(0.002)
+    return data
+
+
+FAULTS: dict[str, Callable[[bytes, str], bytes]] = {
+    "connection": refuse(ConnectionError),
+    "time": refuse(TimeoutError),
+    "permission": refuse(PermissionError),
+    "short": short,
+    "flipped": flipped,
+    "slow": slow,
+}
+
+
+class Trouble:
+    """Spoils one request, or all from it on, of those whose answers it can spoil; `after`: the request was done, and
+    only its answer was lost."""
+
+    def __init__(self, bucket: Bucket, kind: str, at: int, *, sticky: bool = False, after: bool = False) -> None:
+        self.bucket, self.kind, self.at, self.sticky = bucket, kind, at, sticky
+        self.count = 0
+        self.key: str | None = None  # of the object that it hit first
+        self.is_hint = False  # what was asked for only helps to find records: without it they are searched for
+        if after:
+            bucket.after = lambda kind, key: self.due(key) and FAULTS[self.kind](b"", key) and None
+        else:
+            bucket.fault = self.spoil
+
+    def due(self, key: str) -> bool:
+        number, self.count = self.count, self.count + 1
+        is_due = number == self.at or (self.sticky and number > self.at)
+        if is_due and self.key is None:
+            self.key = key
+        return is_due
+
+    def spoil(self, kind: str, key: str, data: bytes) -> bytes:
+        if kind != "get" and self.kind in ("short", "flipped"):
+            return data
+        is_first, is_due = self.key is None, self.due(key)
+        if is_first and is_due:
+            self.is_hint = kind == "get" and not key.endswith((".log", ".rsm-manifest"))
+        return FAULTS[self.kind](data, key) if is_due else data
+
+    def end(self) -> None:
+        self.bucket.fault = self.bucket.after = None
+
+
+class Troubled:
+    """A life of a store whose object store fails somewhere: what is refused is noted, and it goes on."""
+
+    def __init__(self, root: Path, trouble: Callable[[Bucket], Trouble], layout: str) -> None:
+        self.root = root
+        self.story = Story()
+        self.refused: list[str] = []
+        self.bucket = Bucket()
+        self.tier = BucketTier(self.bucket, layout)
+        with open_tiered(str(root / "disk"), self.tier) as store:
+            driver = Driver(store, self.story.told)
+            driver.create("kept")
+            driver.create("gone")
+            self.trouble = trouble(self.bucket)
+            driver.write("kept")
+            driver.append("gone", 4)
+            self.do(driver.copy)
+            retain_locally(store, "kept")
+            retain_locally(store, "gone")
+            self.read(store, "kept")
+            self.do(lambda: self.restore("restored"))
+            driver.append("kept", 4)
+            self.do(driver.copy)
+            self.expire(driver)
+            self.do(lambda: driver.delete("gone"))
+            self.do(driver.copy)
+            self.do(lambda: tiering.orphans(store.remote_log_manager.storage, store.remote_log_manager.metadata))
+            self.read(store, "kept")
+            self.trouble.end()
+            settle(store)
+            self.story.judge(store)
+            check_agrees(store)
+        with open_tiered(str(root / "disk"), self.tier) as store:
+            self.story.judge(store)
+            settle(store)
+            retain_locally(store, "kept")
+            self.story.judge(store)
+            check_agrees(store)
+
+    def do(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except KafkalogError as error:
+            self.refused.append(str(error))
+
+    def read(self, store: Store, topic: str) -> None:
+        """All of it or an error, and never anything else."""
+        try:
+            found = values_of(store, topic)
+        except KafkalogError as error:
+            self.refused.append(str(error))
+        else:
+            self.story.judge_values(topic, found)
+
+    def expire(self, driver: Driver) -> None:
+        self.story.told("expire", ("kept", self.story.done["kept"][:13]))
+        self.do(lambda: driver.store.alter_topic("kept", {"retention.bytes": "1800"}))
+        self.do(driver.copy)
+
+    def restore(self, name: str) -> None:
+        place = self.root / name
+        tiering.restore(self.tier.read_only_files(), str(place), [TopicPartition("gone", 0)])
+
+
+def run_with(trouble: Callable[[Bucket], Trouble], layout: str, caplog: pytest.LogCaptureFixture) -> Troubled:
+    caplog.clear()
+    with harness.fast_dir() as root:
+        return Troubled(root, trouble, layout)
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_request_may_fail(kind: str, layout: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kafkalog.remote")
+    whole = run_with(lambda bucket: Trouble(bucket, kind, 1 << 30), layout, caplog)
+    assert not whole.refused
+    total = whole.trouble.count
+    chosen = sampled(range(total), REQUESTS)
+    for at in chosen:
+        for sticky in (False, True) if LONG else (at % 2 == 0,):
+            try:
+                run = run_with(lambda bucket: Trouble(bucket, kind, at, sticky=sticky), layout, caplog)  # noqa: B023
+                said = "\n".join([*run.refused, *caplog.messages])
+                key = run.trouble.key
+                assert key is not None or sticky
+                if kind in ("connection", "time", "permission") and key is not None and not run.trouble.is_hint:
+                    assert key.removeprefix("tier/") in said, (key, said)
+            except BaseException as error:
+                error.add_note(f"{kind} at request {at} of {total}, sticky: {sticky}, {layout}")
+                raise
+    print(f"{kind}, {layout}: {len(chosen)} of {total} requests")
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_answers_are_lost(layout: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Uploads and deletions are done, and nobody hears of it."""
+    whole = run_with(lambda bucket: Trouble(bucket, "connection", 1 << 30, after=True), layout, caplog)
+    total = whole.trouble.count
+    chosen = sampled(range(total), REQUESTS)
+    for at in chosen:
+        run_with(lambda bucket: Trouble(bucket, "connection", at, after=True), layout, caplog)  # noqa: B023
+    print(f"{layout}: {len(chosen)} of {total} answers")
