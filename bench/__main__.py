@@ -5,7 +5,8 @@ On a machine with neighbours `--cpu` counts the measuring thread's CPU time on b
 scans read nothing ahead then.
 `--keep` adds one JSON line to bench/history.jsonl.  `python -m bench embedded [PART...]` shows instead one partition
 beside LMDB, SQLite and queues on it (`bench.embedded`), `python -m bench service` a store beside a local broker and
-confluent-kafka (`bench.service`), `python -m bench scale` a store of ever more topics (`bench.store_scale`).  Without
+confluent-kafka (`bench.service`), `python -m bench remote [PART...]` a remote tier beside its storage client
+(`bench.remote`), `python -m bench scale` a store of ever more topics (`bench.store_scale`).  Without
 Maven only kafkalog's own figures are shown.  The first line says what rows depend on (`bench.machine`).
 `--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
 more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`.
@@ -26,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import cleaner_scale, data, embedded, kafka, machine, manager, memory, ours, service, store_scale
+from bench import cleaner_scale, data, embedded, kafka, machine, manager, memory, ours, remote, service, store_scale
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 
@@ -131,6 +132,11 @@ def main() -> None:
     machine.tell(Path(tempfile.gettempdir()))
     if options.names[:1] == ["service"]:
         service.main()
+        return
+    if options.names[:1] == ["remote"]:
+        kept = {"remote": remote.main(options.names[1:])}
+        if options.keep:
+            keep(kept)
         return
     if options.names[:1] == ["scale"]:
         store_scale.main()

@@ -23,7 +23,7 @@ import kafkalog
 from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "docs/broker.md")
+DOCUMENTS = ("README.md", "docs/broker.md", "docs/tiered-storage.md")
 # Spark's and the command line's are run in tests of theirs.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
@@ -88,6 +88,13 @@ batches = batch()
     "docs/broker.md": """
 import kafkalog
 kafkalog.open("disk1").create_topic("orders")
+""",
+    "docs/tiered-storage.md": """
+import kafkalog
+from pathlib import Path
+from tests.unit.tier_kit import tiered
+tier = kafkalog.RemoteStorage("old tier")
+tiered(Path("old shop"), tier)
 """,
     "kafkalog.transaction": """
 import kafkalog

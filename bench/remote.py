@@ -1,0 +1,478 @@
+"""`python -m bench remote` or `python -m bench.remote`: a remote tier beside the storage client that carries it.
+
+First: segments of 64 MiB are uploaded, restored, and read, each beside the same client that copies the same files by
+`put_file` and `get_file`, in a folder, in moto's S3 server over HTTP, and over a line.  A client alone syncs nothing;
+so a folder's rows stand beside one with the syncs, too, which is what we promise.  Then: scans and point reads over the
+line, a file system that lets each request wait and all requests together have so many bytes a second (`Line`).  Last:
+a cold read of a folder, for comparing with a broker's consumer.
+
+Each work runs in a process of its own, ours and the other one in turn; figures are medians, and (least-most) follows.
+Memory is what the work's peak was above what the process had at its begin.  A cold read drops the folder from the page
+cache before it begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+import kafkalog
+from bench import data, machine
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.remote import RemoteStorage
+from kafkalog.toolbox import tiering
+
+MIB = 1 << 20
+COPY_AIM, LINE_AIM, MEMORY_AIM_MIB, RANGES_AIM = 0.8, 0.8, 100, 2
+POINTS = 40
+
+
+class Line(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """Files of this machine behind a line: `latency_s` each request, `bytes_per_s` all of them together."""
+
+    protocol = "line"
+    cachable = False
+    latency_s = 0.020
+    bytes_per_s = 100e6
+    requests = 0
+    ranges = 0
+    _lock = threading.Lock()
+    _free_at = 0.0
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._there = LocalFileSystem()
+
+    @classmethod
+    def carry(cls, count: int) -> None:
+        """Waits as long as a request takes whose body has so many bytes."""
+        time.sleep(cls.latency_s)
+        with cls._lock:
+            cls.requests += 1
+            done = cls._free_at = max(cls._free_at, time.monotonic()) + count / cls.bytes_per_s
+        time.sleep(max(0.0, done - time.monotonic()))
+
+    def ls(self, path: str, detail: bool = True, **how: Any) -> Any:
+        self.carry(0)
+        return self._there.ls(path, detail, **how)
+
+    def info(self, path: str, **how: Any) -> dict[str, Any]:
+        self.carry(0)
+        found: dict[str, Any] = self._there.info(path)
+        return found
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **how: Any) -> bytes:
+        found: bytes = self._there.cat_file(path, start, end)
+        Line.ranges += path.endswith(".log")
+        self.carry(len(found))
+        return found
+
+    def get_file(self, path: str, target: str, **how: Any) -> None:
+        self.carry(os.path.getsize(path))
+        self._there.get_file(path, target)
+
+    def put_file(self, source: str, path: str, **how: Any) -> None:
+        self.carry(os.path.getsize(source))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._there.put_file(source, path)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **how: Any) -> None:
+        self.carry(len(value))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._there.pipe_file(path, value)
+
+    def open(self, path: str, mode: str = "rb", **how: Any) -> Any:
+        assert mode == "wb"
+        return _Upload(self, path)
+
+
+class _Upload:
+    """What is written to an object, which is there at its close."""
+
+    closed = False
+
+    def __init__(self, line: Line, path: str) -> None:
+        self._line, self._path, self._data = line, path, bytearray()
+
+    def write(self, part: Any) -> None:
+        self._data += part
+
+    def close(self) -> None:
+        self._line.pipe_file(self._path, bytes(self._data))
+
+    def discard(self) -> None:
+        self._data.clear()
+
+
+# --- what is measured, each in a process of its own -----------------------------------------------------------
+
+
+def status_bytes(name: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) << 10
+
+
+def measured(work: Callable[[], Any]) -> dict[str, Any]:
+    """Seconds of the clock and of the processor, and how many bytes the peak was above the begin."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    before, clock, processor = status_bytes("VmRSS"), time.perf_counter(), time.process_time()
+    said = work()
+    figures = {"s": time.perf_counter() - clock, "cpu_s": time.process_time() - processor}
+    return {**figures, "peak_bytes": status_bytes("VmHWM") - before, **(said or {})}
+
+
+def uploaded(source: Path, tier: RemoteStorage) -> dict[str, Any]:
+    with kafkalog.open(source, remote=tier) as store:
+        store.alter_topic("orders", {"remote.storage.enable": "true"})
+        return measured(lambda: {"segments": store.remote_log_manager.run_once()})
+
+
+def client_uploaded(source: Path, tier: RemoteStorage, syncs: bool) -> dict[str, Any]:
+    """The same files as `uploaded`, by the client's own call."""
+    fs, root = fsspec.core.url_to_fs(tier.url, **tier._options)
+    logs = sorted((source / "orders-0").glob("*.log"))[:-1]
+    paths = [log.with_suffix(suffix) for log in logs for suffix in (".log", ".index", ".timeindex")]
+    fs.makedirs(f"{root}/plain", exist_ok=True)
+
+    def work() -> None:
+        for path in paths:
+            fs.put_file(str(path), f"{root}/plain/{path.name}")
+            if syncs:
+                sync(Path(root) / "plain" / path.name)
+        if syncs:
+            sync(Path(root) / "plain")
+
+    return measured(work)
+
+
+def restored(tier: RemoteStorage, target: Path) -> dict[str, Any]:
+    source = tier.read_only_files()
+    partitions = [TopicPartition("orders", 0)]
+    return measured(lambda: {"bytes": tiering.restore(source, str(target), partitions).bytes})
+
+
+def client_restored(tier: RemoteStorage, target: Path, syncs: bool) -> dict[str, Any]:
+    fs, root = fsspec.core.url_to_fs(tier.url, **tier._options)
+    fs.invalidate_cache()
+    (folder,) = fs.ls(f"{root}/kafka-tiered-storage", detail=False)
+    target.mkdir()
+
+    def work() -> None:
+        for path in fs.ls(folder, detail=False):
+            here = target / path.rpartition("/")[2]
+            fs.get_file(path, str(here))
+            if syncs:
+                sync(here)
+        if syncs:
+            sync(target)
+
+    return measured(work)
+
+
+def sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def scanned(tier: RemoteStorage, how: str) -> dict[str, Any]:
+    """All records, as Python's or as Arrow."""
+    with kafkalog.open(tier, read_only=True) as store:
+        partition = store.topic("orders").partition(0)
+
+        def work() -> dict[str, Any]:
+            if how == "arrow":
+                return {"records": sum(batch.num_rows for batch in partition.arrow_batches())}
+            count = 0
+            for _ in partition.records():
+                count += 1
+            return {"records": count}
+
+        return measured(work)
+
+
+def pointed(tier: RemoteStorage) -> dict[str, Any]:
+    """Records here and there, each time with the indexes that an earlier read of the segment fetched, and nothing
+    else."""
+    files = tier.read_only_files()
+    with kafkalog.open(tier.url, read_only=True, files=files) as store:
+        partition = store.topic("orders").partition(0)
+        folder = f"{tier.url}/orders-0"
+        bases = [int(name[:20]) for name in files.list_dir(folder) if name.endswith(".log")]
+        rng = random.Random(3)
+        offsets = [rng.randrange(partition.end_offset) for _ in range(POINTS)]
+        for base in bases:
+            next(iter(partition.records(base + 1, base + 2)))
+        waits, requests, ranges = [], [], []
+        for offset in offsets:
+            files.chunks.close()  # forgets what was read
+            partition.refresh()  # which reads where the last segment ends
+            before, before_ranges, begin = Line.requests, Line.ranges, time.perf_counter()
+            (record,) = partition.records(offset, offset + 1)
+            assert record.offset == offset
+            waits.append(time.perf_counter() - begin)
+            time.sleep(0.3)  # what is fetched ahead counts, too
+            requests.append(Line.requests - before)
+            ranges.append(Line.ranges - before_ranges)
+    return {"ms": statistics.median(waits) * 1e3, "requests": max(requests), "ranges": max(ranges)}
+
+
+def work(name: str, source: Path, url: str, options: dict[str, Any], target: Path) -> dict[str, Any]:
+    fsspec.register_implementation("line", Line, clobber=True)
+    Line.latency_s, Line.bytes_per_s = options.pop("latency_s", 0.0), options.pop("bytes_per_s", 1.0)
+    tier = RemoteStorage(url, options=options)
+    works: dict[str, Callable[[], dict[str, Any]]] = {
+        "upload": lambda: uploaded(source, tier),
+        "client upload": lambda: client_uploaded(source, tier, False),
+        "client upload, synced": lambda: client_uploaded(source, tier, True),
+        "restore": lambda: restored(tier, target),
+        "client restore": lambda: client_restored(tier, target, False),
+        "client restore, synced": lambda: client_restored(tier, target, True),
+        "arrow": lambda: scanned(tier, "arrow"),
+        "records": lambda: scanned(tier, "records"),
+        "points": lambda: pointed(tier),
+    }
+    return works[name]()
+
+
+# --- the whole ------------------------------------------------------------------------------------------------
+
+
+class Place:
+    """Where a tier lies, and the works on it."""
+
+    def __init__(self, root: Path, source: Path, url: str, options: dict[str, Any]) -> None:
+        self.root, self.source, self.url, self.options = root, source, url, options
+
+    def run(self, name: str, url: str | None = None) -> dict[str, Any]:
+        source, target = self.root / "copy", self.root / "target"
+        for folder in (source, target):
+            shutil.rmtree(folder, ignore_errors=True)
+        if "upload" in name:
+            shutil.copytree(self.source, source, copy_function=link_or_copy)
+        os.sync()
+        words = [name, str(source), url or self.url, json.dumps(self.options), str(target)]
+        command = [sys.executable, "-m", "bench.remote", "--work", *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{name} of {url or self.url} failed:\n{done.stderr}")
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        shutil.rmtree(target, ignore_errors=True)
+        return found
+
+    def clear(self, url: str) -> None:
+        """Removes a tier."""
+        if self.url.startswith("s3:"):
+            fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **self.options)
+        else:
+            fs, root = LocalFileSystem(), url.partition("://")[2] or url
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm(root, recursive=True)
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Logs are only read by who uploads."""
+    if source.endswith(".log") and "orders-" in source:
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)
+
+
+def make_source(folder: Path, mib: int, segment_mib: int) -> int:
+    """A directory with a topic of so many MiB of closed segments, and their bytes."""
+    rng = random.Random(1)
+    with kafkalog.open(folder) as store:
+        topic = store.create_topic("orders", 1, config={"segment.bytes": str(segment_mib * MIB), "retention.ms": "-1"})
+        parts = [data.batch(rng, 156) for _ in range(64)]
+        written, number = 0, 0
+        while written < (mib + 1) * MIB:
+            topic.partition(0).append_batches(parts[number % 64])
+            written += len(parts[number % 64])
+            number += 1
+    return sum(path.stat().st_size for path in sorted((folder / "orders-0").glob("*.log"))[:-1])
+
+
+def drop_cache(folder: Path) -> None:
+    """The next who reads the files waits for the disk."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            handle = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[dict[str, Any]]:
+    """moto in a process of its own; the options of a client of it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = "from moto.server import main; main()"
+    words = [sys.executable, "-c", program, "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.05)
+        options = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{port}"}
+        fsspec.filesystem("s3", **options).mkdir("bucket")
+        yield options
+    finally:
+        server.kill()
+        server.wait()
+
+
+Runs = list[dict[str, Any]]
+
+
+def mb_s(runs: Runs, size: int) -> str:
+    rates = [size / run["s"] / 1e6 for run in runs]
+    return f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})"
+
+
+def seconds(runs: Runs) -> float:
+    return statistics.median(run["s"] for run in runs)
+
+
+def verdict(found: float, aim: float | None, less: bool = False) -> str:
+    if aim is None:
+        return ""
+    return f" (aim {aim:g})" if (found <= aim if less else found >= aim) else f" (BEYOND the aim of {aim:g})"
+
+
+def row(
+    what: str,
+    runs: Runs,
+    size: int,
+    beside: str,
+    ratio: float | None,
+    aim: float | None,
+    mib_aim: float | None = MEMORY_AIM_MIB,
+) -> dict[str, float]:
+    peak = statistics.median(run["peak_bytes"] for run in runs)
+    shown = "-" if ratio is None else f"{ratio:.2f}x{verdict(ratio, aim)}"
+    memory = f"{peak / MIB:.0f}{verdict(peak / MIB, mib_aim, less=True)}"
+    print(f"| {what:34} | {mb_s(runs, size):>18} | {beside:>32} | {shown:>26} | {memory} |", flush=True)
+    return {"mb_s": size / seconds(runs) / 1e6, "peak_mib": peak / MIB} | ({} if ratio is None else {"ratio": ratio})
+
+
+def copies(name: str, place: Place, size: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Uploads and restores; leaves a tier at the place's address."""
+    kept: dict[str, dict[str, float]] = {}
+    syncs = ["client {}"] + (["client {}, synced"] if name == "folder" else [])
+    for work_name in ("upload", "restore"):
+        others = [each.format(work_name) for each in syncs]
+        runs: dict[str, Runs] = {each: [] for each in [work_name, *others]}
+        for number in range(rounds):
+            for each in runs:
+                spare = f"{place.url}-spare"
+                is_upload = "upload" in each
+                last = is_upload and each == work_name and number == rounds - 1
+                runs[each].append(place.run(each, spare if is_upload and not last else None))
+                if is_upload and not last:
+                    place.clear(spare)
+        for other in others:
+            ratio = seconds(runs[other]) / seconds(runs[work_name])
+            beside = f"{other[7:]} {mb_s(runs[other], size)}"
+            row_name = f"{name}, {other[7:]}"
+            aim = COPY_AIM if other == others[-1] else None
+            kept[row_name] = row(row_name, runs[work_name], size, beside, ratio, aim)
+    return kept
+
+
+def scans(name: str, place: Place, size: int, rounds: int, link_mb_s: float | None) -> dict[str, dict[str, float]]:
+    kept = {}
+    for how in ("arrow", "records"):
+        runs = []
+        for _ in range(rounds):
+            if link_mb_s is None:
+                drop_cache(Path(place.url.partition("://")[2]))
+            runs.append(place.run(how))
+        ratio = None if link_mb_s is None else size / seconds(runs) / 1e6 / link_mb_s
+        beside = f"{runs[0]['records'] / seconds(runs) / 1e6:.2f} M records/s"
+        beside += "" if link_mb_s is None else f", the line {link_mb_s:.0f}"
+        kept[f"{name}, {how}"] = row(f"{name}, {how}", runs, size, beside, ratio, LINE_AIM, None)
+    return kept
+
+
+def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[str], line: dict[str, float]) -> Any:
+    kept: dict[str, Any] = {}
+    root = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
+    try:
+        size = make_source(root / "full", mib, segment_mib)
+        print(f"{size / MIB:.0f} MiB in segments of {segment_mib} MiB; median of {rounds} (least-most)\n")
+        print(f"| {'':34} | {'kafkalog, MB/s':>18} | {'beside, MB/s':>32} | {'ratio':>26} | peak, MiB |")
+        print("|---|---|---|---|---|")
+        if "folder" in parts or "cold" in parts:
+            place = Place(root, root / "full", f"file://{root}/tier", {})
+            if "folder" in parts:
+                kept |= copies("folder", place, size, rounds)
+            else:
+                place.run("upload")
+            if "cold" in parts:
+                kept |= scans("folder, cold", place, size, rounds, None)
+            place.clear(place.url)
+        if "s3" in parts:
+            with s3_server() as options:
+                kept |= copies("s3", Place(root, root / "full", "s3://bucket/tier", options), size, rounds)
+        if "line" in parts:
+            size = make_source(root / "small", line_mib, segment_mib)
+            place = Place(root, root / "small", f"line://{root}/line", dict(line))
+            link = line["bytes_per_s"] / 1e6
+            kept |= copies("line", place, size, rounds)
+            kept |= scans("line", place, size, rounds, link)
+            found = place.run("points")
+            kept["line, points"] = found
+            print(
+                f"\nA point read with its indexes cached asks for at most {found['ranges']} ranges"
+                f"{verdict(found['ranges'], RANGES_AIM, less=True)}, {found['requests']} requests in all; it takes "
+                f"{found['ms']:.0f} ms ({1e3 * line['latency_s']:.0f} ms each, {link:.0f} MB/s)."
+            )
+    finally:
+        shutil.rmtree(root)
+    return kept
+
+
+def main(words: list[str] | None = None) -> Any:
+    parser = argparse.ArgumentParser(prog="python -m bench.remote", description=__doc__)
+    parser.add_argument("parts", nargs="*", help="of folder, s3, line, cold; all when none is given")
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--line-mib", type=int, default=256)
+    parser.add_argument("--segment-mib", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latency-ms", type=float, default=20.0, help="of the line, each request")
+    parser.add_argument("--mb-s", type=float, default=100.0, help="of the line, all requests together")
+    parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
+    given = parser.parse_args(words)
+    if given.work:
+        name, source, url, options, target = given.work
+        print(json.dumps(work(name, Path(source), url, json.loads(options), Path(target))))
+        return None
+    parts = given.parts or ["folder", "s3", "line", "cold"]
+    line = {"latency_s": given.latency_ms / 1e3, "bytes_per_s": given.mb_s * 1e6}
+    return compare(given.mib, given.line_mib, given.segment_mib, given.rounds, parts, line)
+
+
+if __name__ == "__main__":
+    if "--work" not in sys.argv:
+        machine.tell(Path(tempfile.gettempdir()))
+    main()
