@@ -383,9 +383,9 @@ def open_store(
     maintenance = values.flag(maintenance, "maintenance")
     take_over = values.flag(take_over, "take_over")
     broker = None if broker_config is None else broker_properties(broker_config)
-    log_dirs, files = _places(log_dirs, remote, files, read_only=read_only)
-    paths = absolute_paths(log_dirs, files)
-    topic_settings = TopicSettings(paths, files=files, broker=broker)
+    log_dirs, seen = _places(log_dirs, remote, files, read_only=read_only)
+    paths = absolute_paths(log_dirs, seen)
+    topic_settings = TopicSettings(paths, files=seen, broker=broker)
     if read_only:
         given = {
             "config": config, "compression": compression, "settings": settings, "metrics": metrics, "tiering": tiering
@@ -395,7 +395,7 @@ def open_store(
                 raise IllegalArgumentException(
                     f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint="leave it out"
                 )
-        return Store(_view(paths, cursors, clock, files, topic_settings))
+        return Store(_view(paths, seen, cursors, clock, files, topic_settings))
     if cursors is not None:
         raise IllegalArgumentException(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
@@ -452,6 +452,7 @@ def _places(
 
 def _view(
     log_dirs: Sequence[str],
+    seen: Files,
     cursors: str | os.PathLike[str] | None,
     clock: Clock,
     files: Files,
@@ -460,7 +461,7 @@ def _view(
     own: StoreHome | None = None
     try:
         if cursors is not None:
-            [path] = absolute_paths([cursors])
+            [path] = absolute_paths([cursors], files)
             if path in log_dirs:
                 raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
             settings = store_settings(None, None, True)
@@ -469,7 +470,7 @@ def _view(
             StoreHome.__init__(
                 own, [path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None
             )
-        view = StoreView(log_dirs, clock, files, own, topic_settings)
+        view = StoreView(log_dirs, clock, seen, own, topic_settings)
         if own is not None:
             own.start()
         return view

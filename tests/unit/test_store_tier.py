@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OsFiles, parent_dir
 from kafkalog.errors import (
     ConfigException,
     IllegalArgumentException,
@@ -224,3 +225,24 @@ def test_in_the_background(tmp_path: Path) -> None:
             time.sleep(0.01)
         assert topic.partition(0).engine.highest_offset_in_remote_storage >= RECORDS // 2
         assert everything(topic.partition(0)) == [values(number) for number in range(RECORDS)]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_cursors_of_a_store_that_only_reads(places: tuple[Path, Path], tmp_path: Path, alone: bool) -> None:
+    where: Any = kafkalog.RemoteStorage(places[1]) if alone else places[0]
+    options: dict[str, Any] = {} if alone else {"remote": places[1]}
+    for first in (0, 10):
+        with kafkalog.open(where, read_only=True, cursors=tmp_path / "new" / "cursors", **options) as store:
+            with store.reader("billing", topics=["orders"]) as reader:
+                assert [record.offset for record in reader.poll(10)] == list(range(first, first + 10))
+                reader.commit()
+
+
+@pytest.mark.parametrize("path", ["s3://", "s3://bucket/prefix", "://", "a/b", "/a/b", "//a", ""])
+def test_a_walk_to_the_nearest_folder_ends(path: str) -> None:
+    class Nothing(OsFiles):
+        def is_dir(self, path: str) -> bool:
+            return False
+
+    nearest = Nothing().nearest_dir(path)
+    assert parent_dir(nearest) == nearest

@@ -275,10 +275,17 @@ class Files(ABC):
         """A regular file's length in bytes."""
         return self.stat(path).size
 
+    def nearest_dir(self, path: str) -> str:
+        """The folder that is there, of `path` and those above it; the topmost of them where none is."""
+        while not self.is_dir(path) and (above := parent_dir(path)) != path:
+            path = above
+        return path
+
     def mkdirs_synced(self, path: str) -> None:
         """`mkdirs` of which every new name survives power loss; an existing directory is fine."""
         missing = []
-        while not self.is_dir(path):
+        there = self.nearest_dir(path)
+        while path != there:
             missing.append(path)
             path = parent_dir(path)
         for each in reversed(missing):

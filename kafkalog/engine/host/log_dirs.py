@@ -106,9 +106,7 @@ def prepare(path: str, files: Files, *, create: bool) -> None:
         found = listing(path, files)
         refuse_foreign(path, files)
     if not found:
-        above = path
-        while not files.is_dir(above):
-            above = parent_dir(above)
+        above = files.nearest_dir(path)
         # A call before us may have made it and died before it was synced.
         with contextlib.suppress(PermissionError):
             files.sync_dir(parent_dir(above))
@@ -182,8 +180,7 @@ def refuse_inside(path: str, files: Files) -> None:
     above = os.path.abspath(path)
     if files.exists(above):
         return
-    while not files.is_dir(above):
-        above = parent_dir(above)
+    above = files.nearest_dir(above)
     for each in (above, parent_dir(above)):
         if is_of_cluster(each, files):
             raise IllegalArgumentException(
