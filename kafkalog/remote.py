@@ -24,8 +24,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import values
+from kafkalog.engine.format.java_text import parse_uuid
 from kafkalog.errors import IllegalArgumentException
 
 if TYPE_CHECKING:
@@ -35,12 +36,59 @@ if TYPE_CHECKING:
 __all__ = ["RemoteStorage"]
 
 CACHE_BYTES = 64 << 20
+_NO_BUCKET = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:(//(/.*)?)?")
 _ADDRESS = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
 def is_address(text: str) -> bool:
     """Whether it is a bucket's, and no path of this machine."""
     return _ADDRESS.match(text) is not None
+
+
+def _address(url: Any) -> str:
+    """An address as it is; a path, absolute."""
+    if not isinstance(url, str | os.PathLike) or not os.fspath(url):
+        raise IllegalArgumentException(f"url: found {values.shown(url)}, expected an address, or the path of a folder")
+    text = os.fsdecode(url)
+    if _NO_BUCKET.fullmatch(text) or "\0" in text:
+        raise IllegalArgumentException(f"url: found {text!r}, expected a bucket in it, such as s3://bucket/prefix")
+    return text if is_address(text) else os.path.abspath(local_path(text, what="url"))
+
+
+def _mapping(given: Any, what: str, expected: str) -> dict[str, Any]:
+    """Its values are never shown."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise IllegalArgumentException(f"{what}: found a {type(given).__name__}, expected a mapping: {expected}")
+    return {values.text(name, f"{what}, a name in it"): value for name, value in given.items()}
+
+
+def _key_pairs(given: Any) -> dict[str, tuple[str, str]]:
+    expected = "a key pair by its id: the paths of its public and of its private key"
+    pairs = {}
+    for name, pair in _mapping(given, "encryption", expected).items():
+        paths = [] if isinstance(pair, str) or not isinstance(pair, Sequence) else pair
+        if len(paths) != 2 or not all(isinstance(path, str | os.PathLike) for path in paths):
+            raise IllegalArgumentException(f"encryption: found a {type(pair).__name__} for {name!r}, expected {expected}")
+        public, private = map(os.fsdecode, paths)
+        if "\n" in public + private:  # and not shown, as the name of a file that is not there would be
+            raise IllegalArgumentException(f"encryption: found the keys of {name!r} themselves, expected {expected}")
+        pairs[name] = (public, private)
+    return pairs
+
+
+def _topic_ids(given: Any) -> dict[str, str]:
+    ids = {}
+    for topic, topic_id in _mapping(given, "topic_ids", "a topic's id by its name").items():
+        try:
+            ids[topic] = parse_uuid(values.text(topic_id, "id"))
+        except IllegalArgumentException:
+            found = values.shown(topic_id)
+            raise IllegalArgumentException(
+                f"topic_ids: found {found} for {topic!r}, expected a topic's id of 22 characters"
+            ) from None
+    return ids
 
 
 class RemoteStorage:
@@ -50,7 +98,8 @@ class RemoteStorage:
     of fsspec's file system (`key`, `secret`, `endpoint_url`, `anon` ...).
 
     `layout` is how objects are named and packed: "local-tiered" (Kafka's LocalTieredStorage) or "aiven" (Aiven's
-    plugin); None takes what lies there, and "local-tiered" where nothing does.  The rest counts for "aiven" alone:
+    plugin); None takes what lies there, and where nothing does "local-tiered", or "aiven" with a `prefix`.  The rest
+    counts for "aiven" alone:
     `prefix` (its `key.prefix`), `chunk_bytes` (`chunk.size`), `compression` (True, or "heuristic" for what is not
     compressed already), `encryption` (key pairs by id: paths of the public and of the private key as PEM) with
     `encryption_key` (the id of the one that wraps new data keys; the only one, if there is one),
@@ -83,27 +132,36 @@ class RemoteStorage:
         cache_bytes: int = CACHE_BYTES,
         topic_ids: Mapping[str, str] | None = None,
     ) -> None:
+        from kafkalog.engine.remote.aiven import check_settings
+
+        self.url = _address(url)
         if layout not in (None, "local-tiered", "aiven"):
             raise IllegalArgumentException(f"layout: found {layout!r}, expected 'local-tiered', 'aiven' or None")
-        text = os.fsdecode(url)
-        if not text:
-            raise IllegalArgumentException("url: found '', expected an address, or the path of a folder")
-        self.url = text if "://" in text else os.path.abspath(text)
         self.layout = layout
-        self._options = dict(options or {})
-        self._prefix = prefix
-        self._chunk_bytes = values.whole(chunk_bytes, "chunk_bytes", low=1, expected="bytes")
+        self._options = _mapping(options, "options", "those of fsspec's file system")
+        self._prefix = values.text(prefix, "prefix")
+        if {".", ".."} & {*self._prefix.split("/")}:
+            raise IllegalArgumentException(f"prefix: found {prefix!r}, expected the beginning of keys, without . and ..")
+        check_settings(chunk_bytes, compression, custom_metadata)
+        self._chunk_bytes = chunk_bytes
         self._compression = compression
-        self._encryption = {name: (os.fspath(a), os.fspath(b)) for name, (a, b) in (encryption or {}).items()}
-        self._encryption_key = encryption_key or (next(iter(self._encryption)) if len(self._encryption) == 1 else None)
-        if self._encryption and self._encryption_key is None:
-            raise IllegalArgumentException("encryption_key: several key pairs are given, expected the id of one")
         self._custom_metadata = tuple(custom_metadata)
-        self._limits = {"upload_bytes_per_s": upload_bytes_per_s, "download_bytes_per_s": download_bytes_per_s}
-        self._timeout_s = timeout_s
-        self._attempts = values.whole(attempts, "attempts", low=1, expected="tries")
-        self.cache_bytes = values.whole(cache_bytes, "cache_bytes", expected="bytes")
-        self.topic_ids = dict(topic_ids or {})
+        self._encryption = _key_pairs(encryption)
+        self._encryption_key = encryption_key or (next(iter(self._encryption)) if len(self._encryption) == 1 else None)
+        if self._encryption_key not in (self._encryption or (None,)):
+            known = ", ".join(self._encryption) or "none, for no key pair is given"
+            raise IllegalArgumentException(
+                f"encryption_key: found {values.shown(self._encryption_key)}, expected the id of a key pair ({known})"
+            )
+        rates = {"upload_bytes_per_s": upload_bytes_per_s, "download_bytes_per_s": download_bytes_per_s}
+        self._limits = {
+            name: None if rate is None else values.positive(rate, name, "bytes a second, or None")
+            for name, rate in rates.items()
+        }
+        self._timeout_s = values.positive(timeout_s, "timeout_s", "seconds")
+        self._attempts = values.count(attempts, "attempts", low=1, expected="tries")
+        self.cache_bytes = values.count(cache_bytes, "cache_bytes", expected="bytes")
+        self.topic_ids = _topic_ids(topic_ids)
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | RemoteStorage) -> RemoteStorage:
@@ -141,7 +199,8 @@ class RemoteStorage:
         objects = Objects.at(
             self.url, self._options, retries=retries, timeout_s=self._timeout_s, files=files, **self._limits
         )
-        layout = self.layout or layout_of(objects, self._prefix) or (None if must_exist else "local-tiered")
+        default = None if must_exist else "aiven" if self._prefix else "local-tiered"
+        layout = self.layout or layout_of(objects, self._prefix) or default
         settings: dict[str, Any] = {}
         if layout == "aiven":
             settings = {
@@ -155,8 +214,13 @@ class RemoteStorage:
 
                 assert self._encryption_key is not None
                 settings["keys"] = KeyRing.read(self._encryption, self._encryption_key, files)
-        elif self._encryption or self._compression:
-            raise IllegalArgumentException("compression and encryption are of the layout 'aiven'", hint="name it")
+        elif layout == "local-tiered" and (self._encryption or self._compression or self._prefix):
+            what = "encryption" if self._encryption else "compression" if self._compression else "prefix"
+            raise IllegalArgumentException(
+                f"{what}: found one for a tier in the layout 'local-tiered', expected it for 'aiven' alone",
+                path=self.url,
+                hint="layout='aiven' begins a tier of that kind" if self.layout is None else None,
+            )
         return storage_at(objects, layout, prefix=self._prefix, settings=settings)
 
     def read_only_files(self, files: Files = OS_FILES) -> RemoteFiles:

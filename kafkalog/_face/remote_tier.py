@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.coordinators import StoreStateLog
 from kafkalog.engine.files.lines import Lines
-from kafkalog.engine.format import names, values
+from kafkalog.engine.format import names
 from kafkalog.engine.format.meta_properties import read_meta_properties
 from kafkalog.engine.remote.chunks import Chunks
 from kafkalog.engine.remote.copying import find_highest_remote_offset, find_log_start_offset
@@ -49,10 +49,8 @@ def remote_tier(
 
     IllegalArgumentException, TypeError, MissingPackageException, RemoteStorageException.
     """
-    if config is not None and not isinstance(config, RemoteLogManagerConfig):
-        raise IllegalArgumentException(
-            f"tiering: found {values.shown(config)}, expected a kafkalog.RemoteLogManagerConfig"
-        )
+    if config is not None:
+        RemoteLogManagerConfig.checked(config)
     if remote is None:
         if config is not None:
             raise IllegalArgumentException("tiering: found settings of a remote tier, and no remote=", hint="give both")

@@ -8,6 +8,7 @@ IllegalArgumentException that says what was found, what was expected and what to
 from __future__ import annotations
 
 import contextlib
+import math
 import numbers
 import operator
 import re
@@ -43,6 +44,13 @@ def whole(
     return number
 
 
+def count(value: Any, what: str, *, low: int = 0, high: int = LONG_MAX, expected: str = "a whole number") -> int:
+    """`whole` for a setting, of which True and False are none."""
+    if isinstance(value, bool):
+        raise IllegalArgumentException(f"{what}: found {value}, expected {expected}")
+    return whole(value, what, low=low, high=high, expected=expected)
+
+
 def offset(value: Any, what: str = "offset", *, low: int = LONG_MIN, hint: str | None = None) -> int:
     """`value` as an offset."""
     return whole(value, what, low=low, expected="an offset", hint=hint)
@@ -65,6 +73,14 @@ def real(value: Any, what: str) -> float:
         with contextlib.suppress(OverflowError):
             return float(value)
     raise IllegalArgumentException(f"{what}: found {shown(value)}, expected a number")
+
+
+def positive(value: Any, what: str, expected: str) -> float:
+    """`value` as a float above 0, which is no infinity."""
+    number = real(value, what)
+    if not 0 < number < math.inf:
+        raise IllegalArgumentException(f"{what}: found {number}, expected {expected} (more than 0)")
+    return number
 
 
 def text(value: Any, what: str, *, hint: str | None = None) -> str:

@@ -23,7 +23,7 @@ import struct
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,7 +33,7 @@ import zstandard
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog._native.codec.batches import header_at
 from kafkalog.engine.files import OS_FILES, Files
-from kafkalog.engine.format import names
+from kafkalog.engine.format import names, values
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.engine.format.message_reader import Reader
 from kafkalog.engine.format.message_writer import put_uvarint
@@ -202,6 +202,18 @@ def _reading(path: str) -> Iterator[None]:
         raise KafkaStorageException.because_of(error, f"cannot read {path}") from error
 
 
+def check_settings(chunk_bytes: int, compression: bool | str, custom_metadata: Sequence[str]) -> None:
+    """IllegalArgumentException for what the plugin's settings cannot be."""
+    values.count(chunk_bytes, "chunk_bytes", low=1, high=CHUNK_BYTES_MAX, expected="bytes")
+    if not isinstance(compression, bool) and compression != "heuristic":
+        found = values.shown(compression)
+        raise IllegalArgumentException(f"compression: found {found}, expected True, False or 'heuristic'")
+    is_listed = isinstance(custom_metadata, Collection) and not isinstance(custom_metadata, str)
+    if not is_listed or any(name not in _FIELDS for name in custom_metadata):
+        found = values.shown(custom_metadata)
+        raise IllegalArgumentException(f"custom_metadata: found {found}, expected some of {', '.join(_FIELDS)}")
+
+
 class AivenTieredStorage:
     """A RemoteStorageManager.  `prefix` is the plugin's `key.prefix`; `compression` "heuristic" compresses what is not
     compressed already (`compression.heuristic.enabled`).  `keys` encrypts, and reads what was."""
@@ -217,13 +229,7 @@ class AivenTieredStorage:
         custom_metadata: Sequence[str] = (),
         files: Files = OS_FILES,
     ) -> None:
-        if compression not in (False, True, "heuristic"):
-            raise IllegalArgumentException(f"compression: found {compression!r}, expected True, False or 'heuristic'")
-        if not 1 <= chunk_bytes <= CHUNK_BYTES_MAX:
-            raise IllegalArgumentException(f"chunk_bytes: found {chunk_bytes}, expected 1 to {CHUNK_BYTES_MAX}")
-        unknown = set(custom_metadata) - {*_FIELDS}
-        if unknown:
-            raise IllegalArgumentException(f"custom_metadata: found {sorted(unknown)}, expected of {list(_FIELDS)}")
+        check_settings(chunk_bytes, compression, custom_metadata)
         self.objects = objects
         self._prefix = prefix
         self._chunk_bytes = chunk_bytes

@@ -19,8 +19,9 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._limits import LONG_MAX
+from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format import values
 from kafkalog.engine.log.types import LogStartOffsetIncrementReason
 from kafkalog.engine.remote.chunks import Chunks
 from kafkalog.engine.remote.copying import RLMCopyTask, Tools
@@ -36,7 +37,7 @@ from kafkalog.engine.remote.segment import (
     RemotePartitionDeleteState,
     TopicIdPartition,
 )
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import IllegalArgumentException, KafkalogError
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import Clock
@@ -58,6 +59,26 @@ class RemoteLogManagerConfig(NamedTuple):
     copy_quota_samples: int = 11  # remote.log.manager.copy.quota.window.num
     copy_quota_window_s: int = 1  # remote.log.manager.copy.quota.window.size.seconds
     index_cache_bytes: int = DISK_BYTES  # remote.log.index.file.cache.total.size.bytes
+
+    def checked(self) -> RemoteLogManagerConfig:
+        """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""
+        if not isinstance(self, RemoteLogManagerConfig):
+            raise IllegalArgumentException(
+                f"tiering: found {values.shown(self)}, expected a kafkalog.RemoteLogManagerConfig"
+            )
+        for name, value in self._asdict().items():
+            low, high = _BOUNDS.get(name, (1, LONG_MAX))
+            values.count(value, f"RemoteLogManagerConfig.{name}", low=low, high=high)
+        return self
+
+
+# Of those that Kafka does not take from 1 to the end of 64 bits.
+_BOUNDS = {
+    "copier_threads": (1, INT_MAX),
+    "custom_metadata_max_bytes": (0, INT_MAX),
+    "copy_quota_samples": (1, INT_MAX),
+    "copy_quota_window_s": (1, INT_MAX),
+}
 
 
 class _Tasks(NamedTuple):
@@ -95,7 +116,7 @@ class RemoteLogManager:
     ) -> None:
         self.storage = storage
         self.metadata = metadata
-        self.config = config
+        self.config = config = RemoteLogManagerConfig.checked(config)
         self.place = place
         self.indexes = RemoteIndexCache(storage, log_dir, total_size_bytes=config.index_cache_bytes)
         self.chunks = Chunks() if chunks is None else chunks
@@ -291,7 +312,7 @@ class RemoteLogManager:
                 if self._stopping.is_set():
                     return
                 self._try(partial(self._run, tasks), f"a task of {tasks.expiring.topic_id_partition}")
-            self._stopping.wait(self.config.task_interval_ms / 1000)
+            self._stopping.wait(min(self.config.task_interval_ms / 1000, threading.TIMEOUT_MAX))
 
     def _try(self, do: Callable[[], object], what: str) -> None:
         """What fails in a thread does so again at its next turn, and keeps no other from being done."""
