@@ -136,6 +136,13 @@ def test_a_public_key_cannot_unwrap() -> None:
         KeyRing({"key1": (PUBLIC, PUBLIC)}, "key1")
 
 
+def test_halves_of_two_pairs_are_refused(other: tuple[bytes, bytes]) -> None:
+    for pair in ((other[0], PRIVATE), (PUBLIC, other[1])):
+        with pytest.raises(IllegalArgumentException, match="'key1'.*of two pairs"):
+            KeyRing({"key1": pair}, "key1")
+    KeyRing({"key1": (PRIVATE, PRIVATE)}, "key1")  # which has the public half
+
+
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(KafkaStorageException, match="cannot read the key pair 'key1'") as caught:
         KeyRing.read({"key1": (str(GOLDEN / "public.pem"), str(tmp_path / "none.pem"))}, "key1")

@@ -84,10 +84,12 @@ class KeyRing:
             if not name.strip() or ":" in name:
                 raise IllegalArgumentException(f"found {name!r} as a key pair's id, expected a name without a colon")
             try:
-                self._public[name] = PKCS1_OAEP.new(RSA.import_key(public), hashAlgo=SHA3_512)
-                unwraps = RSA.import_key(private)
+                wraps, unwraps = RSA.import_key(public), RSA.import_key(private)
                 if not unwraps.has_private():
                     raise ValueError("found a public key in the place of the private one")
+                if (wraps.n, wraps.e) != (unwraps.n, unwraps.e):
+                    raise ValueError("found a public and a private key of two pairs")
+                self._public[name] = PKCS1_OAEP.new(wraps, hashAlgo=SHA3_512)
                 self._private[name] = PKCS1_OAEP.new(unwraps, hashAlgo=SHA3_512)
             except (ValueError, IndexError, TypeError) as error:
                 raise IllegalArgumentException(f"key pair {name!r}: expected RSA keys as PEM ({error})") from None
