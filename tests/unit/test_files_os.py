@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog._native.state.descriptor import ReadBuffers
-from kafkalog.engine.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, parent_dir
+from kafkalog.engine.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, api, parent_dir
 from kafkalog.engine.files.overlay import OverlayFiles
 from tests.file_doubles import RecordingFiles
 
@@ -44,6 +44,25 @@ def test_reads_and_writes_at_positions(path: str) -> None:
     with pytest.raises(OSError) as failure:
         file.pwrite(b"x", 0)
     assert failure.value.errno == errno.EBADF
+
+
+def test_the_disk_is_at_work_while_a_file_is_written(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "FLUSH_BYTES", 10)
+    steps: list[object] = []
+    monkeypatch.setattr(OsFile, "flush_soon", lambda file, position, count: steps.append((position, count)))
+    monkeypatch.setattr(OsFile, "sync", lambda file: steps.append("sync"))
+    with OS_FILES.open(path, create=True) as file:
+        assert file.write_synced([b"abcd", b"", memoryview(b"efgh"), b"ijkl", b"mnopqrstuvwxyz", b"!"]) == 27
+        assert file.pread(100, 0) == b"abcdefghijklmnopqrstuvwxyz!"
+    assert steps == [(0, 12), (12, 14), "sync"]
+
+
+def test_a_hint_is_only_one(path: str) -> None:
+    with OS_FILES.open(path, create=True) as file:
+        file.pwrite(b"abc", 0)
+        file.flush_soon(0, 3)
+        assert file.pread(10, 0) == b"abc"
+    file.flush_soon(0, 3)  # it is closed
 
 
 def test_opening(path: str) -> None:

@@ -9,9 +9,11 @@ import pytest
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.local_tiered import CHUNK_BYTES, LocalTieredStorage, folder_of, key_of
 from kafkalog.engine.remote.objects import Objects
+from kafkalog.engine.remote.opening import storage_at
 from kafkalog.engine.remote.segment import TopicIdPartition
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.errors import KafkaStorageException, RemoteResourceNotFoundException, RemoteStorageException
+from tests.file_doubles import RecordingFiles
 from tests.object_doubles import AT_ONCE, PARTITION, FaultyObjects, segment_id
 from tests.unit.remote_kit import LOCAL_NAMES, copied, write_segment
 
@@ -54,6 +56,20 @@ def test_what_is_copied_is_read(at: LocalTieredStorage, tmp_path: Path) -> None:
     for index_type, name in LOCAL_NAMES.items():
         assert at.fetch_index(copied(1000), index_type) == (tmp_path / "segment" / name).read_bytes()
     assert at.chunk_bytes(copied(1000)) == CHUNK_BYTES
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_a_folder_is_synced_before_what_makes_a_segment_whole_and_after(layout: str, tmp_path: Path) -> None:
+    files = RecordingFiles(str(tmp_path))
+    storage = storage_at(Objects.at(str(tmp_path / "tier"), files=files), layout)
+    storage.copy_log_segment_data(copied(1000), write_segment(tmp_path / "segment"))
+    steps = [op for op in files.ops if op.kind in ("sync", "rename", "sync_dir")]
+    whole = next(i for i, op in enumerate(steps) if op.target.endswith((".snapshot", ".rsm-manifest")))
+    assert [op.kind for op in steps[whole - 2 :]] == ["sync_dir", "sync", "rename", "sync_dir"]
+    names = {op.target for op in steps if op.kind == "rename"}
+    assert [op.kind for op in steps].count("sync") == len(names)
+    folder = next(iter(names)).rpartition("/")[0]
+    assert [op.path for op in steps if op.kind == "sync_dir"].count(folder) == 2
 
 
 def test_an_index_may_be_empty(at: LocalTieredStorage, tmp_path: Path) -> None:

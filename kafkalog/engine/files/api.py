@@ -13,7 +13,7 @@ import functools
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -22,6 +22,7 @@ from kafkalog.engine.files.failure import is_shortage
 from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+FLUSH_BYTES = 8 << 20
 
 
 class HasFileno(Protocol):
@@ -124,6 +125,22 @@ class File(ABC):
     @abstractmethod
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
         """One `sendfile` of up to `count` bytes from `position`; the number sent (0 at the end of the file)."""
+
+    def flush_soon(self, position: int, count: int) -> None:  # noqa: B027
+        """A hint: these bytes are written, will be synced and hardly be read soon, so the disk may begin with them."""
+
+    def write_synced(self, parts: Iterable[Buffer]) -> int:
+        """Write all parts one behind the other from the file's begin, and sync them; the number of bytes.  The disk
+        is at work meanwhile: a sync at the end alone would wait for all of it."""
+        count = told = 0
+        for part in parts:
+            self.pwrite(part, count)
+            count += len(part)
+            if count - told >= FLUSH_BYTES:
+                self.flush_soon(told, count - told)
+                told = count
+        self.sync()
+        return count
 
     def doubt(self) -> None:  # noqa: B027
         """What it gave cannot be read: whatever is kept of it is fetched anew.  A disk keeps nothing."""

@@ -48,6 +48,11 @@ class OsFile(Descriptor, File):
         except OSError as error:
             raise UnsyncedError(error.errno, error.strerror, error.filename) from error
 
+    def flush_soon(self, position: int, count: int) -> None:
+        if hasattr(os, "posix_fadvise"):  # Linux begins to write what it may forget
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self.fileno(), position, count, os.POSIX_FADV_DONTNEED)
+
     def map(self) -> FileMap | None:
         size = self.size()
         return FileMap(self, size) if size else None

@@ -272,14 +272,16 @@ class AivenTieredStorage:
                     sizes.append(len(done))
                     yield done
 
-            log_bytes = self.objects.put(log_key, parts)
+            log_bytes = self.objects.put(log_key, parts, syncs_name=False)
         else:
-            log_bytes = self.objects.put_file(log_key, data.log_segment, metadata.segment_size_in_bytes)
+            log_bytes = self.objects.put_file(
+                log_key, data.log_segment, metadata.segment_size_in_bytes, syncs_name=False
+            )
             whole, rest = divmod(log_bytes, self._chunk_bytes)
             sizes = [self._chunk_bytes] * whole + ([rest] if rest or not whole else [])
         indexes = self._indexes(data, key)
         packed = b"".join(indexes.values())
-        index_bytes = self.objects.put(self._key(own, INDEXES), lambda: [packed])
+        index_bytes = self.objects.put(self._key(own, INDEXES), lambda: [packed])  # in a folder, syncs both names
         manifest = self._manifest_json(metadata, sizes, indexes, compresses, key)
         manifest_key = self._key(own, MANIFEST)
         manifest_bytes = self.objects.put(manifest_key, lambda: [manifest])

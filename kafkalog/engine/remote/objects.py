@@ -170,11 +170,12 @@ class Objects:
 
     # --- writing -----------------------------------------------------------------------------------------
 
-    def put(self, key: str, make_parts: Callable[[], Iterable[Buffer]]) -> int:
-        """Puts an object, in the place of one of that key; its bytes.  `make_parts` is called anew for each try."""
-        return self._tried("put", key, lambda: self._put(key, make_parts()))
+    def put(self, key: str, make_parts: Callable[[], Iterable[Buffer]], *, syncs_name: bool = True) -> int:
+        """Puts an object, in the place of one of that key; its bytes.  `make_parts` is called anew for each try.
+        Without `syncs_name` a folder of this machine is not synced: one sync, that of a later put, does for several."""
+        return self._tried("put", key, lambda: self._put(key, make_parts(), syncs_name))
 
-    def put_file(self, key: str, source: str, size: int | None = None) -> int:
+    def put_file(self, key: str, source: str, size: int | None = None, *, syncs_name: bool = True) -> int:
         """Puts a local file as an object; its bytes.  `size`: how many it must have; None for what it has.
 
         KafkaStorageException where the file cannot be read, or is another one.
@@ -184,7 +185,7 @@ class Objects:
             raise KafkaStorageException(f"found {found} bytes, expected {size}: nothing is uploaded", path=source)
         # A client's own way is the faster one, but would wait for the limit in the thread that serves all requests.
         if self.is_local or self._uploads.bytes_per_s is not None:
-            return self.put(key, lambda: self.parts_of(source, found))
+            return self.put(key, lambda: self.parts_of(source, found), syncs_name=syncs_name)
         return self._tried("put", key, lambda: self._put_file(key, source, found))
 
     def _put_file(self, key: str, source: str, size: int) -> int:
@@ -222,9 +223,9 @@ class Objects:
                 raise
             raise KafkaStorageException.because_of(error, f"cannot read {source}") from error
 
-    def _put(self, key: str, parts: Iterable[Buffer]) -> int:
+    def _put(self, key: str, parts: Iterable[Buffer], syncs_name: bool) -> int:
         path = self.path(key)
-        count = self._put_locally(path, parts) if self.is_local else self._put_remotely(path, parts)
+        count = self._put_locally(path, parts, syncs_name) if self.is_local else self._put_remotely(path, parts)
         return self._checked_put(key, path, count)
 
     def _checked_put(self, key: str, path: str, count: int) -> int:
@@ -239,8 +240,7 @@ class Objects:
         file = self.fs.open(path, "wb", block_size=PART_BYTES)
         count = 0
         try:
-            for part in parts:
-                self._uploads.take(len(part))
+            for part in self._limited(parts):
                 file.write(part)
                 count += len(part)
             file.close()  # only this makes it an object
@@ -252,21 +252,22 @@ class Objects:
             raise
         return count
 
-    def _put_locally(self, path: str, parts: Iterable[Buffer]) -> int:
+    def _limited(self, parts: Iterable[Buffer]) -> Iterator[Buffer]:
+        for part in parts:
+            self._uploads.take(len(part))
+            yield part
+
+    def _put_locally(self, path: str, parts: Iterable[Buffer], syncs_name: bool) -> int:
         files, folder = self._files, os.path.dirname(path)
         files.mkdirs_synced(folder)
         temporary = path + _TEMPORARY  # whoever deletes the object knows it, and no two ever put the same one at once
-        count = 0
         try:
             with files.open(temporary, create=True) as file:
                 file.truncate(0)
-                for part in parts:
-                    self._uploads.take(len(part))
-                    file.pwrite(part, count)
-                    count += len(part)
-                file.sync()
+                count = file.write_synced(self._limited(parts))
             files.rename(temporary, path)
-            files.sync_dir(folder)
+            if syncs_name:
+                files.sync_dir(folder)
         except BaseException:
             with suppress(OSError):
                 files.unlink_if_exists(temporary)
