@@ -46,7 +46,7 @@ from kafkalog.engine.remote.segment import (
     TopicIdPartition,
     epochs_of,
 )
-from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData
+from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_segments
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -67,7 +67,8 @@ CHUNK_BYTES_MAX = 1 << 30
 MANIFESTS_KEPT = 1_000
 _TOPIC = re.compile(r"([a-zA-Z0-9._-]+)-([a-zA-Z0-9_-]{22})")
 _NUMBER = re.compile(r"[0-9]{1,10}")
-_FILE = re.compile(r"([0-9]{20})-([a-zA-Z0-9_-]{22})\.(log|indexes|rsm-manifest)")
+_SUFFIXES = (f".{LOG}", f".{INDEXES}", f".{MANIFEST}")
+_SUFFIXES_ALL = frozenset(_SUFFIXES)
 _ORDER = (
     (IndexType.OFFSET, "offset"),
     (IndexType.TIMESTAMP, "timestamp"),
@@ -511,23 +512,7 @@ class AivenTieredStorage:
     def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
         topic, number = partition.topic_partition
         folder = f"{self._prefix}{topic}-{partition.topic_id}/{number}"
-        sets: dict[tuple[int, str], dict[str, tuple[str, int]]] = {}
-        for key, size in self.objects.within(folder):
-            match = _FILE.fullmatch(key.rpartition("/")[2])
-            if match is not None and int(match[1]) <= LONG_MAX:
-                offset, segment_id, suffix = match.groups()
-                sets.setdefault((int(offset), segment_id), {})[suffix] = key, size
-        return [
-            FoundSegment(
-                partition,
-                segment_id,
-                offset,
-                found.get(LOG, ("", 0))[1],
-                found.keys() >= {LOG, INDEXES, MANIFEST},
-                tuple(key for key, _ in found.values()),
-            )
-            for (offset, segment_id), found in sorted(sets.items())
-        ]
+        return found_segments(partition, folder, self.objects.each_within(folder), _SUFFIXES, _SUFFIXES_ALL.issubset)
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
         segment_id = RemoteLogSegmentId(found.partition, found.id)

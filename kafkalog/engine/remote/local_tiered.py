@@ -17,12 +17,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
-from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData
+from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_segments
 from kafkalog.errors import RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ SUFFIXES = {
 }
 _NEEDED = frozenset({LOG, *SUFFIXES.values()} - {SUFFIXES[IndexType.TRANSACTION]})
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})-([a-zA-Z0-9_-]{22})")
-_FILE = re.compile(r"([0-9]{20})-([a-zA-Z0-9_-]{22})(\.[a-z_]+)")
 CHUNK_BYTES = 4 << 20
 
 
@@ -66,9 +64,9 @@ class LocalTieredStorage:
         indexes = {IndexType.OFFSET: data.offset_index, IndexType.TIMESTAMP: data.time_index}
         if data.transaction_index is not None:
             indexes[IndexType.TRANSACTION] = data.transaction_index
-        # In a folder the puts come in this order: the last one syncs the names of all, before there is the snapshot.
         puts = [partial(put, key_of(metadata, SUFFIXES[kind]), path) for kind, path in indexes.items()]
         epochs_key = key_of(metadata, SUFFIXES[IndexType.LEADER_EPOCH])
+        # In a folder the puts come in this order: the last one syncs the names of all, before there is the snapshot.
         self.objects.side_by_side([*puts, partial(self.objects.put, epochs_key, lambda: [epochs])])
         self.objects.put_file(key_of(metadata, SUFFIXES[IndexType.PRODUCER_SNAPSHOT]), data.producer_snapshot_index)
         return None
@@ -108,25 +106,9 @@ class LocalTieredStorage:
         return sorted(found, key=lambda each: (each.topic_partition, each.topic_id))
 
     def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
-        folder = folder_of(partition)
-        sets: dict[tuple[int, str], dict[str, tuple[str, int]]] = {}
-        for key, size in self.objects.within(folder):
-            match = _FILE.fullmatch(key.rpartition("/")[2])
-            if match is not None and int(match[1]) <= LONG_MAX:
-                base, segment_id, suffix = match.groups()
-                sets.setdefault((int(base), segment_id), {})[suffix] = key, size
-        return [
-            FoundSegment(
-                partition,
-                segment_id,
-                base,
-                found.get(LOG, ("", 0))[1],
-                found.keys() >= _NEEDED,
-                tuple(key for key, _ in found.values()),
-                SUFFIXES[IndexType.TRANSACTION] in found,
-            )
-            for (base, segment_id), found in sorted(sets.items())
-        ]
+        folder, txn = folder_of(partition), SUFFIXES[IndexType.TRANSACTION]
+        listed = self.objects.each_within(folder)
+        return found_segments(partition, folder, listed, (LOG, *SUFFIXES.values()), _NEEDED.issubset, txn)
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
         """Nothing but its names and files is kept of a segment there."""

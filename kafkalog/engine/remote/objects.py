@@ -41,6 +41,7 @@ T = TypeVar("T")
 PART_BYTES = 8 << 20  # of a multipart upload
 READ_BYTES = 1 << 20  # of a local file: larger pieces are new memory of the system's each time, which costs more
 SIDE_BY_SIDE = 4  # requests
+PAGE_OBJECTS = 1000  # of a listing, as S3 has them
 _TEMPORARY = ".kafkalog_upload"
 _log = Lines("kafkalog.remote")
 
@@ -122,8 +123,9 @@ class Objects:
         self._files = files
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self.is_local = protocol in ("file", "local")
+        self._is_s3 = protocol == "s3"
         # Left to itself s3fs has a whole segment in memory, or ten parts of 50 MiB.
-        self._put_settings = {"chunksize": 2 * PART_BYTES, "max_concurrency": 2} if protocol == "s3" else {}
+        self._put_settings = {"chunksize": 2 * PART_BYTES, "max_concurrency": 2} if self._is_s3 else {}
 
     @classmethod
     def at(cls, url: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Objects:
@@ -328,9 +330,25 @@ class Objects:
 
     def within(self, prefix: str = "") -> list[Object]:
         """The objects in a folder (not in those below it), by key.  What an upload that was killed left is none."""
-        return [
-            Object(key, size) for key, size in self._listed(prefix) if size is not None and not key.endswith(_TEMPORARY)
-        ]
+        return sorted(set(self.each_within(prefix)))
+
+    def each_within(self, prefix: str = "") -> Iterator[Object]:
+        """The same as they come.  Those of S3 are asked for page by page, so that no long listing is in memory as a
+        whole; one that fails in the middle begins anew, and names some objects twice."""
+        folder = self.path(prefix).rstrip("/")
+        pages: Iterator[list[Object]] | None = None
+
+        def page() -> list[Object]:
+            nonlocal pages
+            try:
+                pages = self._pages(folder) if pages is None else pages
+                return next(pages, [])
+            except BaseException:
+                pages = None  # it has ended with its error
+                raise
+
+        while found := self._tried("list", prefix, page):
+            yield from found
 
     def left_behind(self, prefix: str = "") -> list[Object]:
         """What uploads to a local folder that were killed left there."""
@@ -353,6 +371,54 @@ class Objects:
         except FileNotFoundError:
             return []
         return found
+
+    def _pages(self, folder: str) -> Iterator[list[Object]]:
+        """The objects of a folder in parts, none of them empty."""
+        cut = len(self._lead)
+        if self._is_s3:
+            yield from self._s3_pages(folder, cut)
+            return
+        if self.is_local:  # asked for less than the client's listing tells of each file
+            found = []
+            try:
+                for name in self._files.listing(folder).files:
+                    with suppress(FileNotFoundError):  # it was deleted meanwhile
+                        found.append(Object(f"{folder}/{name}"[cut:], self._files.size_of(f"{folder}/{name}")))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        else:
+            found = [
+                Object(each["name"].rstrip("/")[cut:], int(each["size"]))
+                for each in self._ls(folder)
+                if each["type"] != "directory" and each["name"].rstrip("/") != folder
+            ]
+        if found := [each for each in found if not each.key.endswith(_TEMPORARY)]:
+            yield found
+
+    def _s3_pages(self, folder: str, cut: int) -> Iterator[list[Object]]:
+        from fsspec.asyn import sync
+
+        bucket, key, _ = self.fs.split_path(folder)
+        listed = self.fs._iterdir(bucket, prefix=f"{key}/" if key else "")
+
+        async def page() -> list[Object]:
+            found: list[Object] = []
+            async for each in listed:
+                if each["type"] != "directory" and each["name"].rstrip("/") != folder:
+                    found.append(Object(each["name"][cut:], int(each["size"])))
+                if len(found) == PAGE_OBJECTS:
+                    break
+            return found
+
+        try:
+            while found := sync(self.fs.loop, page, timeout=self.timeout_s):
+                yield found
+        except Exception as error:
+            if type(error).__name__ != "ClientError":
+                raise
+            from s3fs.errors import translate_boto_error  # as its own listing does
+
+            raise translate_boto_error(error) from error
 
     def open_local(self, key: str) -> File | None:
         """The object as a file of this machine, to be read; None where it lies elsewhere."""

@@ -9,12 +9,17 @@ Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager (4.4.0).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.format import names
+
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
+    from kafkalog.engine.remote.objects import Object
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
 
@@ -52,8 +57,61 @@ class FoundSegment(NamedTuple):
     base_offset: int
     object_bytes: int
     is_whole: bool
-    objects: tuple[str, ...]
+    folder: str
+    suffixes: tuple[str, ...]
     has_txn_index: bool | None = None
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """Their keys."""
+        stem = f"{self.folder}/{names.filename_prefix_from_offset(self.base_offset)}-{self.id}"
+        return tuple(stem + suffix for suffix in self.suffixes)
+
+
+_STEM = re.compile(r"[0-9]{20}-[a-zA-Z0-9_-]{22}")
+_STEM_CHARS, _BASE_CHARS = 43, 20
+
+
+def found_segments(
+    partition: TopicIdPartition,
+    folder: str,
+    listed: Iterable[Object],
+    suffixes: Sequence[str],
+    is_whole: Callable[[frozenset[str]], bool],
+    txn_suffix: str | None = None,
+) -> list[FoundSegment]:
+    """The segments of a partition's folder, whose objects are named `<base offset>-<segment id><suffix>`; the first
+    suffix is the log's.  Objects may be listed twice; others are passed over."""
+    bits = {suffix: 1 << number for number, suffix in enumerate(suffixes)}
+    there: dict[str, int] = {}  # by stem, the suffixes' bits: of 100,000 segments a little is much
+    log_bytes: dict[str, int] = {}
+    at = len(folder) + 1
+    for key, size in listed:
+        stem, bit = key[at : at + _STEM_CHARS], bits.get(key[at + _STEM_CHARS :])
+        if bit is None or (stem not in there and not _is_stem(stem)):
+            continue
+        there[stem] = there.get(stem, 0) | bit
+        if bit == 1:
+            log_bytes[stem] = size
+    sets = {bits_of: tuple(each for each in suffixes if bits[each] & bits_of) for bits_of in set(there.values())}
+    whole = {bits_of for bits_of, each in sets.items() if is_whole(frozenset(each))}
+    return [
+        FoundSegment(
+            partition,
+            stem[_BASE_CHARS + 1 :],
+            int(stem[:_BASE_CHARS]),
+            log_bytes.get(stem, 0),
+            bits_of in whole,
+            folder,
+            sets[bits_of],
+            None if txn_suffix is None else bool(bits_of & bits[txn_suffix]),
+        )
+        for stem, bits_of in sorted(there.items())
+    ]
+
+
+def _is_stem(text: str) -> bool:
+    return _STEM.fullmatch(text) is not None and int(text[:_BASE_CHARS]) <= LONG_MAX
 
 
 class RemoteStorageManager(Protocol):
