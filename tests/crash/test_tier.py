@@ -7,6 +7,7 @@ the objects are those that the metadata knows.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -31,6 +32,7 @@ from tests.crash.tiered import (
     bucket_at,
     check_agrees,
     check_start,
+    die,
     objects_after,
     open_tiered,
     opened,
@@ -132,6 +134,35 @@ def test_folder_crashes(tmp_path: Path, layout: str) -> None:
 
         count = check_crashes(recording, check, sample=SAMPLE, keep=tmp_path / "kept", **KINDS)
     print(f"{layout}: {len(recording.ops)} steps, {count} states")
+
+
+def test_power_loss_in_local_retention_after_a_kill() -> None:
+    """The snapshots of producers that the start after a kill made are on the disk before a segment goes: the disk may
+    begin with any of the segments then, and a transaction of one before is aborted behind what the tier has."""
+    with harness.fast_dir() as root:
+        os.mkdir(root / "disk")
+        tier, story = BucketTier(Bucket()), Story()
+        killed = open_tiered(str(root / "disk"), tier)
+        driver = Driver(killed, story.told)
+        driver.create("kept")
+        with contextlib.suppress(ZeroDivisionError), killed.transaction("tx") as txn:
+            txn.append("kept", b"-1.")  # nobody is to read it
+            driver.append("kept", 10)
+            raise ZeroDivisionError
+        die(killed)
+        recording = RecordingFiles(str(root), FAST)
+        store = open_tiered(str(root / "disk"), tier, recording)
+        store.remote_log_manager.run_once()
+        before = len(recording.ops)
+        assert retain_locally(store, "kept") > 2
+        die(store)
+        renames = [at for at, op in enumerate(recording.ops) if at >= before and op.kind == "rename"]
+        for count in renames:
+            disk = recording.replay(count)
+            for change in disk.pending_names:
+                change.apply()
+            disk.materialise_durable(str(root / f"{count}"))
+            check_start(str(root / f"{count}" / "disk"), BucketTier(Bucket(tier.bucket.objects)), story, leaves=True)
 
 
 # --- requests that go wrong ------------------------------------------------------------------------------------

@@ -23,13 +23,12 @@ def delete_old_segments(log: PartitionState) -> int:
 
 
 def _keep_what_follows(log: PartitionState) -> None:
-    """Of a log that goes on in a remote tier: closed segments, and the producers behind them, are on the disk before
-    one goes.  A power loss would have them recovered without the segments before, whose open transactions they end."""
-    if not log.copies_to_remote:
+    """Of a log that goes on in a remote tier: closed segments are on the disk before one goes.  A power loss would have
+    them recovered without the segments before, whose open transactions they end."""
+    if not log.remote_log_enabled:
         return
     active = log.local_log.active_segment.base_offset
     if log.recovery_point < active:
-        log.flush_snapshot_at(active)
         log.flush_upto_offset_exclusive(active)
 
 
@@ -90,6 +89,11 @@ def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: s
             survivor = local.segments.higher_segment(deletable[-1].base_offset)
             assert survivor is not None
             start = survivor.base_offset
+            if log.remote_log_enabled:
+                # After a power loss the disk may begin with any of these, and the tier does not tell the loader which
+                # transactions are open there.
+                for segment in (*deletable[1:], survivor):
+                    log.flush_snapshot_at(segment.base_offset)
 
             def remove() -> None:
                 if log.copies_to_remote:
