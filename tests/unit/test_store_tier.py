@@ -246,3 +246,20 @@ def test_a_walk_to_the_nearest_folder_ends(path: str) -> None:
 
     nearest = Nothing().nearest_dir(path)
     assert parent_dir(nearest) == nearest
+
+
+def test_records_that_were_deleted_before_a_crash(tmp_path: Path) -> None:
+    """The crash lost the checkpoint of the log's start, and not the leader epochs, which begin there: what lies before
+    has none, and could not be copied."""
+    with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", maintenance=False) as store:
+        orders = store.create_topic("orders", 1, config=SETTINGS)
+        for number in range(RECORDS):
+            orders.append(values(number))
+    epochs = tmp_path / "store" / "orders-0" / "leader-epoch-checkpoint"
+    assert epochs.read_text() == "0\n1\n0 0\n"
+    epochs.write_text("0\n1\n0 40\n")
+    with opened((tmp_path / "store", tmp_path / "tier")) as store:
+        assert store.remote_log_manager.run_once() > 0
+        partition = store.topic("orders").partition(0)
+        assert partition.log_start_offset == 40
+        assert everything(partition) == [values(number) for number in range(40, RECORDS)]

@@ -358,4 +358,15 @@ def find_log_start_offset(metadata: RemoteLogMetadataManager, partition: TopicId
         for each in metadata.list_remote_log_segments(partition, entry.epoch):
             if each.state is COPY_SEGMENT_FINISHED and each.end_offset >= entry.start_offset:
                 return max(each.start_offset, entry.start_offset)
-    return log.local_log_start_offset
+    return _local_start_of(log)
+
+
+def _local_start_of(log: UnifiedLog) -> int:
+    """The local start, or the offset up to which records were deleted before a crash that took note of it with the
+    leader epochs alone: these begin there, although what lies before has one.  It could not be copied without."""
+    first, start = log.leader_epoch_cache.earliest_entry, log.local_log_start_offset
+    if first is not None and first.start_offset > start:
+        batch = log.log_segments()[0].log.first_batch()
+        if batch is not None and batch.leader_epoch >= 0:
+            return first.start_offset
+    return start
