@@ -22,27 +22,43 @@ import copy
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import values
 from kafkalog.engine.format.java_text import parse_uuid
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.engine.host.log_dirs import refuse_foreign
+from kafkalog.errors import IllegalArgumentException, MissingPackageException
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.remote_files import RemoteFiles
     from kafkalog.engine.remote.storage import RemoteStorageManager
+    from kafkalog.engine.remote.tiered_files import TieredFiles
 
 __all__ = ["RemoteStorage"]
 
 CACHE_BYTES = 64 << 20
-_NO_BUCKET = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:(//(/.*)?)?")
+_NO_BUCKET = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*|(s3a?|gc?s|abfss?|az):///.*")
 _ADDRESS = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
 def is_address(text: str) -> bool:
     """Whether it is a bucket's, and no path of this machine."""
     return _ADDRESS.match(text) is not None
+
+
+def is_tier(path: str, prefix: str = "", files: Files = OS_FILES) -> bool:
+    """Whether a folder of this machine has a remote tier's objects, and nothing of a log directory."""
+    try:
+        refuse_foreign(path, files)
+    except IllegalArgumentException:
+        from kafkalog.engine.remote.objects import Objects
+        from kafkalog.engine.remote.opening import layout_of
+
+        with suppress(MissingPackageException):
+            return layout_of(Objects.at(path, files=files), prefix) is not None
+    return False
 
 
 def _address(url: Any) -> str:
@@ -70,7 +86,9 @@ def _key_pairs(given: Any) -> dict[str, tuple[str, str]]:
     for name, pair in _mapping(given, "encryption", expected).items():
         paths = [] if isinstance(pair, str) or not isinstance(pair, Sequence) else pair
         if len(paths) != 2 or not all(isinstance(path, str | os.PathLike) for path in paths):
-            raise IllegalArgumentException(f"encryption: found a {type(pair).__name__} for {name!r}, expected {expected}")
+            raise IllegalArgumentException(
+                f"encryption: found a {type(pair).__name__} for {name!r}, expected {expected}"
+            )
         public, private = map(os.fsdecode, paths)
         if "\n" in public + private:  # and not shown, as the name of a file that is not there would be
             raise IllegalArgumentException(f"encryption: found the keys of {name!r} themselves, expected {expected}")
@@ -141,7 +159,9 @@ class RemoteStorage:
         self._options = _mapping(options, "options", "those of fsspec's file system")
         self._prefix = values.text(prefix, "prefix")
         if {".", ".."} & {*self._prefix.split("/")}:
-            raise IllegalArgumentException(f"prefix: found {prefix!r}, expected the beginning of keys, without . and ..")
+            raise IllegalArgumentException(
+                f"prefix: found {prefix!r}, expected the beginning of keys, without . and .."
+            )
         check_settings(chunk_bytes, compression, custom_metadata)
         self._chunk_bytes = chunk_bytes
         self._compression = compression
@@ -223,15 +243,30 @@ class RemoteStorage:
             )
         return storage_at(objects, layout, prefix=self._prefix, settings=settings)
 
-    def read_only_files(self, files: Files = OS_FILES) -> RemoteFiles:
+    def read_only_files(self, files: Files = OS_FILES, *, only_listed: bool = False) -> RemoteFiles:
         """The tier as a directory to be read: a `files` for whatever reads log directories, whose path is `url`.  Where
-        the tier is a folder of this machine, it is read through the `files` given."""
+        the tier is a folder of this machine, it is read through the `files` given.  `only_listed`: see
+        `ObjectSegments`."""
         from kafkalog.engine.remote.chunks import Chunks
         from kafkalog.engine.remote.object_segments import ObjectSegments
         from kafkalog.engine.remote.remote_files import RemoteFiles
 
         manager = self.manager(must_exist=True, files=files)
-        return RemoteFiles(self.url, manager, ObjectSegments(manager, self.topic_ids), chunks=Chunks(self.cache_bytes))
+        segments = ObjectSegments(manager, self.topic_ids, only_listed=only_listed)
+        return RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes))
+
+    def tiered_files(self, log_dirs: Sequence[str], files: Files = OS_FILES) -> TieredFiles:
+        """Directories that go on in the tier, to be read as one: what their `__remote_log_metadata` says of it counts,
+        where they have it.  `files`: what the directories are read through."""
+        from kafkalog.engine.remote.chunks import Chunks
+        from kafkalog.engine.remote.directory_segments import DirectorySegments
+        from kafkalog.engine.remote.remote_files import RemoteFiles
+        from kafkalog.engine.remote.tiered_files import TieredFiles
+
+        manager = self.manager(must_exist=True, files=files)
+        segments = DirectorySegments(log_dirs, manager, files, self.topic_ids)
+        remote = RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes), has_metadata=segments.has_metadata)
+        return TieredFiles(remote, log_dirs, files)
 
 
 def __dir__() -> list[str]:

@@ -52,7 +52,7 @@ from kafkalog.producer import (
     Producer,
 )
 from kafkalog.reader import StoreReader
-from kafkalog.remote import RemoteStorage, is_address
+from kafkalog.remote import RemoteStorage, is_address, is_tier
 from kafkalog.topic import Topic
 from kafkalog.transaction import StoreTransaction, checked_id, checked_timeout
 
@@ -436,6 +436,10 @@ def _places(
     """What is to be opened, and through which files: a bucket, or both tiers, is read through its own."""
     if isinstance(log_dirs, str) and is_address(log_dirs) and not files.owns(log_dirs):
         log_dirs = RemoteStorage(log_dirs)
+    elif isinstance(log_dirs, str | os.PathLike) and read_only and remote is None:
+        [path] = absolute_paths(log_dirs, files)
+        if is_tier(path, files=files):
+            log_dirs = RemoteStorage(path)
     if isinstance(log_dirs, RemoteStorage):
         if not read_only or remote is not None:
             raise IllegalArgumentException(
@@ -444,9 +448,7 @@ def _places(
             )
         return log_dirs.url, log_dirs.read_only_files()
     if remote is not None and read_only:
-        from kafkalog.engine.remote.tiered_files import TieredFiles
-
-        return log_dirs, TieredFiles(RemoteStorage.of(remote).read_only_files(), absolute_paths(log_dirs), files)
+        return log_dirs, RemoteStorage.of(remote).tiered_files(absolute_paths(log_dirs), files)
     return log_dirs, files
 
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from kafkalog._face.store_home import StoreHome
     from kafkalog._face.topic_settings import TopicSettings
 
+_OR_A_TIER = "a remote tier is read by its folder; by RemoteStorage(folder, prefix=...) if its keys have a prefix"
 SETTLED_MS = 50  # behind its last change a directory's time tells of the next one
 COARSE_MS = 2000  # the same, where times are of whole seconds
 TOPICS_CHECK_S = 1.0  # how often who follows topics looks for new partitions
@@ -99,7 +100,7 @@ class StoreView:
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
         for directory in directories:
             log_dirs.listing(directory, files)
-            log_dirs.refuse_foreign(directory, files)
+            log_dirs.refuse_foreign(directory, files, _OR_A_TIER)
 
     def close(self) -> None:
         """Lets go of the files; a second call does nothing."""

@@ -14,21 +14,25 @@ from typing import Any, TypeVar
 import click
 
 from kafkalog.cli.app import LocalPath, Usage
-from kafkalog.engine.files import OS_FILES, Files, OsFiles
+from kafkalog.engine.files import OS_FILES, Files, OsFiles, parent_dir
 from kafkalog.engine.files.mounts import mount, unmount
-from kafkalog.engine.remote.local_tiered import ROOT
 from kafkalog.errors import IllegalArgumentException, KafkalogError
-from kafkalog.remote import RemoteStorage, is_address
+from kafkalog.remote import RemoteStorage, is_address, is_tier
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 _STORAGE = "kafkalog.remote"  # what the options say, in the context's notes
+_USED = "kafkalog.remote.used"  # whether there is a remote tier
+_BOTH = "kafkalog.remote.both"  # whether there is a directory beside it
 
 
 def storage(ctx: click.Context, url: str) -> RemoteStorage:
     """The remote tier at an address, as the command's options say."""
     given: dict[str, Any] = ctx.meta.get(_STORAGE, {})
     keys = {name: given[name] for name in ("layout", "prefix", "encryption") if given.get(name)}
+    if pairs := given.get("encryption"):
+        keys["encryption_key"] = next(iter(pairs))
+    ctx.meta[_USED] = True
     return RemoteStorage(url, options=given.get("options"), **keys)
 
 
@@ -37,21 +41,27 @@ class ReadPath(LocalPath):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fsdecode(value)
-        if ctx is None or not is_address(text):
-            path = super().convert(value, param, ctx)
-            if ctx is not None and (url := ctx.meta.get(_STORAGE, {}).get("remote")):
-                _mount_both(ctx, path, url)
-            elif ctx is not None and is_tier(ctx, path):
-                mount_bucket(ctx, path)
+        if ctx is not None and is_address(text):
+            if not OS_FILES.owns(text):
+                mount_bucket(ctx, text)
+            return text.rstrip("/")
+        path = super().convert(value, param, ctx)
+        if ctx is None:
             return path
-        if not OS_FILES.owns(text):
-            mount_bucket(ctx, text)
-        return text.rstrip("/")
+        if url := ctx.meta.get(_STORAGE, {}).get("remote"):
+            ctx.meta[_BOTH] = True
+            _mount_both(ctx, path, url)
+            return path
+        above = parent_dir(path.rstrip("/"))  # of a partition's or a topic's name
+        if is_folder_of_tier(ctx, path) or (not OS_FILES.exists(path) and is_folder_of_tier(ctx, above)):
+            path = os.path.abspath(path)
+            mount_bucket(ctx, path)
+        return path
 
 
-def is_tier(ctx: click.Context, path: str) -> bool:
-    """Whether a local folder is a remote tier: the options say how it is packed, or it has a LocalTieredStorage."""
-    return bool(ctx.meta.get(_STORAGE, {}).get("layout")) or OS_FILES.is_dir(os.path.join(path, ROOT))
+def is_folder_of_tier(ctx: click.Context, path: str) -> bool:
+    """Whether a local folder is a remote tier, by its objects."""
+    return is_tier(path, ctx.meta.get(_STORAGE, {}).get("prefix", ""))
 
 
 def _mount(ctx: click.Context, place: str, files: Files) -> None:
@@ -66,7 +76,12 @@ def mount_bucket(ctx: click.Context, url: str) -> None:
     first: KafkalogError | None = None
     for _ in range(3):
         try:
-            _mount(ctx, base, storage(ctx, base).read_only_files(OsFiles()))  # not through the mount itself
+            files = storage(ctx, base).read_only_files(OsFiles())  # not through the mount itself
+            if not files.storage.partitions():
+                raise IllegalArgumentException(
+                    "found no segments of a remote tier in the layout that --layout names", path=base
+                )
+            _mount(ctx, base, files)
             return
         except IllegalArgumentException as error:
             first = first or error
@@ -78,11 +93,9 @@ def mount_bucket(ctx: click.Context, url: str) -> None:
 
 
 def _mount_both(ctx: click.Context, path: str, url: str) -> None:
-    from kafkalog.engine.remote.tiered_files import TieredFiles
-
     for place in (path, os.path.abspath(path)):
         directory = place.rstrip("/") or "/"
-        _mount(ctx, directory, TieredFiles(storage(ctx, url).read_only_files(), [directory]))
+        _mount(ctx, directory, storage(ctx, url).tiered_files([directory], OsFiles()))
 
 
 def storages_of(places: list[str]) -> tuple[list[str | RemoteStorage], RemoteStorage | None]:
@@ -92,6 +105,9 @@ def storages_of(places: list[str]) -> tuple[list[str | RemoteStorage], RemoteSto
     url = ctx.meta.get(_STORAGE, {}).get("remote")
     found: list[str | RemoteStorage] = [storage(ctx, each) if is_address(each) else each for each in places]
     return found, None if url is None else storage(ctx, url)
+
+
+_OPTIONS = {"options": "--remote-option", "layout": "--layout", "prefix": "--prefix", "encryption": "--key-pair"}
 
 
 def _noted(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -127,11 +143,26 @@ def _key_pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 
 def both_tiers(command: C) -> C:
     """The options of a command that reads a log directory, a bucket, or both."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        _refuse_unused(click.get_current_context())
+        return command(*args, **given)
+
     remote = click.option(
         "--remote", metavar="URL", is_eager=True, expose_value=False, callback=_noted("remote"),
         help="Where the log goes on: its remote tier, such as s3://bucket/prefix.",
     )  # fmt: skip
-    return remote(remote_options(command))
+    return remote(remote_options(run))
+
+
+def _refuse_unused(ctx: click.Context) -> None:
+    given = ctx.meta.get(_STORAGE, {})
+    if given.get("remote") and _BOTH not in ctx.meta:
+        raise Usage(f"--remote: found {given['remote']} beside another remote tier, expected a log directory beside it")
+    if given and _USED not in ctx.meta:
+        options = " ".join(_OPTIONS[name] for name in _OPTIONS if given.get(name))
+        raise Usage(f"{options}: found no remote tier here, expected an address, a tier's folder, or --remote")
 
 
 def remote_options(command: C) -> C:

@@ -7,8 +7,8 @@ import click
 import kafkalog
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
-from kafkalog.cli.places import print_table
-from kafkalog.cli.remote_places import ReadPath, both_tiers, is_tier, remote_options, storage
+from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
@@ -32,14 +32,20 @@ def command() -> None:
 def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStorage, list[str]]:
     """(the tier, directories beside it) of a command line that names a bucket, or a directory and --remote."""
     if is_address(place):
+        if url is not None:
+            raise Usage(f"--remote: found {url} beside {place}, a remote tier, expected a log directory beside it")
         return storage(ctx, place), []
     place = local_path(place)
     if url is not None:
+        log_dirs_at([place])
         return storage(ctx, url), [place]
     if not OS_FILES.exists(place):
         raise Usage(f"{place}: not found, expected a remote tier, or a directory and --remote")
-    if not is_tier(ctx, place):
-        raise Usage(f"{place}: found a directory that is no remote tier, expected --remote, where its log goes on")
+    if not is_folder_of_tier(ctx, place):
+        raise Usage(
+            f"{place}: found no remote tier, expected one (--prefix, if its keys have one), or --remote for a "
+            "directory's"
+        )
     return storage(ctx, place), []
 
 

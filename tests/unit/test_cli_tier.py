@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.errors import IllegalArgumentException
 from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import RECORDS, tiered
 
@@ -179,3 +180,79 @@ def test_an_empty_place_is_no_tier(run: Run, url: str) -> None:
     assert result.code == 2
     assert url.removeprefix("file://") in result.err
     assert run("cat", url, "orders").code == 2
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tiers in folders: of both layouts, and of one with a key prefix."""
+    place = tmp_path_factory.mktemp("folders")
+    for name, settings in TIERS.items():
+        tiered(place / f"store of {name}", kafkalog.RemoteStorage(place / name, **settings))
+    return place
+
+
+TIERS: dict[str, dict[str, Any]] = {
+    "tier": {},
+    "aiven": {"layout": "aiven"},
+    "prefixed": {"prefix": "cluster-1/"},
+}
+
+
+@pytest.mark.parametrize("name", TIERS)
+@pytest.mark.parametrize("typed", ["{}", "{}/", "./{}", "{}/orders", "{}/orders-0/", "file://{here}/{}"])
+def test_a_tier_in_a_folder_is_read_as_its_address(
+    run: Run, folders: Path, monkeypatch: pytest.MonkeyPatch, name: str, typed: str
+) -> None:
+    monkeypatch.chdir(folders)
+    given = [typed.format(name, here=folders), *(["--prefix", "cluster-1/"] if name == "prefixed" else [])]
+    said = run("cat", *given, *([] if "orders" in typed else ["orders"]), "--last", "1", "-f", "%o\\n")
+    assert (said.code, said.out) == (0, "49\n"), said.err
+    if "orders" not in typed:
+        assert [row["topic"] for row in objects(run("topics", *given, "--json")) if "topic" in row] == ["orders"]
+        assert run("tier", "list", *given).code == 0
+
+
+def test_a_folder_that_is_a_tier_opens(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folders)
+    for place in ("tier", folders / "tier", f"file://{folders}/tier", Path("aiven")):
+        with kafkalog.open(place, read_only=True) as bucket:
+            assert bucket.topics() == ["orders"]
+    for neither in ("prefixed", "."):
+        with pytest.raises(IllegalArgumentException, match=r"expected a log directory.*RemoteStorage\(folder"):
+            kafkalog.open(neither, read_only=True)
+    with pytest.raises(IllegalArgumentException, match="found kafka-tiered-storage"):
+        kafkalog.open("tier")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cat {store} --layout aiven", "--layout: found no remote tier here"),
+        ("topics {store} --prefix a/ --key-pair a:b:c --remote-option a=b", "--remote-option --prefix --key-pair: "),
+        ("verify {tier}/orders-0 --layout aiven", "in the layout that --layout names"),
+        ("verify {aiven}/orders-0 --layout local-tiered", "in the layout that --layout names"),
+        ("cat file://{tier} --remote {aiven} --last 1", None),
+        ("cat memory://{here}/tier --remote {aiven}", "found no segments"),
+        ("tier list {prefixed}", "--prefix"),
+        ("tier list {store}", "--remote"),
+        ("tier list {here}/nosuch", "not found"),
+        ("tier list {here}/nosuch --remote {tier}", "not found"),
+        ("tier list memory://x --remote {tier}", "beside memory://x"),
+        ("tier list {store} --remote {here}/nosuch", "found no segments"),
+    ],
+)
+def test_options_of_a_tier_that_is_not_there(run: Run, folders: Path, line: str, said: str | None) -> None:
+    places = {"here": folders, "store": "STORE", **{name: folders / name for name in TIERS}}
+    words = [str(folders / "store of tier") if word == "STORE" else word for word in line.format(**places).split()]
+    result = run(*words)
+    if said is None:
+        assert result.code == 0, result.err
+    else:
+        assert result.code == 2
+        assert said in result.err
+
+
+def test_a_bucket_has_no_tier_beside_it(run: Run, places: tuple[str, str, int]) -> None:
+    result = run("cat", places[1], "--remote", places[1])
+    assert result.code == 2
+    assert "--remote: found" in result.err

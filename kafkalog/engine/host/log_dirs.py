@@ -130,9 +130,12 @@ def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
             )
 
 
-def refuse_foreign(path: str, files: Files) -> None:
+_NOTHING_MADE = "nothing was made here; name a new folder, or create=False where you expect that the log exists"
+
+
+def refuse_foreign(path: str, files: Files, hint: str = _NOTHING_MADE) -> None:
     """IllegalArgumentException if `path` is a folder that has something in it, but nothing of a log directory, or is a
-    partition's own folder.  For whoever is going to write there; a missing folder, or one that cannot be read, passes.
+    partition's own folder, with `hint` for what to do.  A missing folder, or one that cannot be read, passes.
     """
     try:
         found = files.list_dir(path) if files.is_dir(path) else []
@@ -152,7 +155,7 @@ def refuse_foreign(path: str, files: Files) -> None:
         f"found {some}, expected a log directory (topic-0, topic-1 ..., or Kafka's {names.META_PROPERTIES_FILE} or "
         f"checkpoints) or an empty folder{named}",
         path=path,
-        hint="nothing was made here; name a new folder, or create=False where you expect that the log exists",
+        hint=hint,
     )
 
 

@@ -35,7 +35,7 @@ def storage_at(
     if found is None:
         raise IllegalArgumentException(
             f"{objects.url}: found no segments of a remote tier",
-            hint=f"expected objects as LocalTieredStorage or Aiven's plugin names them; layout says which ({LAYOUTS})",
+            hint="expected objects as LocalTieredStorage or Aiven's plugin names them, behind the prefix if one is given",
         )
     if found == "local-tiered":
         return LocalTieredStorage(objects)
