@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import KafkalogError, OffsetOutOfRangeException
 from kafkalog.store import Store
 from kafkalog.toolbox import tiering
 from tests.crash import harness
@@ -163,6 +164,44 @@ def test_power_loss_in_local_retention_after_a_kill() -> None:
                 change.apply()
             disk.materialise_durable(str(root / f"{count}"))
             check_start(str(root / f"{count}" / "disk"), BucketTier(Bucket(tier.bucket.objects)), story, leaves=True)
+
+
+def test_log_start_after_a_crash_in_remote_retention() -> None:
+    """The log starts where the tier does, though neither the checkpoint nor the leader epochs' file on the disk has
+    heard of it."""
+    with harness.fast_dir() as root:
+        disk, bucket, left = root / "disk", Bucket(), list[tuple[Path, dict[str, bytes]]]()
+        epochs, starts = Path("kept-0", "leader-epoch-checkpoint"), set()
+        disk.mkdir()
+        with opened(str(disk), BucketTier(bucket), FAST) as store:
+            driver = Driver(store, lambda label, value: None)
+            driver.create("kept")
+            driver.append("kept", 8)
+            driver.copy()
+            retain_locally(store, "kept")
+        known = (disk / epochs).read_bytes()
+        store = driver.store = open_tiered(str(disk), BucketTier(bucket))
+
+        def after(kind: str, key: str) -> None:
+            if kind == "rm":
+                left.append((root / f"{len(left)}", dict(bucket.objects)))
+                shutil.copytree(disk, left[-1][0])
+
+        bucket.after = after
+        driver.expire("kept", 1)
+        die(store)
+        assert "kept 0 0" in (disk / "log-start-offset-checkpoint").read_text()
+        for place, objects in left:
+            (place / epochs).write_bytes(known)
+            store = open_tiered(str(place), BucketTier(Bucket(objects)))
+            partition = store.topic("kept").partition(0)
+            start = partition.log_start_offset
+            assert values_of(store, "kept") == list(range(start, 16))
+            with pytest.raises(OffsetOutOfRangeException):
+                next(partition.records(start - 1))
+            die(store)
+            starts.add(start)
+        assert starts == {4, 8, 12}
 
 
 # --- requests that go wrong ------------------------------------------------------------------------------------
