@@ -16,7 +16,7 @@ from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.meta_properties import read_meta_properties
 from kafkalog.engine.remote.chunks import Chunks
-from kafkalog.engine.remote.copying import find_highest_remote_offset, find_log_start_offset
+from kafkalog.engine.remote.copying import find_highest_remote_offset, find_log_start_offset, restore_leader_epochs
 from kafkalog.engine.remote.metadata_manager import TopicBasedRemoteLogMetadataManager
 from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
@@ -123,6 +123,7 @@ class StoreTier:
             return
         manager.on_leadership_change(log)
         log.update_log_start_offset_from_remote_tier(find_log_start_offset(manager.metadata, partition, log))
+        restore_leader_epochs(log)
         copied, epoch = find_highest_remote_offset(manager.metadata, partition, log)
         log.update_highest_offset_in_remote_storage(copied)
         known = manager.metadata.highest_offset_for_epoch(partition, epoch)

@@ -248,18 +248,22 @@ def test_a_walk_to_the_nearest_folder_ends(path: str) -> None:
     assert parent_dir(nearest) == nearest
 
 
-def test_records_that_were_deleted_before_a_crash(tmp_path: Path) -> None:
-    """The crash lost the checkpoint of the log's start, and not the leader epochs, which begin there: what lies before
-    has none, and could not be copied."""
+@pytest.mark.parametrize("left", ["1\n0 40\n", "0\n"])
+def test_leader_epochs_that_lack_the_beginning(tmp_path: Path, left: str) -> None:
+    """A crash lost the checkpoint of the log's start, and not the leader epochs, which begin where records were deleted
+    up to; or their file was lost.  What they lack is in the batches."""
     with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", maintenance=False) as store:
         orders = store.create_topic("orders", 1, config=SETTINGS)
         for number in range(RECORDS):
             orders.append(values(number))
     epochs = tmp_path / "store" / "orders-0" / "leader-epoch-checkpoint"
     assert epochs.read_text() == "0\n1\n0 0\n"
-    epochs.write_text("0\n1\n0 40\n")
+    epochs.write_text("0\n" + left)
     with opened((tmp_path / "store", tmp_path / "tier")) as store:
+        assert epochs.read_text() == "0\n1\n0 0\n"
         assert store.remote_log_manager.run_once() > 0
         partition = store.topic("orders").partition(0)
-        assert partition.log_start_offset == 40
-        assert everything(partition) == [values(number) for number in range(40, RECORDS)]
+        assert partition.delete_old_segments() == 0
+        store.alter_topic("orders", {"local.retention.bytes": "1"})
+        assert partition.delete_old_segments() > 0
+        assert everything(partition) == [values(number) for number in range(RECORDS)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog.engine.files import Scheduler
@@ -106,6 +107,14 @@ class LeaderEpochFileCache:
         if _is_news(self.entries, epoch, start_offset):  # it hardly ever is: answered without the lock
             with self._lock:
                 self._replace(self._with(self.entries, EpochEntry(epoch, start_offset)))
+
+    def begin_with(self, entries: Sequence[EpochEntry]) -> None:
+        """Put entries before those that there are, of which the first may go on with the last of them."""
+        with self._lock:
+            epochs: tuple[EpochEntry, ...] = ()
+            for entry in (*entries, *self.entries):
+                epochs = self._with(epochs, entry)
+            self._replace(epochs)
 
     def truncate_from_end_async_flush(self, end_offset: int) -> None:
         """Drop entries that begin at or above `end_offset`; the file follows by a scheduled task."""

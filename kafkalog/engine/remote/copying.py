@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.files.lines import Lines
-from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
+from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.engine.format.names import producer_snapshot_file
 from kafkalog.engine.log.types import UNKNOWN_OFFSET
 from kafkalog.engine.remote.segment import (
@@ -38,7 +38,6 @@ from kafkalog.errors import KafkalogError, RemoteStorageException, RetriableRemo
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig
     from kafkalog.engine.files import Clock
-    from kafkalog.engine.format.checkpoints import EpochEntry
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.engine.remote.index_cache import RemoteIndexCache
     from kafkalog.engine.remote.metadata_manager import RemoteLogMetadataManager
@@ -358,15 +357,17 @@ def find_log_start_offset(metadata: RemoteLogMetadataManager, partition: TopicId
         for each in metadata.list_remote_log_segments(partition, entry.epoch):
             if each.state is COPY_SEGMENT_FINISHED and each.end_offset >= entry.start_offset:
                 return max(each.start_offset, entry.start_offset)
-    return _local_start_of(log)
+    return log.local_log_start_offset
 
 
-def _local_start_of(log: UnifiedLog) -> int:
-    """The local start, or the offset up to which records were deleted before a crash that took note of it with the
-    leader epochs alone: these begin there, although what lies before has one.  It could not be copied without."""
-    first, start = log.leader_epoch_cache.earliest_entry, log.local_log_start_offset
-    if first is not None and first.start_offset > start:
-        batch = log.log_segments()[0].log.first_batch()
-        if batch is not None and batch.leader_epoch >= 0:
-            return first.start_offset
-    return start
+def restore_leader_epochs(log: UnifiedLog) -> None:
+    """Takes from the batches what the leader epochs' file lacks of a log's beginning, of which nothing could be copied
+    then.  A crash loses how far records were deleted, and may leave epochs that begin there."""
+    first, start, found = log.leader_epoch_cache.earliest_entry, log.log_start_offset, list[EpochEntry]()
+    end = log.log_end_offset if first is None else first.start_offset
+    for segment in log.log_segments(start, end) if start < end else ():
+        for batch in segment.log.batches():
+            if batch.base_offset < end and batch.leader_epoch > (found[-1].epoch if found else -1):
+                found.append(EpochEntry(batch.leader_epoch, max(batch.base_offset, start)))
+    if found:
+        log.leader_epoch_cache.begin_with(found)
