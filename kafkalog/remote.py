@@ -255,17 +255,19 @@ class RemoteStorage:
         segments = ObjectSegments(manager, self.topic_ids, only_listed=only_listed)
         return RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes))
 
-    def tiered_files(self, log_dirs: Sequence[str], files: Files = OS_FILES) -> TieredFiles:
+    def tiered_files(
+        self, log_dirs: Sequence[str], files: Files = OS_FILES, *, only_listed: bool = False
+    ) -> TieredFiles:
         """Directories that go on in the tier, to be read as one: what their `__remote_log_metadata` says of it counts,
-        where they have it.  `files`: what the directories are read through."""
+        where they have it, else the objects.  `files`: what the directories are read through."""
         from kafkalog.engine.remote.chunks import Chunks
         from kafkalog.engine.remote.directory_segments import DirectorySegments
         from kafkalog.engine.remote.remote_files import RemoteFiles
         from kafkalog.engine.remote.tiered_files import TieredFiles
 
-        manager = self.manager(must_exist=True, files=files)
-        segments = DirectorySegments(log_dirs, manager, files, self.topic_ids)
-        remote = RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes), has_metadata=segments.has_metadata)
+        manager = self.manager(must_exist=True)
+        segments = DirectorySegments(log_dirs, manager, files, self.topic_ids, only_listed=only_listed)
+        remote = RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes))
         return TieredFiles(remote, log_dirs, files)
 
 

@@ -188,9 +188,13 @@ class TopicBasedRemoteLogMetadataManager:
 
     # --- asking ------------------------------------------------------------------------------------------
 
+    def cache_of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache | None:
+        """What is known of a partition; None where it has no events."""
+        return self._of(partition).caches.get(partition)
+
     def _cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """Of a partition that has no events an empty one."""
-        return self._of(partition).caches.get(partition) or RemoteLogMetadataCache()
+        return self.cache_of(partition) or RemoteLogMetadataCache()
 
     def remote_log_segment_metadata(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int

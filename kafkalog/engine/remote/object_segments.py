@@ -3,14 +3,15 @@
 A segment whose upload came to its end has all its objects; another one is passed over, it is being uploaded, deleted,
 or was left by a crash.  Each goes up to where the next one begins.  Where two begin at one offset (an upload was
 repeated, or two leaders wrote) the one counts whose leader epochs are the later ones, then the longer one; the leader
-epochs of each lie beside it.
+epochs of each lie beside it.  Offsets between two segments that none of them has are told of once, and passed over:
+manifests say where a segment ends, names do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 from kafkalog.engine.files.lines import Lines
@@ -29,33 +30,36 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
 
 THREADS = 16
+TOGETHER = 16  # manifests, that a thread reads one after the other
 _log = Lines("kafkalog.remote")
 
 
 class ObjectSegments:
-    """A `RemoteSegments` of a bucket.  `topic_ids` says which is meant where the bucket has two topics of a name."""
+    """A `RemoteSegments` of a bucket.  `topic_ids` says which is meant where the bucket has two topics of a name.
 
-    def __init__(self, storage: RemoteStorageManager, topic_ids: Mapping[str, str] | None = None) -> None:
+    `only_listed`: nothing but names and sizes is told of segments, which may have manifests.  Then it is not known
+    which of them have aborted transactions, nor their last times; a log's size is asked for where it is needed.
+    """
+
+    has_metadata = False
+
+    def __init__(
+        self,
+        storage: RemoteStorageManager,
+        topic_ids: Mapping[str, str] | None = None,
+        *,
+        only_listed: bool = False,
+    ) -> None:
         self._storage = storage
-        self._topic_ids = dict(topic_ids or {})
+        self.topic_ids = dict(topic_ids or {})
+        self._only_listed = only_listed
+        self._told_gaps: set[tuple[TopicPartition, int, int]] = set()
 
     def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
         """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant."""
-        found: dict[TopicPartition, TopicIdPartition] = {}
-        ids: dict[str, str] = {}
-        for partition in self._storage.partitions():
-            topic = partition.topic_partition.topic
-            wanted = self._topic_ids.get(topic)
-            if wanted is not None and partition.topic_id != wanted:
-                continue
-            known = ids.setdefault(topic, partition.topic_id)
-            if known != partition.topic_id:
-                raise IllegalArgumentException(
-                    f"found two topics {topic!r} in the remote tier, with the ids {known} and {partition.topic_id}",
-                    hint=f"say which is meant: topic_ids={{{topic!r}: ...}}",
-                )
-            found[partition.topic_partition] = partition
-        return found
+        return one_of_a_name(
+            self._storage.partitions(), self.topic_ids, lambda each: bool(self._storage.segments_of(each))
+        )
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
         whole = [found for found in self._storage.segments_of(partition) if found.is_whole]
@@ -63,21 +67,35 @@ class ObjectSegments:
         return list(self._described(chosen))
 
     def _described(self, found: list[FoundSegment]) -> Iterator[RemoteLogSegmentMetadata]:
-        if not found:
-            return
-        first = self._storage.metadata_of(found[0])
-        said: list[RemoteLogSegmentMetadata | None] = [first]
-        if first is None or len(found) <= THREADS:
-            said += map(self._storage.metadata_of, found[1:])
-        else:
-            with ThreadPoolExecutor(THREADS, "kafkalog-remote-manifests") as pool:
-                said += pool.map(self._storage.metadata_of, found[1:])
-        for each, one, following in zip(found, said, [*found[1:], None], strict=True):
+        behind = [*found[1:], None] if found else []
+        for each, one, following in zip(found, self._said(found), behind, strict=True):
             told = _told(each, following) if one is None else one
             # Two leaders that wrote at once overlap: a segment ends in front of the next one.
             if following is not None and not 0 <= told.end_offset < following.base_offset:
                 told = told._replace(end_offset=following.base_offset - 1)
+            if following is not None and told.end_offset + 1 < following.base_offset:
+                self._tell_gap(told, following.base_offset)
             yield told
+
+    def _tell_gap(self, before: RemoteLogSegmentMetadata, begin: int) -> None:
+        """Once: a listing is repeated."""
+        gap = before.topic_id_partition.topic_partition, before.end_offset + 1, begin - 1
+        if gap not in self._told_gaps:
+            self._told_gaps.add(gap)
+            _log.warning("%s: no segment of the remote tier has the offsets %d to %d", *gap)
+
+    def _said(self, found: list[FoundSegment]) -> Iterable[RemoteLogSegmentMetadata | None]:
+        """What manifests say of segments, where there are any and they are read."""
+        if not found or self._only_listed or (first := self._storage.metadata_of(found[0])) is None:
+            return [None] * len(found)
+        if len(found) <= THREADS:
+            return [first, *map(self._storage.metadata_of, found[1:])]
+        with ThreadPoolExecutor(THREADS, "kafkalog-remote-manifests") as pool:
+            rows = pool.map(self._said_of, [found[at : at + TOGETHER] for at in range(1, len(found), TOGETHER)])
+            return [first, *chain.from_iterable(rows)]
+
+    def _said_of(self, found: list[FoundSegment]) -> list[RemoteLogSegmentMetadata | None]:
+        return list(map(self._storage.metadata_of, found))
 
     def _chosen(self, same: list[FoundSegment]) -> FoundSegment:
         """Of segments that begin at one offset."""
@@ -102,6 +120,30 @@ def _base(found: FoundSegment) -> int:
     return found.base_offset
 
 
+def one_of_a_name(
+    partitions: Iterable[TopicIdPartition], topic_ids: Mapping[str, str], has_any: Callable[[TopicIdPartition], bool]
+) -> dict[TopicPartition, TopicIdPartition]:
+    """Partitions of one topic of each name: of that with the id that is given, else of the only one that has anything.
+    IllegalArgumentException where two have."""
+    by_topic: dict[str, dict[str, list[TopicIdPartition]]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic_partition.topic, {}).setdefault(partition.topic_id, []).append(partition)
+    found: dict[TopicPartition, TopicIdPartition] = {}
+    for topic, by_id in by_topic.items():
+        if topic in topic_ids:
+            chosen = by_id.get(topic_ids[topic], [])
+        else:
+            used = list(by_id) if len(by_id) == 1 else [each for each in by_id if any(map(has_any, by_id[each]))]
+            if len(used) > 1:
+                raise IllegalArgumentException(
+                    f"found two topics {topic!r} in the remote tier, with the ids {used[0]} and {used[1]}",
+                    hint=f"say which is meant: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=...",
+                )
+            chosen = by_id[used[0]] if used else []
+        found |= {each.topic_partition: each for each in chosen}
+    return found
+
+
 def _told(found: FoundSegment, following: FoundSegment | None) -> RemoteLogSegmentMetadata:
     """What names and sizes say: of the last segment they do not say where it ends (-1)."""
     end = -1 if following is None else following.base_offset - 1
@@ -115,5 +157,5 @@ def _told(found: FoundSegment, following: FoundSegment | None) -> RemoteLogSegme
         found.object_bytes,
         (),
         COPY_SEGMENT_FINISHED,
-        is_txn_idx_empty=not found.has_txn_index,
+        is_txn_idx_empty=found.has_txn_index is False,
     )

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 class PartitionTier:
     """A `Tier` of one log.  Thread-safe."""
 
+    has_metadata = True
+
     # More than eight parameters: what one tier's partitions share.
     def __init__(
         self,

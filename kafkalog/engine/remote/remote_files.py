@@ -7,7 +7,11 @@ Each partition is a folder below the address, with the files that a broker would
 snapshots, the leader epochs, the topic's id.  Views, readers, the toolbox and Spark ask a `Files` for these and do not
 know the difference.  A directory that has the newer segments on its own disk is laid over it with `TieredFiles`.
 
-Nothing is written.  What lies there is listed when it is asked for, and again once a listing is `POLL_S` old.
+Nothing is written.  What lies there is listed when it is asked for, and again once a listing is `POLL_S` old, or the
+disk beside it begins behind all that was listed.
+
+Offsets that are known to be missing, between two segments or in front of the disk, are listed as a segment whose log
+cannot be opened: whoever comes to them is told, and nobody reads on over them.
 """
 
 from __future__ import annotations
@@ -18,23 +22,36 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from kafkalog.engine.files import File, Files, FileStat
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
+from kafkalog.engine.format.index_entries import OFFSET_ENTRIES
 from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, PartitionMetadata
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
 from kafkalog.engine.remote.read_only import BytesFile
+from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from kafkalog.engine.remote.storage import IndexType
-from kafkalog.errors import LogReadOnlyException, RemoteStorageException
+from kafkalog.engine.segment.scan import LogScan
+from kafkalog.errors import (
+    KafkalogError,
+    LogReadOnlyException,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+)
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import FileLock
     from kafkalog.engine.format.names import TopicPartition
-    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
+    from kafkalog.engine.remote.segment import TopicIdPartition
     from kafkalog.engine.remote.storage import RemoteStorageManager
+
+T = TypeVar("T")
 
 POLL_S = 10.0
 _STEM = 20  # digits of a segment's file name
@@ -46,14 +63,39 @@ _INDEXES = {
 }
 
 
+_log = Lines("kafkalog.remote")
+
+
 class RemoteSegments(Protocol):
-    """Which segments are to be read of each partition."""
+    """Which segments are to be read of each partition.  `has_metadata`: by what metadata says, not by objects alone."""
+
+    @property
+    def has_metadata(self) -> bool: ...
 
     def partitions(self) -> Mapping[TopicPartition, TopicIdPartition]:
         """Those that have anything there."""
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
-        """By base offset, none of them over another: each ends in front of the next one."""
+        """By base offset, none of them over another: each ends in front of the next one.  `missing` among them stands
+        for offsets that none of them has."""
+
+
+def missing(partition: TopicIdPartition, first: int, last: int) -> RemoteLogSegmentMetadata:
+    """What stands for the offsets from `first` to `last`, which no segment has."""
+    nobody = RemoteLogSegmentId(partition, "A" * 22)
+    return RemoteLogSegmentMetadata(nobody, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, None, True)
+
+
+def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
+    """RemoteResourceNotFoundException for offsets that are missing."""
+    if metadata.state is DELETE_SEGMENT_FINISHED:
+        partition, first, last = metadata.topic_id_partition, metadata.start_offset, metadata.end_offset
+        raise RemoteResourceNotFoundException(
+            f"{partition.topic_partition}: offsets {first} to {last} are missing, no segment of topic id "
+            f"{partition.topic_id} in the remote tier has them",
+            path=path,
+            hint=f"`kafkalog tier list` shows which segments are where; what follows is read from offset {last + 1} on",
+        )
 
 
 class _Folder(NamedTuple):
@@ -65,6 +107,12 @@ class _Folder(NamedTuple):
     names: list[str]
     listed_ms: int
     due: float
+
+    def reaches(self, offset: int) -> bool:
+        """Whether no offset in front of this one is missing, as far as is known."""
+        bases = [base for base in self.logs if base < offset]
+        is_whole = all(each.state is not DELETE_SEGMENT_FINISHED for each in self.logs.values())
+        return is_whole and bool(bases) and self.logs[max(bases)].end_offset >= offset - 1
 
 
 class RemoteFiles(Files):
@@ -90,6 +138,8 @@ class RemoteFiles(Files):
         self._lock = threading.Lock()
         self._partitions: tuple[float, dict[str, TopicIdPartition]] | None = None
         self._folders: dict[str, _Folder] = {}
+        self._disk_starts: dict[str, int] = {}  # by partition, where the disk beside the tier goes on
+        self._ends: dict[str, int | None] = {}  # by segment
 
     def owns(self, path: str) -> bool:
         return path == self.root or path.startswith(self._lead)
@@ -118,7 +168,8 @@ class RemoteFiles(Files):
 
     def _made(self, partition: TopicIdPartition, held: _Folder | None) -> _Folder:
         begun = time.monotonic()
-        logs = {each.start_offset: each for each in self._segments.segments(partition)}
+        segments = self._up_to_disk(self._segments.segments(partition), str(partition.topic_partition))
+        logs = {each.start_offset: each for each in segments}
         now = time.monotonic()
         due = now + max(self._poll_s, 10 * (now - begun) if self._poll_s else 0.0)  # a long list is not always listed
         if held is not None and held.logs == logs:
@@ -126,7 +177,10 @@ class RemoteFiles(Files):
         listed, snapshots = [names.PARTITION_METADATA_FILE], {}
         for base, each in logs.items():
             prefix = names.filename_prefix_from_offset(base)
-            listed += [f"{prefix}.log", f"{prefix}.index", f"{prefix}.timeindex"]
+            listed.append(f"{prefix}.log")
+            if each.state is DELETE_SEGMENT_FINISHED:
+                continue
+            listed += [f"{prefix}.index", f"{prefix}.timeindex"]
             if not each.is_txn_idx_empty:
                 listed.append(f"{prefix}.txnindex")
             if each.end_offset >= base:
@@ -161,12 +215,62 @@ class RemoteFiles(Files):
         if match[2] == "snapshot":
             return offset in folder.snapshots
         metadata = folder.logs.get(offset)
-        return metadata is not None and not (match[2] == "txnindex" and metadata.is_txn_idx_empty)
+        if metadata is None or match[2] == "log":
+            return metadata is not None
+        return metadata.state is not DELETE_SEGMENT_FINISHED and not (
+            match[2] == "txnindex" and metadata.is_txn_idx_empty
+        )
 
     def _parts(self, path: str) -> list[str]:
         if not self.owns(path):
             raise _missing(path)
         return [part for part in path[len(self.root) :].split("/") if part]
+
+    def goes_on_at(self, partition: str, offset: int) -> None:
+        """The disk beside the tier has a partition from this offset on.  Where the tier was not listed up to it, it is
+        listed anew: what went from the disk is in the tier."""
+        before = self._disk_starts.get(partition)
+        if before == offset:
+            return
+        self._disk_starts[partition] = offset
+        held = self._folders.get(partition)
+        if held is not None and not held.reaches(offset):
+            with self._lock:
+                self._folders[partition] = held._replace(due=0.0)
+        elif held is None and before is not None and partition not in self._all():
+            self._partitions = None
+
+    def _up_to_disk(
+        self, segments: Sequence[RemoteLogSegmentMetadata], partition: str
+    ) -> Sequence[RemoteLogSegmentMetadata]:
+        """Segments, and what is missing between them and the disk."""
+        disk_start = self._disk_starts.get(partition, -1)
+        before = [each for each in segments if each.start_offset < disk_start]
+        if not before:
+            return segments
+        last = before[-1]
+        end = last.end_offset if last.end_offset >= last.start_offset else self._end_of(last)
+        if end is None or end + 1 >= disk_start:
+            return segments
+        return [*before, missing(last.topic_id_partition, end + 1, disk_start - 1), *segments[len(before) :]]
+
+    def _end_of(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """The last offset of a segment of which nothing else says it; None where its log cannot be read."""
+        segment = metadata.remote_log_segment_id.id
+        if segment not in self._ends:
+            end = None
+            try:
+                index = np.frombuffer(self.indexes.get(metadata, IndexType.OFFSET), OFFSET_ENTRIES)
+                with self._opened(metadata, segment) as file:
+                    scan = LogScan(file, int(index["position"][-1]) if len(index) else 0, file.size())
+                    for piece in scan:
+                        end = int(piece.table["last_offset"][-1])
+                    if scan.position < file.size():  # damage: readers are told of it
+                        end = None
+            except (KafkalogError, OSError) as error:
+                _log.warning("where segment %s ends is not known: %s", metadata.remote_log_segment_id, error)
+            self._ends[segment] = end
+        return self._ends[segment]
 
     def look_again(self) -> None:
         """The next question lists anew."""
@@ -181,11 +285,25 @@ class RemoteFiles(Files):
             raise self._read_only(path)
         metadata = self.metadata_of(path)
         if metadata is not None and path.endswith(names.LOG_FILE_SUFFIX):
-            local = self.storage.open_local(metadata)
-            if local is None:
-                return RemoteFile(self.chunks, self.storage, metadata, path)
-            return _whole(local, metadata.segment_size_in_bytes)
+            check_there(metadata, path)
+            return self._opened(metadata, path)
         return BytesFile(path, self.read_bytes(path))
+
+    def _opened(self, metadata: RemoteLogSegmentMetadata, path: str) -> File:
+        local = self.asked(self.storage.open_local, metadata)
+        if local is None:
+            return _ListedFile(self, metadata, path)
+        return _whole(local, metadata.segment_size_in_bytes)
+
+    def asked(self, ask: Callable[..., T], *what: Any) -> T:
+        """An answer of the storage.  Where metadata led to an object that is gone, it may have been deleted since: the
+        next question asks the metadata anew.  Without metadata nothing tells that from an object that was lost."""
+        try:
+            return ask(*what)
+        except RemoteResourceNotFoundException:
+            if self._segments.has_metadata:
+                self.look_again()
+            raise
 
     def read_bytes(self, path: str) -> bytes:
         parts = self._parts(path)
@@ -200,16 +318,18 @@ class RemoteFiles(Files):
         if name == names.PARTITION_METADATA_FILE:
             return PartitionMetadata(CURRENT_VERSION, folder.partition.topic_id).encode()
         if name == names.LEADER_EPOCH_CHECKPOINT_FILE:
-            return self.indexes.get(folder.logs[max(folder.logs)], IndexType.LEADER_EPOCH)
+            there = [each for each in folder.logs.values() if each.state is not DELETE_SEGMENT_FINISHED]
+            return self.asked(self.indexes.get, there[-1], IndexType.LEADER_EPOCH)
         match = _SEGMENT_FILE.fullmatch(name)
         assert match is not None, name
         offset, suffix = int(match[1]), match[2]
         if suffix == "snapshot":
-            return self.indexes.get(folder.snapshots[offset], IndexType.PRODUCER_SNAPSHOT)
+            return self.asked(self.indexes.get, folder.snapshots[offset], IndexType.PRODUCER_SNAPSHOT)
         metadata = folder.logs[offset]
         if suffix == "log":
-            return self.storage.fetch_log_segment(metadata, 0, self.storage.log_size(metadata))
-        return self.indexes.get(metadata, _INDEXES[suffix])
+            check_there(metadata, path)
+            return self.asked(self.storage.fetch_log_segment, metadata, 0, self.storage.log_size(metadata))
+        return self.asked(self.indexes.get, metadata, _INDEXES[suffix])
 
     def exists(self, path: str) -> bool:
         parts = self._parts(path) if self.owns(path) else ["?"] * 3
@@ -230,6 +350,13 @@ class RemoteFiles(Files):
 
     def is_link(self, path: str) -> bool:
         return False
+
+    def glance(self, path: str) -> FileStat:
+        """Of a log whose size the storage has to be asked for it is the object's size."""
+        if path.endswith(names.LOG_FILE_SUFFIX) and (metadata := self.metadata_of(path)) is not None:
+            time_ms, is_about = max(0, metadata.max_timestamp_ms), not self.storage.knows_log_size(metadata)
+            return FileStat(metadata.segment_size_in_bytes, time_ms, True, False, _inode(metadata), is_about)
+        return self.stat(path)
 
     def stat(self, path: str) -> FileStat:
         if path.endswith(names.LOG_FILE_SUFFIX) and (metadata := self.metadata_of(path)) is not None:
@@ -282,6 +409,17 @@ class RemoteFiles(Files):
         """Lets go of threads and connections."""
         self.chunks.close()
         self.storage.close()
+
+
+class _ListedFile(RemoteFile):
+    __slots__ = ("_files",)
+
+    def __init__(self, files: RemoteFiles, metadata: RemoteLogSegmentMetadata, path: str) -> None:
+        super().__init__(files.chunks, files.storage, metadata, path)
+        self._files = files
+
+    def _pieces(self, n: int, position: int) -> list[memoryview]:
+        return self._files.asked(super()._pieces, n, position)
 
 
 def _whole(file: File, size: int) -> File:

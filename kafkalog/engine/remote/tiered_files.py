@@ -4,8 +4,10 @@ segments that it has not got any more.
     files = TieredFiles(remote, ["/var/kafka-logs"])
     files.list_dir("/var/kafka-logs/orders-0")      # remote names up to the first local segment, then local ones
 
-What is on the disk counts: a segment is read remotely only where it begins below the first local one.  Nothing is
-written, here or there.
+What is on the disk counts: a segment is read remotely only where it begins below the first local one.  The disk's
+listing is always new; the tier is listed anew where it does not reach the disk's, for a writer beside us may have
+copied since, and let go of what is copied.  Offsets that neither has are an error for whoever comes to them.  Nothing
+is written, here or there.
 """
 
 from __future__ import annotations
@@ -107,6 +109,10 @@ class TieredFiles(Files):
         there = self._there(path)
         return self._local.stat(path) if there is None else self.remote.stat(there)
 
+    def glance(self, path: str) -> FileStat:
+        there = self._there(path)
+        return self._local.glance(path) if there is None else self.remote.glance(there)
+
     def size_of(self, path: str) -> int:
         return self.stat(path).size
 
@@ -135,9 +141,11 @@ class TieredFiles(Files):
             more = self.remote.list_dir(self.remote.root) if place == self._dirs[0] else []
             return sorted({*here, *(each for each in more if not self._is_elsewhere(each))})
         remote = self._remote_path(place)
+        first = min((base for name in here if (base := names.segment_base(name)) is not None), default=None)
+        if remote is not None and first is not None:
+            self.remote.goes_on_at(os.path.basename(place), first)
         if remote is None or not self.remote.is_dir(remote) or (not is_here and self._there(place) is None):
             return here if is_here else self._local.list_dir(path)
-        first = min((base for name in here if (base := names.segment_base(name)) is not None), default=None)
         more = [each for each in self.remote.list_dir(remote) if self._counts(each, first)]
         return sorted({*here, *more})
 

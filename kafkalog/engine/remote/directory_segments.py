@@ -1,0 +1,194 @@
+"""Which remote segments a log directory has, by its own `__remote_log_metadata`: what its store, or broker, would say.
+
+Read beside whoever writes there.  Only segments whose upload came to its end count, along the leader epochs of the
+partition's folder, whose topic id decides which topic of a name is meant; nothing of it asks the storage.  Offsets
+between two segments that no segment has are a segment of their own (`remote_files.missing`), so that nobody reads on
+over them.  A broker's directory may have some partitions of the topic only: of what they do not tell, the objects do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.coordinator.partition_logs import SourceStateLog
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.host.log_dirs import partitions_in
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.remote.lineage import chain
+from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemoteLogMetadataManager, metadata_partition
+from kafkalog.engine.remote.object_segments import ObjectSegments, one_of_a_name
+from kafkalog.engine.remote.remote_files import missing
+from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
+from kafkalog.errors import KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
+    from kafkalog.engine.remote.storage import RemoteStorageManager
+
+_log = Lines("kafkalog.remote")
+
+
+class _GrowingLog(SourceStateLog):
+    """A log whose end is looked at each time: somebody else writes it."""
+
+    @property
+    def end(self) -> int:
+        self._source.recheck()
+        return super().end
+
+
+class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
+    """`__remote_log_metadata` in directories of another process; it is only read."""
+
+    def __init__(self, log_dirs: Sequence[str], files: Files = OS_FILES) -> None:
+        super().__init__(self._log_in, SYSTEM_CLOCK)
+        self._dirs, self._files = list(log_dirs), files
+        self.look()
+
+    def look(self) -> None:
+        """Which partitions of the topic are here now."""
+        self._here: dict[int, str] = {}
+        for log_dir in self._dirs:
+            for partition in partitions_in(log_dir, self._files.list_dir(log_dir), self._files):
+                if partition.topic == names.REMOTE_LOG_METADATA_TOPIC:
+                    self._here.setdefault(partition.partition, log_dir)
+        self._is_ours = any(self._files.exists(os.path.join(each, names.TOPIC_CONFIGS_FILE)) for each in self._dirs)
+        if self._here and not self._is_ours:  # with gaps, others have the rest
+            highest = max(self._here) + 1
+            self._count = highest if len(self._here) == highest else max(highest, PARTITIONS)
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self._here)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is not in it is not in the tier.  A store makes partitions as it needs them; that those of a
+        broker are all here is certain where they are as many as Kafka makes."""
+        return self.is_there and (self._is_ours or len(self._here) == self._count >= PARTITIONS)
+
+    def speaks_of(self, partition: TopicIdPartition) -> bool:
+        """Whether a partition's events are here, or would be."""
+        if not self.is_there:
+            return False
+        if self.is_whole or self.cache_of(partition) is not None:
+            return True
+        return self._count >= PARTITIONS and metadata_partition(partition, self._count) in self._here
+
+    def _log_in(self, number: int, create: bool) -> SourceStateLog | None:
+        log_dir = self._here.get(number)
+        if log_dir is None:
+            return None
+        partition = TopicPartition(names.REMOTE_LOG_METADATA_TOPIC, number)
+        view = PartitionView(log_dir, partition, files=self._files)
+        return _GrowingLog(view, os.path.join(log_dir, str(partition)))
+
+
+def known_segments(log_dirs: Sequence[str], files: Files = OS_FILES) -> DirectoryMetadata | None:
+    """What `__remote_log_metadata` of these directories says; None where they have no partition of it."""
+    found = DirectoryMetadata(log_dirs, files)
+    return found if found.is_there else None
+
+
+class DirectorySegments:
+    """A `RemoteSegments` of directories that go on in a tier.  `topic_ids` counts for topics without a folder here."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        storage: RemoteStorageManager,
+        files: Files = OS_FILES,
+        topic_ids: Mapping[str, str] | None = None,
+        *,
+        only_listed: bool = False,
+    ) -> None:
+        self._dirs, self._files = list(log_dirs), files
+        self._given, self._only_listed = dict(topic_ids or {}), only_listed
+        self._metadata = DirectoryMetadata(log_dirs, files)
+        self._folders: dict[TopicPartition, str] = {}  # replaced whole
+        self._objects = ObjectSegments(storage, self._given, only_listed=only_listed)
+
+    @property
+    def has_metadata(self) -> bool:
+        return self._metadata.is_there
+
+    def partitions(self) -> Mapping[TopicPartition, TopicIdPartition]:
+        """As ObjectSegments."""
+        folders: dict[TopicPartition, str] = {}
+        for log_dir in self._dirs:
+            here = partitions_in(log_dir, self._files.list_dir(log_dir), self._files)
+            folders |= {each: path for each, path in here.items() if each not in folders}
+        ids = dict(self._given)
+        for partition, path in folders.items():
+            try:
+                topic_id = topic_id_of(path, self._files)
+            except (KafkalogError, OSError) as error:  # `verify` tells of it
+                _log.warning("the topic id of %s is not known: %s", partition, error)
+                continue
+            if topic_id is not None:
+                ids[partition.topic] = topic_id
+        self._folders = folders
+        self._objects.topic_ids = ids
+        metadata = self._metadata
+        metadata.look()
+        known = [each for each in metadata.partitions() if self._is_copied(each)] if metadata.is_there else []
+        found = one_of_a_name(known, ids, lambda each: True)
+        if not metadata.is_whole:
+            others = self._objects.partitions()
+            found |= {short: full for short, full in others.items() if not metadata.speaks_of(full)}
+        return found
+
+    def _is_copied(self, partition: TopicIdPartition) -> bool:
+        cache = self._metadata.cache_of(partition)
+        is_deleted = self._metadata.deletion_of(partition) is not None
+        return cache is not None and not is_deleted and any(each.state is COPY_SEGMENT_FINISHED for each in cache)
+
+    def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
+        if not self._metadata.speaks_of(partition):
+            return self._objects.segments(partition)
+        cache = self._metadata.cache_of(partition)
+        return [] if cache is None else list(_with_gaps(self._referenced(partition.topic_partition, cache)))
+
+    def _referenced(
+        self, partition: TopicPartition, cache: RemoteLogMetadataCache
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """Those that a store's readers are led to."""
+        folder = self._folders.get(partition)
+        epochs: list[EpochEntry] = []
+        start = 0
+        if folder is not None:
+            path = os.path.join(os.path.dirname(folder), names.LOG_START_OFFSET_CHECKPOINT_FILE)
+            start = OffsetCheckpointFile(path, self._files, create=False).read_or_empty().get(partition, 0)
+            path = os.path.join(folder, names.LEADER_EPOCH_CHECKPOINT_FILE)
+            if self._files.exists(path):
+                epochs = LeaderEpochCheckpointFile(path, self._files, create=False).read()
+        find, segments_of = cache.remote_log_segment_metadata, cache.list_remote_log_segments
+        return chain(epochs or _epochs_of(cache), start, LONG_MAX, find, segments_of)
+
+
+def _epochs_of(segments: Iterable[RemoteLogSegmentMetadata]) -> list[EpochEntry]:
+    """The leader epochs of a partition without a folder, as its segments have them."""
+    starts: dict[int, int] = {}
+    for each in segments:
+        if each.state is COPY_SEGMENT_FINISHED:
+            for epoch, start in each.segment_leader_epochs:
+                starts[epoch] = min(start, starts.get(epoch, start))
+    return [EpochEntry(epoch, start) for epoch, start in sorted(starts.items())]
+
+
+def _with_gaps(segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogSegmentMetadata]:
+    before: RemoteLogSegmentMetadata | None = None
+    for each in segments:
+        if before is not None and before.end_offset + 1 < each.start_offset:
+            yield missing(each.topic_id_partition, before.end_offset + 1, each.start_offset - 1)
+        yield each
+        before = each
