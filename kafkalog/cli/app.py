@@ -207,7 +207,10 @@ def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error.__cause__, (OSError, KafkalogError)):
         cause = one_line(error.__cause__)
-        text = text if cause in text else f"{text}: {cause}"
+        parts = (
+            [error.__cause__.filename, error.__cause__.strerror] if isinstance(error.__cause__, OSError) else [cause]
+        )
+        text = text if all(part and str(part) in text for part in parts) or cause in text else f"{text}: {cause}"
     return text
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -148,20 +148,25 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
         raise Usage(
             f"{log_dir}: found no partitions, expected folders such as topic-0 (is this the broker's log.dirs?)"
         )
+    return {tp: found[tp] for tp in named_partitions(found, wanted, log_dir)}
+
+
+def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...], place: str) -> list[TopicPartition]:
+    """Of the partitions of a place those that are named, or all.  UnknownTopicOrPartitionException."""
     if not wanted:
-        return found
-    chosen = {}
+        return list(found)
+    chosen: dict[TopicPartition, None] = {}
     for name in wanted:
-        hits = {tp: path for tp, path in found.items() if str(tp) == name or tp.topic == name}
+        hits = [tp for tp in found if str(tp) == name or tp.topic == name]
         if not hits:
-            refuse_foreign_partition(os.path.join(log_dir, name), OS_FILES)
+            refuse_foreign_partition(os.path.join(place, name), OS_FILES)
             near = _nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
             raise UnknownTopicOrPartitionException(
-                f"no topic or partition {name!r} in {log_dir}",
+                f"no topic or partition {name!r} in {place}",
                 hint=f"did you mean {near}?" if near else f"it has {some(map(str, found))}",
             )
-        chosen.update(hits)
-    return chosen
+        chosen.update(dict.fromkeys(hits))
+    return list(chosen)
 
 
 def split_place(path: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -153,7 +153,7 @@ def both_tiers(command: C) -> C:
         "--remote", metavar="URL", is_eager=True, expose_value=False, callback=_noted("remote"),
         help="Where the log goes on: its remote tier, such as s3://bucket/prefix.",
     )  # fmt: skip
-    return remote(remote_options(run))
+    return remote(remote_options(cast(C, run)))
 
 
 def _refuse_unused(ctx: click.Context) -> None:

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import click
 
 import kafkalog
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
+from kafkalog.cli.console import (
+    Progress,
+    emit,
+    emit_json,
+    fields,
+    locate,
+    log_bytes,
+    named_partitions,
+    note,
+    paint,
+    size_words,
+)
 from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.engine.files.mounts import mounted
+from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.remote import RemoteStorage, is_address
 from kafkalog.toolbox import tiering
+from kafkalog.toolbox.report import Finding
 
 HEADERS = ("PARTITION", "FIRST", "LAST", "SIZE", "WHERE", "STATE", "ID")
 
@@ -42,11 +58,13 @@ def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStor
     if not OS_FILES.exists(place):
         raise Usage(f"{place}: not found, expected a remote tier, or a directory and --remote")
     if not is_folder_of_tier(ctx, place):
-        raise Usage(
-            f"{place}: found no remote tier, expected one (--prefix, if its keys have one), or --remote for a "
-            "directory's"
-        )
+        raise _no_tier(place)
     return storage(ctx, place), []
+
+
+def _no_tier(place: str) -> Usage:
+    expected = "expected one (--prefix, if its keys have one), or --remote for a directory's"
+    return Usage(f"{place}: found no remote tier, {expected}")
 
 
 REMOTE = click.option("--remote", "url", metavar="URL", help="Where the log of a directory goes on.")
@@ -62,7 +80,10 @@ REMOTE = click.option("--remote", "url", metavar="URL", help="Where the log of a
 def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | None, as_json: bool) -> int:
     """Every segment of both tiers: of a bucket, or of a directory and the tier that it goes on in."""
     tier, dirs = _remote(ctx, place, url)
-    rows = tiering.tier_segments(tier.manager(must_exist=True), dirs, topics)
+    manager = tier.manager(must_exist=True)
+    rows = tiering.tier_segments(manager, dirs, topics)
+    known = {row.partition for row in rows} | {each.topic_partition for each in manager.partitions()}
+    named_partitions(sorted(known), topics, place)  # an error for what is not there
     for row in rows if as_json else ():
         emit_json(
             {
@@ -70,7 +91,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                 "topic": row.partition.topic,
                 "partition": row.partition.partition,
                 "firstOffset": row.base_offset,
-                "lastOffset": row.end_offset if row.end_offset >= 0 else None,
+                "lastOffset": row.end_offset if row.end_offset >= row.base_offset else None,
                 "bytes": row.size,
                 "where": row.where,
                 "state": None if row.state is None else row.state.name,
@@ -85,7 +106,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                 (
                     row.partition,
                     row.base_offset,
-                    row.end_offset if row.end_offset >= 0 else "-",
+                    row.end_offset if row.end_offset >= row.base_offset else "-" if row.end_offset < 0 else "empty",
                     size_words(row.size),
                     row.where if row.is_whole else f"{row.where}, not whole",
                     "-" if row.state is None else row.state.name,
@@ -111,16 +132,34 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
     from kafkalog.toolbox.verify import verify as check
 
     root, chosen = locate(place, partitions)
+    files: Any = mounted(root)
+    if files is None:
+        raise _no_tier(place)
     with Progress(log_bytes(chosen.values()), "verified") as bar:
         report = check(root, list(chosen), deep=deep, progress=bar.advance)
-    code = print_report(report, as_json)
-    found = mounted(root)
-    files = getattr(found, "remote", found)
-    if isinstance(files, RemoteFiles):
-        for orphan in tiering.orphans(files.storage):
-            code = FINDINGS
-            _tell_orphan(orphan, as_json)
-    return code
+    remote = getattr(files, "remote", files)
+    report.findings = [each._replace(what=each.what + _object_of(files, remote, each.path)) for each in report.findings]
+    for orphan in tiering.orphans(remote.storage):
+        partition = orphan.partition.topic_partition
+        if partition in chosen or not partitions:
+            first, *others = orphan.keys
+            beside = f"; beside it are {', '.join(map(os.path.basename, others))}" if others else ""
+            what = f"an upload of {partition}: {orphan.why}{beside}"
+            report.findings.append(Finding(f"{remote.root}/{first}", 0, 0, what))
+    return print_report(report, as_json)
+
+
+def _object_of(files: Any, remote: RemoteFiles, path: str) -> str:
+    """Which object a file of a tier's segment is in; nothing for a file of a directory."""
+    suffix = os.path.splitext(path)[1]
+    segment = files.metadata_of(path) if suffix != names.PRODUCER_SNAPSHOT_FILE_SUFFIX else None
+    if segment is None:
+        return ""
+    for found in remote.storage.segments_of(segment.remote_log_segment_id.topic_id_partition):
+        if found.id == segment.remote_log_segment_id.id:
+            keys = [key for key in found.objects if key.endswith((suffix, ".indexes"))]
+            return f"; its object is {remote.root}/{keys[0]}" if keys else ""
+    return ""
 
 
 def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
@@ -128,6 +167,8 @@ def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
     if not as_json:
         what = f"{partition} {orphan.base_offset} {orphan.segment_id}: {orphan.why}, {len(orphan.keys)} objects"
         emit(paint(what, "red"))
+        for key in orphan.keys:
+            emit(f"  {key}")
         return
     emit_json(
         {
@@ -149,7 +190,7 @@ def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
     "--take-over", is_flag=True, help="Write to the directory of a Kafka cluster's node, in its broker's place."
 )
 @click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @remote_options
 @click.pass_context
@@ -169,9 +210,10 @@ def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool,
             manager.on_copied = bar.advance
             manager.run_once()
         left = {each.partition: each.segments for each in tiering.waiting(tier.manager(), log_dir)}
-    code = CLEAN
+    code, total = CLEAN, 0
     for each in waiting:
         copied = each.segments - left.get(each.partition, 0) if yes else 0
+        total += copied
         if as_json:
             emit_json({"kind": "copy", **fields(each), **_split(each.partition), "copied": copied, "done": yes})
         elif yes:
@@ -180,8 +222,13 @@ def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool,
             emit(f"{each.partition}: {each.segments} closed segments on the disk alone, {size_words(each.size)}")
         if yes and copied < each.segments:
             code = FINDINGS  # what was refused was logged
-    if not yes:
-        note("nothing was copied; --yes does it" if waiting else "there is nothing to copy")
+    if as_json:
+        segments = sum(each.segments for each in waiting)
+        emit_json({"kind": "summary", "segments": segments, "copied": total, "done": yes})
+    if not waiting:
+        note("there is nothing to copy")
+    elif not yes:
+        note("nothing was copied; --yes does it")
     return code
 
 
@@ -194,7 +241,7 @@ def _split(partition: TopicPartition) -> dict[str, object]:
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @remote_options
 @click.pass_context
@@ -214,7 +261,9 @@ def restore(
     tier, dirs = _remote(ctx, url, None)
     assert not dirs
     files = tier.read_only_files()
-    chosen = _chosen(files, partitions)
+    found = [parse_topic_partition_name(name) for name in files.list_dir(files.root)]
+    chosen = named_partitions(found, partitions, files.root)
+    tiering.check_restorable(files, target, chosen)
     sizes = tiering.log_bytes_of(files, chosen)
     if yes:
         with Progress(sum(sizes.values()), "restored", force=progress) as bar:
@@ -224,20 +273,12 @@ def restore(
             emit_json({"kind": "restore", **_split(each), "bytes": size, "to": target, "done": yes})
         else:
             emit(f"{each}: {size_words(size)}{f' restored to {target}' if yes else ''}")
+    if as_json:
+        summary = {"partitions": len(sizes), "bytes": sum(sizes.values()), "to": target, "done": yes}
+        emit_json({"kind": "summary", **summary})
     if not yes:
         note(f"nothing was restored; --yes writes to {target}")
     return CLEAN
-
-
-def _chosen(files: RemoteFiles, wanted: tuple[str, ...]) -> list[TopicPartition]:
-    found = [parse_topic_partition_name(name) for name in files.list_dir(files.root)]
-    if not wanted:
-        return found
-    chosen = [each for each in found if str(each) in wanted or each.topic in wanted]
-    missing = [name for name in wanted if not any(str(each) == name or each.topic == name for each in found)]
-    if missing:
-        raise Usage(f"{files.root}: no topic or partition {missing[0]!r}")
-    return chosen
 
 
 @command.command("orphans")
@@ -253,7 +294,7 @@ def _chosen(files: RemoteFiles, wanted: tuple[str, ...]) -> list[TopicPartition]
     help="Younger ones may be uploads that are under way.",
 )
 @click.option("--yes", is_flag=True, help="Delete their objects.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
 @remote_options
 @click.pass_context
 def orphans(ctx: click.Context, place: str, url: str | None, hours: float, yes: bool, as_json: bool) -> int:
@@ -268,12 +309,11 @@ def orphans(ctx: click.Context, place: str, url: str | None, hours: float, yes: 
     found = tiering.orphans(manager, metadata)
     for orphan in found:
         _tell_orphan(orphan, as_json)
+    gone = tiering.remove(manager, found, older_than_s=hours * 3600) if yes else []
+    if as_json:
+        emit_json({"kind": "summary", "orphans": len(found), "deletedObjects": len(gone), "done": yes})
     if not found:
         note("there are none")
         return CLEAN
-    if yes:
-        gone = tiering.remove(manager, found, older_than_s=hours * 3600)
-        note(f"deleted: {len(gone)} objects")
-    else:
-        note("nothing was deleted; --yes does it")
+    note(f"deleted: {len(gone)} objects" if yes else "nothing was deleted; --yes does it")
     return FINDINGS

@@ -20,7 +20,7 @@ from kafkalog.engine.coordinator.partition_logs import SourceStateLog
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.host.log_dirs import partitions_in
+from kafkalog.engine.host.log_dirs import partitions_in, refuse_file
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote.chunks import RemoteFile
 from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemoteLogMetadataManager
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
 
 __all__ = [
-    "Orphan", "RestoreReport", "TierSegment", "Waiting", "known_segments", "log_bytes_of", "orphans", "remove",
-    "restore", "tier_segments", "waiting",
+    "Orphan", "RestoreReport", "TierSegment", "Waiting", "check_restorable", "known_segments", "log_bytes_of",
+    "orphans", "remove", "restore", "tier_segments", "waiting",
 ]  # fmt: skip
 
 COPY_BYTES = 16 << 20
@@ -46,8 +46,8 @@ Progress = Callable[[int], object]
 class TierSegment(NamedTuple):
     """A segment of a partition: of the remote tier, of the disk, or of both.
 
-    `end_offset` is -1 where nothing says it; `state` is None where no metadata does, `segment_id` where it is on the
-    disk alone.
+    `end_offset` is -1 where nothing says it, and below `base_offset` where it is empty; `state` is None where no
+    metadata does, `segment_id` where it is on the disk alone.
     """
 
     partition: TopicPartition
@@ -85,7 +85,8 @@ def known_segments(log_dirs: Sequence[str], files: Files = OS_FILES) -> TopicBas
 def tier_segments(
     storage: RemoteStorageManager, log_dirs: Sequence[str] = (), topics: Collection[str] = (), files: Files = OS_FILES
 ) -> list[TierSegment]:
-    """Every segment of both tiers, by partition and base offset.  `topics`: of these alone, where any are named."""
+    """Every segment of both tiers, by partition and base offset.  `topics`: of these topics or partitions alone, where
+    any are named."""
     local: dict[TopicPartition, dict[int, int]] = {}
     for log_dir in log_dirs:
         for partition, path in partitions_in(log_dir, files.list_dir(log_dir), files).items():
@@ -99,11 +100,13 @@ def tier_segments(
     remote = storage.partitions()
     for full in remote:
         partition = full.topic_partition
-        if not topics or partition.topic in topics:
+        if not topics or partition.topic in topics or str(partition) in topics:
             rows += _of_partition(full, storage.segments_of(full), local.get(partition, {}), metadata)
     tiered = {each.topic_partition for each in remote}
     for partition, bases in local.items():
-        if partition.topic in names.INTERNAL_TOPICS or (topics and partition.topic not in topics):
+        if topics and partition.topic not in topics and str(partition) not in topics:
+            continue
+        if partition.topic in names.INTERNAL_TOPICS:
             continue
         known = {row.base_offset for row in rows if row.partition == partition} if partition in tiered else set()
         ordered = sorted(bases)
@@ -123,9 +126,11 @@ def _of_partition(
     if metadata is not None:
         states = {each.remote_log_segment_id.id: each for each in metadata.list_remote_log_segments(full)}
     rows = []
-    for each, following in zip(found, [*found[1:], None], strict=True):
+    bases = sorted({each.base_offset for each in found})  # an upload that was tried twice is there twice
+    ends = {base: following - 1 for base, following in zip(bases, [*bases[1:], 0], strict=True)}
+    for each in found:
         known = states.get(each.id)
-        end = -1 if following is None else following.base_offset - 1
+        end = ends[each.base_offset]
         rows.append(
             TierSegment(
                 full.topic_partition,
@@ -201,21 +206,30 @@ def restore(
     """Copies partitions of a tier, byte for byte, to folders of a directory, which must not have them: a broker, or
     `kafkalog.open`, goes on with them.  All is synced, and a folder gets its name last.
 
-    IllegalArgumentException for a partition that is there already, or that the tier has not got.
+    Errors of `check_restorable`, and those of the storage and of the disk.
     """
     report = RestoreReport()
     wanted = list(partitions)
+    check_restorable(source, target_dir, wanted, files=files)
+    files.mkdirs_synced(target_dir)
     for partition in wanted:
+        _restore(source, target_dir, partition, files, report, progress)
+    return report
+
+
+def check_restorable(
+    source: RemoteFiles, target_dir: str, partitions: Iterable[TopicPartition], *, files: Files = OS_FILES
+) -> None:
+    """IllegalArgumentException for a partition that is there already, or that the tier has not got, and for a target
+    that is a file."""
+    refuse_file(target_dir, files)
+    for partition in partitions:
         folder = os.path.join(target_dir, str(partition))
         if files.exists(folder):
             raise IllegalArgumentException("found the partition there, expected none", path=folder)
         place = f"{source.root}/{partition}"
         if not source.exists(place):
             raise IllegalArgumentException("found no such partition in the remote tier", path=place)
-    files.mkdirs_synced(target_dir)
-    for partition in wanted:
-        _restore(source, target_dir, partition, files, report, progress)
-    return report
 
 
 def _restore(

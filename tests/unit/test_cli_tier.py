@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
+from kafkalog.toolbox import tiering
 from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import RECORDS, tiered
 
@@ -53,16 +55,20 @@ def test_a_directory_without_its_tier(run: Run, places: tuple[str, str, int]) ->
 
 def test_copy_tells_and_does(run: Run, places: tuple[str, str, int]) -> None:
     store, url, copied = places
-    (told,) = objects(run("tier", "copy", store, "--remote", url, "--json"))
+    (told, summary) = objects(run("tier", "copy", store, "--remote", url, "--json"))
+    assert summary == {"kind": "summary", "segments": told["segments"], "copied": 0, "done": False}
     assert (told["topic"], told["done"], told["copied"]) == ("orders", False, 0)
     assert told["segments"] > 0
     assert len(objects(run("tier", "list", url, "--json"))) == copied
-    (done,) = objects(run("tier", "copy", store, "--remote", url, "--json", "--yes"))
+    (done, summary) = objects(run("tier", "copy", store, "--remote", url, "--json", "--yes"))
+    assert summary == {"kind": "summary", "segments": told["segments"], "copied": told["segments"], "done": True}
     assert (done["copied"], done["done"]) == (told["segments"], True)
     assert len(objects(run("tier", "list", url, "--json"))) == copied + told["segments"]
     result = run("tier", "copy", store, "--remote", url)
     assert (result.code, result.out) == (0, "")
     assert "nothing to copy" in result.err
+    (nothing,) = objects(run("tier", "copy", store, "--remote", url, "--json"))
+    assert nothing == {"kind": "summary", "segments": 0, "copied": 0, "done": False}
 
 
 def test_restore_gives_the_same_bytes(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
@@ -86,7 +92,13 @@ def test_restore_gives_the_same_bytes(run: Run, places: tuple[str, str, int], tm
     again = run("tier", "restore", url, str(target), "--yes")
     assert again.code == 2
     assert "expected none" in again.err
+    assert run("tier", "restore", url, str(target)).code == 2  # it tells before it is done, too
     assert run("tier", "restore", url, str(target), "nobody", "--yes").code == 2
+    (file := tmp_path / "file").write_bytes(b"")
+    assert "found a file" in run("tier", "restore", url, str(file)).err
+    partition, summary = objects(run("tier", "restore", url, str(tmp_path / "other"), "--json"))
+    assert summary["bytes"] == partition["bytes"] > 0
+    assert (summary["partitions"], summary["done"]) == (1, False)
 
 
 def test_orphans_are_found_and_go(run: Run, tmp_path: Path) -> None:
@@ -98,7 +110,9 @@ def test_orphans_are_found_and_go(run: Run, tmp_path: Path) -> None:
     url = f"file://{tier}"
     found = run("tier", "orphans", url, "--json")
     assert found.code == 1
-    (orphan,) = objects(found)
+    (orphan, summary) = objects(found)
+    assert summary == {"kind": "summary", "orphans": 1, "deletedObjects": 0, "done": False}
+    assert all(f"  {key}" in run("tier", "orphans", url).lines for key in orphan["objects"])
     assert (orphan["kind"], orphan["topic"], orphan["firstOffset"]) == ("orphan", "orders", 0)
     before = sorted(path for path in tier.rglob("*") if path.is_file())
     assert run("tier", "orphans", url, "--yes").code == 1  # they are young: an upload may be under way
@@ -107,6 +121,8 @@ def test_orphans_are_found_and_go(run: Run, tmp_path: Path) -> None:
         os.utime(path, (1, 1))
     assert run("tier", "orphans", url, "--yes").code == 1
     assert run("tier", "orphans", url).code == 0
+    (nothing,) = objects(run("tier", "orphans", url, "--json"))
+    assert nothing == {"kind": "summary", "orphans": 0, "deletedObjects": 0, "done": False}
     assert len(objects(run("tier", "list", url, "--json"))) == copied - 1
 
 
@@ -122,6 +138,15 @@ def test_verify_names_what_is_damaged(run: Run, tmp_path: Path) -> None:
     assert result.code == 1
     assert "orders-0" in result.out
     assert "crc" in result.out.lower()
+    assert f"its object is {log}" in result.out
+    next(log.parent.glob("*10-*.timeindex")).unlink()
+    result = run("tier", "verify", str(tier), "--json")
+    *findings, summary = objects(result)
+    assert (summary["ok"], summary["findings"]) == (False, len(findings))
+    (upload,) = [each for each in findings if "upload of orders-0" in each["what"]]
+    assert Path(upload["path"]).exists()
+    assert ".snapshot" in upload["what"]
+    assert run("tier", "verify", str(store)).code == 2
 
 
 def moved_away(store: str, count: int) -> None:
@@ -256,3 +281,45 @@ def test_a_bucket_has_no_tier_beside_it(run: Run, places: tuple[str, str, int]) 
     result = run("cat", places[1], "--remote", places[1])
     assert result.code == 2
     assert "--remote: found" in result.err
+
+
+def test_a_topic_that_is_not_there(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
+    store, url, copied = places
+    for line in (["list", url], ["list", store, "--remote", url], ["restore", url, str(tmp_path / "new")]):
+        result = run("tier", *line, "oders")
+        assert (result.code, result.out) == (2, "")
+        assert "'oders'" in result.err
+        assert "did you mean orders" in result.err
+    assert len(run("tier", "list", url, "orders-0").lines) == copied + 1
+    assert run("tier", "list", store, "orders-1", "--remote", url).code == 2
+
+
+def test_an_upload_that_is_there_twice_has_the_range_of_both(run: Run, folders: Path, tmp_path: Path) -> None:
+    shutil.copytree(folders / "tier", tmp_path / "tier")
+    for path in list((tmp_path / "tier").rglob(f"{10:020}-*")):
+        suffix = path.name.partition(".")[2]
+        shutil.copy(path, path.with_name(f"{10:020}-{'B' * 22}.{suffix}"))
+    rows = objects(run("tier", "list", str(tmp_path / "tier"), "--json"))
+    assert [(row["firstOffset"], row["lastOffset"]) for row in rows if row["firstOffset"] <= 20] == [
+        (0, 9), (10, 19), (10, 19), (20, 29),
+    ]  # fmt: skip
+
+
+def test_an_empty_range_is_called_empty(run: Run, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = tiering.TierSegment(TopicPartition("orders", 0), 6, 5, 0, "local", None, None, True)
+    monkeypatch.setattr(tiering, "tier_segments", lambda *_: [row])
+    assert run("tier", "list", str(folders / "tier")).lines[1].split()[:3] == ["orders-0", "6", "empty"]
+    (shown,) = objects(run("tier", "list", str(folders / "tier"), "--json"))
+    assert shown["lastOffset"] is None
+
+
+def test_a_key_that_is_missing_is_told_once(run: Run, folders: Path) -> None:
+    result = run("tier", "list", folders / "aiven", "--key-pair", f"k:{folders}/none.pem:{folders}/none.pem")
+    assert result.code == 3
+    assert result.err.count("No such file") == result.err.count("none.pem") == 1
+
+
+def test_of_several_key_pairs_the_first_encrypts(run: Run, folders: Path) -> None:
+    keys = Path(__file__).parents[1] / "golden" / "tiered" / "aiven"
+    pairs = [word for name in "ab" for word in ("--key-pair", f"{name}:{keys}/public.pem:{keys}/private.pem")]
+    assert run("tier", "list", folders / "aiven", *pairs).code == 0
