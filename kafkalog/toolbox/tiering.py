@@ -24,7 +24,7 @@ from kafkalog.engine.host.log_dirs import partitions_in, refuse_file
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote.chunks import RemoteFile
 from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemoteLogMetadataManager
-from kafkalog.engine.remote.objects import READ_BYTES
+from kafkalog.engine.remote.objects import parts_of
 from kafkalog.engine.remote.segment import RemoteLogSegmentState, TopicIdPartition
 from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException
 
@@ -266,12 +266,12 @@ class _Copy:
     left: int
 
     def piece(self, begin: int, end: int) -> int:
-        """Copies [begin, end); how many bytes."""
+        """Copies [begin, end); how many bytes.  A file of this machine is one piece, which is synced here."""
         if isinstance(self.there, RemoteFile):
             self.here.pwrite(self.there.fetch(begin, end), begin)
+            self.here.flush_soon(begin, end - begin)
         else:
-            for at in range(begin, end, READ_BYTES):
-                self.here.pwrite(self.there.pread(min(READ_BYTES, end - at), at), at)
+            self.here.write_synced(parts_of(self.there, end))
         return end - begin
 
     def close(self) -> None:
@@ -280,8 +280,8 @@ class _Copy:
 
 
 class _Copies:
-    """Files of a tier as they are copied: a few pieces of about COPY_BYTES at a time, of one file or of several.  A log
-    is synced once all its pieces are there."""
+    """Files of a tier as they are copied: a few pieces of about COPY_BYTES at a time, of one file or of several, or a
+    few files of this machine.  A log is synced once all its pieces are there."""
 
     def __init__(self, source: RemoteFiles, files: Files, progress: Progress | None) -> None:
         self._source, self._files, self._progress = source, files, progress
@@ -320,10 +320,10 @@ class _Copies:
             raise
         self._open.add(copy)
         self.segments += 1
-        size, piece_bytes = copy.left, COPY_BYTES
+        size = piece_bytes = copy.left
         if isinstance(there, RemoteFile):  # of whole chunks
             piece_bytes = max(1, COPY_BYTES // there.chunk_bytes) * there.chunk_bytes
-        for at in range(0, max(size, 1), piece_bytes):
+        for at in range(0, max(size, 1), max(piece_bytes, 1)):
             yield copy, partial(copy.piece, at, min(at + piece_bytes, size))
 
     def _small(self, path: str, target: str) -> int:
@@ -338,7 +338,8 @@ class _Copies:
             return
         copy.left -= count
         if not copy.left:
-            copy.here.sync()
+            if isinstance(copy.there, RemoteFile):
+                copy.here.sync()
             copy.close()
             self._open.discard(copy)
         if self._progress is not None:

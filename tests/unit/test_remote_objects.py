@@ -405,6 +405,38 @@ def test_large_objects_go_in_parts(fs: FaultyObjects, monkeypatch: pytest.Monkey
     assert fs.objects().get("a", 9990, 10_000) == b"000000999,"
 
 
+def test_puts_are_done_side_by_side(fs: FaultyObjects) -> None:
+    together, ended = threading.Barrier(objects_module.SIDE_BY_SIDE, timeout=10), []
+
+    def put(number: int) -> int:
+        together.wait()
+        if number == 1:
+            raise RetriableRemoteStorageException("refused")
+        time.sleep(0.01)
+        ended.append(number)
+        return number
+
+    puts = [lambda number=number: put(number) for number in range(objects_module.SIDE_BY_SIDE)]
+    with pytest.raises(RetriableRemoteStorageException, match="refused"):
+        fs.objects().side_by_side(puts)
+    assert sorted(ended) == [0, 2, 3]
+    ended.clear()
+    puts[1] = puts[0]
+    assert fs.objects().side_by_side(puts) == [0, 0, 2, 3]
+
+
+def test_puts_to_a_folder_come_in_their_order(tmp_path: Path) -> None:
+    threads: list[tuple[int, threading.Thread]] = []
+
+    def put(number: int) -> int:
+        threads.append((number, threading.current_thread()))
+        return number
+
+    puts = [lambda number=number: put(number) for number in range(9)]
+    assert Objects.at(str(tmp_path)).side_by_side(puts) == list(range(9))
+    assert threads == [(number, threading.current_thread()) for number in range(9)]
+
+
 LOCAL_STEPS = ["create", "write", "sync", "rename", "sync_dir"]
 
 

@@ -214,12 +214,7 @@ class Objects:
         """The first `size` bytes of a local file, in parts; errors as `put_file`."""
         try:
             with self._files.open(source, writable=False) as file:
-                for at in range(0, size, part_bytes):
-                    want = min(part_bytes, size - at)
-                    part = file.pread(want, at)
-                    if len(part) != want:
-                        raise KafkaStorageException(f"found {at + len(part)} bytes, expected {size}", path=source)
-                    yield part
+                yield from parts_of(file, size, part_bytes)
         except OSError as error:
             if isinstance(error, KafkaStorageException):
                 raise
@@ -479,3 +474,13 @@ def _told(error: BaseException) -> str:
         return error.message
     text = " ".join(str(error).split())[:500]  # a client may print a page
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def parts_of(file: File, size: int, part_bytes: int = READ_BYTES) -> Iterator[bytes]:
+    """The first `size` bytes of a file, in parts; KafkaStorageException where it has fewer."""
+    for at in range(0, size, part_bytes):
+        want = min(part_bytes, size - at)
+        part = file.pread(want, at)
+        if len(part) != want:
+            raise KafkaStorageException(f"found {at + len(part)} bytes, expected {size}", path=file.path)
+        yield part

@@ -1,0 +1,113 @@
+"""Partitions of a tier brought back to a directory: pieces side by side, all synced, and nothing half done."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kafkalog import RemoteStorage
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.remote.chunks import RemoteFile
+from kafkalog.errors import KafkaStorageException, RetriableRemoteStorageException
+from kafkalog.toolbox import tiering
+from tests.file_doubles import RecordingFiles
+from tests.unit.tier_kit import tiered
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def tier_of(tmp_path: Path, kind: str) -> RemoteStorage:
+    """A tier whose logs have several chunks each."""
+    url = f"memory://{tmp_path.name}/tier" if kind == "bucket" else str(tmp_path / "tier")
+    place = RemoteStorage(url, layout="aiven", chunk_bytes=300)
+    tiered(tmp_path / "store", place)
+    return place
+
+
+def restored(place: RemoteStorage, target: Path) -> RecordingFiles:
+    target.mkdir()
+    files = RecordingFiles(str(target))
+    report = tiering.restore(place.read_only_files(), str(target), [ORDERS], files=files)
+    logs = list((target / "orders-0").glob("*.log"))
+    assert report.segments == len(logs) > 1
+    assert report.bytes == sum(path.stat().st_size for path in (target / "orders-0").iterdir())
+    return files
+
+
+@pytest.mark.parametrize("kind", ["bucket", "folder"])
+def test_all_is_synced_before_the_folder_has_its_name(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiering, "COPY_BYTES", 700)  # two chunks
+    files = restored(tier_of(tmp_path, kind), tmp_path / "target")
+    for path in (tmp_path / "target" / "orders-0").glob("*.log"):
+        assert path.read_bytes() == (tmp_path / "store" / "orders-0" / path.name).read_bytes()
+        kinds = [op.kind for op in files.ops if op.path.endswith(path.name)]
+        assert kinds == ["create", *["write"] * (len(kinds) - 2), "sync"]
+    (folder, name) = [op for op in files.ops if op.kind in ("sync_dir", "rename")][-3:-1]
+    assert (folder.kind, folder.path, name.target) == ("sync_dir", name.path, "orders-0")
+    written = {op.path for op in files.ops if op.kind == "write"}
+    assert {op.path for op in files.ops[: files.ops.index(name)] if op.kind == "sync"} == written
+
+
+def test_pieces_of_a_log_are_fetched_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiering, "COPY_BYTES", 700)
+    ranges: list[tuple[str, int, int]] = []
+    together, fetch = threading.Barrier(tiering.THREADS, timeout=10), RemoteFile.fetch
+
+    def fetched(file: RemoteFile, position: int, end: int) -> bytes:
+        ranges.append((file.path, position, end))
+        if len(ranges) <= tiering.THREADS:
+            together.wait()
+        return fetch(file, position, end)
+
+    monkeypatch.setattr(RemoteFile, "fetch", fetched)
+    restored(tier_of(tmp_path, "bucket"), tmp_path / "target")
+    assert not together.broken
+    for path in (tmp_path / "target" / "orders-0").glob("*.log"):
+        size = path.stat().st_size
+        pieces = sorted((begin, end) for of, begin, end in ranges if of.endswith(path.name))
+        assert pieces == [(begin, min(begin + 600, size)) for begin in range(0, size, 600)]
+
+
+def test_a_piece_that_fails_leaves_no_partition_and_no_open_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiering, "COPY_BYTES", 700)
+    place, target = tier_of(tmp_path, "bucket"), tmp_path / "target"
+    asked: list[RemoteFile] = []
+
+    def refused(file: RemoteFile, position: int, end: int) -> bytes:
+        asked.append(file)
+        if len(asked) > 2:
+            raise RetriableRemoteStorageException("away for now", path=file.path)
+        return bytes(end - position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteFile, "fetch", refused)
+        with pytest.raises(RetriableRemoteStorageException, match="away for now"):
+            restored(place, target)
+    assert len(asked) > 2
+    assert all(file.closed for file in asked)
+    assert not (target / "orders-0").exists()
+    tiering.restore(place.read_only_files(), str(target), [ORDERS])
+    assert [path.name for path in target.iterdir()] == ["orders-0"]
+
+
+def test_a_local_object_that_became_shorter_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tier_of(tmp_path, "folder")
+    files = place.read_only_files()
+    open_local = files.storage.open_local
+
+    def cut(metadata):  # type: ignore[no-untyped-def]
+        file = open_local(metadata)
+        monkeypatch.setattr(type(file), "pread", lambda file, n, position: b"x" * min(n, max(0, 500 - position)))
+        return file
+
+    monkeypatch.setattr(files.storage, "open_local", cut)
+    with pytest.raises(KafkaStorageException, match="found 500 bytes, expected") as caught:
+        tiering.restore(files, str(tmp_path / "target"), [ORDERS])
+    assert str(caught.value.path).endswith(".log")
+    assert not (tmp_path / "target" / "orders-0").exists()
