@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import gc
 import itertools
+import logging
 import os
+import socket
 import threading
 import time
 import uuid
@@ -245,7 +247,8 @@ def test_what_fails_too_often_is_given_up(fs: FaultyObjects, request_name: str) 
     place.put("a", lambda: [TEN])
     fs.asked.clear()
     fs.fail(request_name, ConnectionResetError("by peer"), times=99)
-    with pytest.raises(RetriableRemoteStorageException, match="tried 4 times: ConnectionResetError: by peer") as caught:
+    said = r"tried 4 times in \d+\.\d s: ConnectionResetError: by peer"
+    with pytest.raises(RetriableRemoteStorageException, match=said) as caught:
         REQUESTS[request_name](place)
     assert fs.asked.count(request_name) == 4
     assert str(caught.value.path).startswith("faulty://tier")
@@ -272,6 +275,74 @@ def test_an_interrupt_is_not_swallowed(fs: FaultyObjects) -> None:
     with pytest.raises(KeyboardInterrupt):
         place.get("a")
     assert fs.asked.count("cat_file") == 1
+
+
+def test_each_new_try_is_told(fs: FaultyObjects, caplog: pytest.LogCaptureFixture) -> None:
+    place = fs.objects()
+    place.put("a", lambda: [TEN])
+    fs.fail("cat_file", ConnectionResetError("by peer"), times=2)
+    with caplog.at_level(logging.WARNING, "kafkalog.remote"):
+        place.get("a")
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert [line.partition(", it is")[0] for line in said] == [
+        f"get of faulty://tier/a failed (attempt {n} of 4)" for n in (1, 2)
+    ]
+    assert all("tried again in 0.0 s: ConnectionResetError: by peer" in line for line in said)
+
+
+class ParamValidationError(Exception):
+    """botocore has one of this name."""
+
+
+@pytest.mark.parametrize(
+    ("error", "option"),
+    [
+        (TypeError("got an unexpected keyword argument 'secrt'"), "secrt"),
+        (TypeError("got an unexpected keyword argument 'nope'"), "client_kwargs.nope"),
+        (ParamValidationError('Unknown parameter in input: "secrt"'), "secrt"),
+        (ValueError("Invalid endpoint: 127.0.0.1:9"), "endpoint_url"),
+    ],
+)
+def test_an_option_that_the_client_refuses(fs: FaultyObjects, error: Exception, option: str) -> None:
+    options = {"secrt": "hidden", "client_kwargs": {"nope": "hidden"}, "endpoint_url": "127.0.0.1:9"}
+    place = fs.objects(options=options)
+    place.put("a", lambda: [TEN])
+    fs.fail("ls", error, times=99)
+    with pytest.raises(IllegalArgumentException, match=f"refuses the option {option}: "):
+        place.within()
+    assert fs.asked.count("ls") == 1
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError, TypeError, PermissionError, NotImplementedError])
+def test_errors_show_no_secrets(fs: FaultyObjects, caplog: pytest.LogCaptureFixture, error: type[Exception]) -> None:
+    place = fs.objects(options={"secret": "hush/hush", "nested": {"token": "t0ken"}, "endpoint_url": "http://here"})
+    place.put("a", lambda: [TEN])
+    fs.fail("ls", error("hush/hush t0ken http://me:pass@here/x is at http://here"), times=99)
+    with caplog.at_level(logging.DEBUG), pytest.raises((RemoteStorageException, IllegalArgumentException)) as caught:
+        place.within()
+    said = f"{caught.value} {caught.value.__cause__} {caplog.text}"
+    assert "*** *** http://***@here/x is at http://here" in said
+    assert not any(secret in said for secret in ("hush", "t0ken", "me:pass"))
+
+
+def test_a_bucket_that_is_not_there(fs: FaultyObjects) -> None:
+    place = fs.objects()
+    place.put("a", lambda: [TEN])
+    for request_name, do in REQUESTS.items():
+        if request_name == "rm_file":
+            continue  # what is to go is not there
+        fs.fail(request_name, FileNotFoundError("The specified bucket does not exist"))
+        with pytest.raises(RemoteStorageException, match=r"the bucket '.*' does not exist.*create it") as caught:
+            do(place)
+        assert not isinstance(caught.value, (RemoteResourceNotFoundException, RetriableRemoteStorageException))
+
+
+def test_who_asks_first_is_soon_told() -> None:
+    place = Objects.at("memory://a", retries=Retries(6), timeout_s=60.0)
+    assert (place.hasty().retries.attempts, place.hasty().timeout_s) == (2, 7.0)
+    assert (place.retries.attempts, place.timeout_s) == (6, 60.0)
+    less = Objects.at("memory://a", retries=Retries(1), timeout_s=1.0).hasty()
+    assert (less.retries.attempts, less.timeout_s) == (1, 1.0)
 
 
 def test_pauses_double_up_to_the_longest(monkeypatch: pytest.MonkeyPatch, fs: FaultyObjects) -> None:
@@ -499,8 +570,39 @@ def test_a_request_without_an_answer_counts_as_failed(request_name: str) -> None
 def test_a_storage_that_never_answers_is_given_up() -> None:
     fs = SilentObjects()
     fs.silent = 99
-    with pytest.raises(RetriableRemoteStorageException, match=r"tried 4 times: .*Timeout"):
+    with pytest.raises(RetriableRemoteStorageException, match=r"tried 4 times in .* s: .*Timeout"):
         fs.objects(timeout_s=0.02).get("a")
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """The address of a server that takes connections, and neither reads nor answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("request_name", ["info", "open", "put_file"])
+def test_a_server_that_takes_connections_and_never_answers(deaf: str, request_name: str, tmp_path: Path) -> None:
+    pytest.importorskip("s3fs")
+    options = {"key": "k", "secret": "s", "endpoint_url": deaf}
+    place = Objects.at("s3://bucket/tier", options, retries=Retries(1), timeout_s=0.3)
+    (tmp_path / "source").write_bytes(TEN)
+    requests = {**REQUESTS, "put_file": lambda place: place.put_file("a", str(tmp_path / "source"))}
+    began = time.monotonic()
+    with pytest.raises(RetriableRemoteStorageException, match=r"tried 1 times in .*: no answer in 0.3 s"):
+        requests[request_name](place)
+    assert time.monotonic() - began < 5
+
+
+def test_an_endpoint_where_nobody_listens() -> None:
+    pytest.importorskip("s3fs")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+    options = {"key": "k", "secret": "s", "endpoint_url": endpoint}
+    began = time.monotonic()
+    with pytest.raises(RetriableRemoteStorageException, match=endpoint):
+        Objects.at("s3://bucket/tier", options).hasty().within()
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])

@@ -4,19 +4,23 @@
     objects.put("a/b.log", [b"..."]); objects.get("a/b.log", 0, 3)
 
 An object is there whole or not at all: an upload is committed at its end, and one that fails is given up.  A request
-that fails is tried again, with growing random pauses, unless the answer is that there is no such object or no right to
-it.  What comes back must have the length that was asked for, and what was put the length that was given.
+that fails is tried again, with growing random pauses and a WARNING each, unless the answer is that there is no such
+object, no such bucket, no right to it, or that the client takes no such option.  What comes back must have the length
+that was asked for, and what was put the length that was given.
 
 Objects of `file:` are written as all durable files here: beside, synced, renamed, the folder synced.  Of the others the
-storage's own promise counts.  A request waits `timeout_s` at the most, then it counts as failed; an upload waits as
-long as its client does.  fsspec is imported when a place is opened: `pip install kafkalog[remote]`, or `kafkalog[s3]`
-and the like for a client with it.
+storage's own promise counts.  A request waits `timeout_s` at the most, then it counts as failed; a part of an upload to
+S3 as long, and what its bytes take; other uploads wait as long as their client does.  fsspec is imported when a place
+is opened: `pip install kafkalog[remote]`, or `kafkalog[s3]` and the like for a client with it.
 """
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +56,13 @@ _NO_CREDENTIALS = {
     "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound",
     "DefaultCredentialsError", "ClientAuthenticationError",
 }  # fmt: skip
-_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ValueError)
+_FINAL = (PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|(bucket|container) does(n't| not) exist", re.IGNORECASE)
+_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")  # who asks, and a password
+# Options whose values are no secrets.
+_SHOWN = {"endpoint_url", "endpoint", "region_name", "profile", "project", "account_name", "container_name"}
+HASTY_ATTEMPTS, HASTY_TIMEOUT_S = 2, 7.0
+SLOWEST_BYTES_PER_S = 64 << 10  # of an upload's part, beyond the time that each request has
 
 
 class Retries(NamedTuple):
@@ -89,6 +99,50 @@ class RateLimit:
             time.sleep(begins - now)
 
 
+class _Options:
+    """The options of a storage's client: which of them an error is about, and a text without what they hide."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._leaves = list(_leaves(options))
+
+    def named_in(self, text: str) -> str | None:
+        """The option that a client's error names, by its name or what it was set to."""
+        for path, value in self._leaves:
+            name = path.rpartition(".")[2]
+            if f"'{name}'" in text or f'"{name}"' in text or (name in _SHOWN and str(value) in text):
+                return path
+        return None
+
+    def hidden(self, text: str) -> str:
+        for path, value in self._leaves:
+            if isinstance(value, str) and len(value) > 3 and path.rpartition(".")[2] not in _SHOWN:
+                text = text.replace(value, "***")
+        return _IN_ADDRESS.sub("***@", text)
+
+
+def _bound_uploads(fs: Any, timeout_s: float) -> None:
+    """s3fs would wait without end for a server that is to take a part of an upload and says nothing; and try again by
+    itself, five times for each of ours."""
+    import asyncio
+
+    from fsspec.asyn import sync_wrapper
+
+    async def call(method: str, *args: Any, **how: Any) -> Any:
+        limit_s = timeout_s + len(how["Body"]) / SLOWEST_BYTES_PER_S if "Body" in how else None
+        return await asyncio.wait_for(type(fs)._call_s3(fs, method, *args, **how), limit_s)
+
+    fs.retries = 1
+    fs._call_s3, fs.call_s3 = call, sync_wrapper(call, fs)
+
+
+def _leaves(options: Mapping[str, Any], lead: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{lead}{name}.")
+        else:
+            yield f"{lead}{name}", value
+
+
 class Object(NamedTuple):
     key: str
     size: int
@@ -111,6 +165,7 @@ class Objects:
         upload_bytes_per_s: float | None = None,
         download_bytes_per_s: float | None = None,
         files: Files = OS_FILES,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.fs = fs
         self.root = root.rstrip("/")
@@ -121,11 +176,13 @@ class Objects:
         self._uploads = RateLimit(upload_bytes_per_s)
         self._downloads = RateLimit(download_bytes_per_s)
         self._files = files
+        self._options = _Options(options or {})
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self.is_local = protocol in ("file", "local")
         self._is_s3 = protocol == "s3"
         # Left to itself s3fs has a whole segment in memory, or ten parts of 50 MiB.
-        self._put_settings = {"chunksize": 2 * PART_BYTES, "max_concurrency": 2} if self._is_s3 else {}
+        self._put_settings = {"chunksize": PART_BYTES, "max_concurrency": SIDE_BY_SIDE} if self._is_s3 else {}
+        self._large = threading.Lock()  # one file at a time is on its way in parts: they fill the line, and the memory
 
     @classmethod
     def at(cls, url: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Objects:
@@ -146,7 +203,10 @@ class Objects:
             url = f"{'abfs' if scheme == 'abfss' else scheme}://{rest}"
         given = dict(options or {})
         if scheme in ("s3", "s3a"):
-            given.setdefault("config_kwargs", {"connect_timeout": 10, "read_timeout": settings.get("timeout_s", 60.0)})
+            timeout_s, attempts = settings.get("timeout_s", 60.0), (settings.get("retries") or Retries()).attempts
+            # Attempts are ours; the client's own are for a part of an upload that meets a hiccup.
+            own = {"connect_timeout": min(10, timeout_s), "retries": {"total_max_attempts": min(attempts, 2)}}
+            given.setdefault("config_kwargs", {"read_timeout": timeout_s, **own})
         if scheme != "file":
             given.setdefault("use_listings_cache", False)
         try:
@@ -156,11 +216,21 @@ class Objects:
             raise MissingPackageException(
                 f"{scheme}:// wants a package that is not installed: {error}", hint=f"pip install 'kafkalog[{extra}]'"
             ) from error
-        except ValueError as error:
-            raise IllegalArgumentException(f"{url}: {error}") from error
         except Exception as error:  # each client has errors of its own
-            raise RemoteStorageException(f"cannot reach the storage: {_told(error)}", path=url) from error
-        return cls(fs, root, url=url, **settings)
+            told = _told(error, _Options(given))
+            if isinstance(error, (ValueError, TypeError)):
+                raise IllegalArgumentException(f"{url}: {told}") from None
+            raise RemoteStorageException(f"cannot reach the storage: {told}", path=url) from None
+        if scheme in ("s3", "s3a"):
+            _bound_uploads(fs, settings.get("timeout_s", 60.0))
+        return cls(fs, root, url=url, options=given, **settings)
+
+    def hasty(self) -> Objects:
+        """The same for who asks first: a storage that does not answer is soon given up."""
+        made = copy.copy(self)
+        made.retries = self.retries._replace(attempts=min(self.retries.attempts, HASTY_ATTEMPTS))
+        made.timeout_s = min(self.timeout_s, HASTY_TIMEOUT_S)
+        return made
 
     def path(self, key: str) -> str:
         """A key as the file system has it."""
@@ -192,7 +262,12 @@ class Objects:
 
     def _put_file(self, key: str, source: str, size: int) -> int:
         path = self.path(key)
-        self.fs.put_file(source, path, **self._put_settings)
+        if size <= PART_BYTES:
+            self.fs.put_file(source, path, **self._put_settings)
+        else:
+            with self._large:
+                self.fs.put_file(source, path, **self._put_settings)
+                _give_back()
         return self._checked_put(key, path, size)
 
     def side_by_side(self, puts: Sequence[Callable[[], int]]) -> list[int]:
@@ -363,7 +438,9 @@ class Objects:
     def _ls(self, folder: str) -> list[dict[str, Any]]:
         try:
             found: list[dict[str, Any]] = self._asked("ls", folder or self._lead, detail=True)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if not self.is_local and _NO_BUCKET.search(f"{error} {error.__cause__ or ''}"):
+                raise
             return []
         return found
 
@@ -435,7 +512,7 @@ class Objects:
         return getattr(self.fs, request)(path, **how)
 
     def _tried(self, doing: str, key: str, request: Callable[[], T]) -> T:
-        failed = 0
+        began, failed = time.monotonic(), 0
         while True:
             try:
                 return request()
@@ -443,36 +520,70 @@ class Objects:
                 last: Exception = error
             except KafkalogError:
                 raise  # of the file that is to be put, or final
-            except FileNotFoundError as error:
-                raise RemoteResourceNotFoundException("there is no such object", path=self.shown(key)) from error
-            except _FINAL as error:
-                raise RemoteStorageException(
-                    f"cannot {doing} the object: {_told(error)}", path=self.shown(key)
-                ) from error
             except Exception as error:  # each client has errors of its own
-                if type(error).__name__ in _NO_CREDENTIALS:
-                    raise RemoteStorageException(
-                        f"cannot {doing} the object: {_told(error)}",
-                        path=self.shown(key),
-                        hint="give credentials: the storage client's environment, its files, or options",
-                    ) from error
+                final = self._final(doing, key, error)
+                if final is not None:
+                    raise final from self._cause(error)
                 last = error
             failed += 1
+            shown, told = self.shown(key), self._told(last)
             if failed >= self.retries.attempts:
-                raise RetriableRemoteStorageException(
-                    f"cannot {doing} the object, tried {failed} times: {_told(last)}", path=self.shown(key)
-                ) from last
-            _log.info("%s of %s failed, it is tried again: %s", doing, self.shown(key), _told(last))
-            time.sleep(self.retries.pause_s(failed))
+                tries = f"tried {failed} times in {time.monotonic() - began:.1f} s"
+                message = f"cannot {doing} the object, {tries}: {told}"
+                raise RetriableRemoteStorageException(message, path=shown) from self._cause(last)
+            pause_s = self.retries.pause_s(failed)
+            _log.warning(
+                "%s of %s failed (attempt %d of %d), it is tried again in %.1f s: %s",
+                doing, shown, failed, self.retries.attempts, pause_s, told,
+            )  # fmt: skip
+            time.sleep(pause_s)
+
+    def _final(self, doing: str, key: str, error: Exception) -> KafkalogError | None:
+        """What another try would meet as well; None for what may pass."""
+        shown, told = self.shown(key), self._told(error)
+        kind = type(error).__name__
+        if isinstance(error, FileNotFoundError):
+            if self.is_local or not _NO_BUCKET.search(f"{error} {error.__cause__ or ''}"):
+                return RemoteResourceNotFoundException("there is no such object", path=shown)
+            bucket = self.root.lstrip("/").partition("/")[0]
+            return RemoteStorageException(
+                f"the bucket {bucket!r} does not exist",
+                path=self.url,
+                hint="create it, or mend the address, or the endpoint in the options",
+            )
+        if isinstance(error, (ValueError, TypeError)) or kind == "ParamValidationError":
+            option = self._options.named_in(str(error))
+            if option is not None:
+                return IllegalArgumentException(f"{self.url}: the storage's client refuses the option {option}: {told}")
+            return RemoteStorageException(f"cannot {doing} the object: {told}", path=shown)
+        if isinstance(error, _FINAL):
+            return RemoteStorageException(f"cannot {doing} the object: {told}", path=shown)
+        if kind in _NO_CREDENTIALS:
+            return RemoteStorageException(
+                f"cannot {doing} the object: {told}",
+                path=shown,
+                hint="give credentials: the storage client's environment, its files, or options",
+            )
+        return None
+
+    def _told(self, error: BaseException) -> str:
+        if isinstance(error, TimeoutError) and not str(error):
+            return f"{type(error).__name__}: no answer in {self.timeout_s:g} s"
+        return _told(error, self._options)
+
+    def _cause(self, error: Exception) -> Exception | None:
+        """The client's error, unless it shows what is hidden."""
+        return error if self._options.hidden(str(error)) == str(error) else None
 
     def close(self) -> None:
         """Nothing: connections are the client's."""
 
 
-def _told(error: BaseException) -> str:
+def _told(error: BaseException, options: _Options | None = None) -> str:
     if isinstance(error, RemoteStorageException):
         return error.message
-    text = " ".join(str(error).split())[:500]  # a client may print a page
+    text = " ".join(str(error).split())
+    text = (text if options is None else options.hidden(text))[:500]  # a client may print a page
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -484,3 +595,11 @@ def parts_of(file: File, size: int, part_bytes: int = READ_BYTES) -> Iterator[by
         if len(part) != want:
             raise KafkaStorageException(f"found {at + len(part)} bytes, expected {size}", path=file.path)
         yield part
+
+
+def _give_back() -> None:
+    """Has the allocator give free memory back to the system: the last part of each upload leaves a hole where no whole
+    part fits in, and with them memory would grow by a part an object."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
