@@ -64,6 +64,7 @@ TEXT_FILES = (
 @click.option("--offsets-decoder", is_flag=True, help="Show records of __consumer_offsets; implies --print-data-log.")
 @click.option("--transaction-log-decoder", is_flag=True, help="Likewise, of __transaction_state.")
 @click.option("--cluster-metadata-decoder", is_flag=True, help="Likewise, of __cluster_metadata and its snapshots.")
+@click.option("--remote-log-metadata-decoder", is_flag=True, help="Likewise, of __remote_log_metadata.")
 @click.option("--share-group-state-decoder", is_flag=True, help="Likewise, of __share_group_state.")
 @click.option(
     "--key-decoder-class",

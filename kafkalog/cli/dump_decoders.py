@@ -26,12 +26,18 @@ from kafkalog.engine.format.coordinator_records import (
 from kafkalog.engine.format.java_json import to_text
 from kafkalog.engine.format.java_text import decode_utf8
 from kafkalog.engine.format.message_reader import MessageException
+from kafkalog.engine.remote import records as remote_records
 from kafkalog.errors import SchemaException, UnknownRecordTypeException
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.records import Record
 
 DELETED = "<DELETE>"
+# What Java says where Kafka's tool asks a tombstone for its bytes.
+NO_VALUE = (
+    'Cannot invoke "java.nio.ByteBuffer.remaining()" because the return value of '
+    '"org.apache.kafka.common.record.internal.Record.value()" is null'
+)
 
 
 class Decoded(NamedTuple):
@@ -185,6 +191,28 @@ class MetadataDecoder:
         return {"payload": json.loads(decoded.payload)}
 
 
+class RemoteLogMetadataDecoder:
+    """--remote-log-metadata-decoder: events of remote segments, as Kafka's classes show them; keys are not looked at.
+
+    Values are `RemoteLogMetadataSerde`'s, the one of Kafka's own topic.
+    """
+
+    def decode(self, record: Record) -> Decoded:
+        text: str | None = NO_VALUE
+        try:
+            if record.value is not None:
+                return Decoded(None, str(remote_records.deserialize(record.value)))
+        except MessageException as error:
+            text = kafka_text(error)
+        return Decoded(None, f"Error at offset {record.offset}, skipping. {text}", wrong=True)
+
+    def to_json(self, record: Record, decoded: Decoded) -> dict[str, Any]:
+        if decoded.wrong:
+            return {"error": decoded.payload}
+        schema, version, fields = metadata_records.decode_framed(remote_records.schemas(), record.value)
+        return {"payload": {"type": schema.name, "version": version, "data": schema.to_json(fields, version)}}
+
+
 def kafka_text(error: SchemaException) -> str:
     """What Kafka's exception says."""
     return error.message if not isinstance(error, MessageException) else error.kafka_text or "null"
@@ -195,6 +223,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
     "offsets_decoder": lambda: CoordinatorDecoder(group_record_set()),
     "transaction_log_decoder": lambda: CoordinatorDecoder(transaction_record_set()),
     "cluster_metadata_decoder": MetadataDecoder,
+    "remote_log_metadata_decoder": RemoteLogMetadataDecoder,
     "share_group_state_decoder": lambda: CoordinatorDecoder(share_record_set()),
 }
 

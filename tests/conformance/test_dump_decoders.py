@@ -26,6 +26,19 @@ from kafkalog.engine.format.coordinator_records import (
     transaction_record_set,
 )
 from kafkalog.engine.format.messages import Schema, Values
+from kafkalog.engine.format.metadata_records import encode_framed
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.remote import records as remote_records
+from kafkalog.engine.remote.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataSnapshot,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    RemotePartitionDeleteMetadata,
+    RemotePartitionDeleteState,
+    TopicIdPartition,
+)
 from tests.conformance import kafka_jars, messages
 from tests.conformance.test_dump_log import START_MS, ours, theirs
 from tests.conformance.test_dump_log import tool as tool
@@ -152,11 +165,35 @@ FRAMES: list[Pair] = [
     *((None, b"\1\x0e\0\1\2k" + bytes.fromhex(each) + b"\1\0") for each in ("4202a05f20000000", "3f50624dd2f1a9fc")),
 ]
 
+
+def remote_pairs() -> list[Pair]:
+    """Events of segments and partitions, of every state, those that there are not included; and no events."""
+    pairs: list[Pair] = [(None, None), (b"key", b"")]
+    for schema in remote_records.schemas().values():
+        for version in range(schema.lowest, schema.highest + 1):
+            values = [encode_framed(schema, each, version) for each in drawn(schema, version, 40)]
+            pairs += [(b"key", each) for each in values]
+            pairs += [(None, each[:2] + b"\x09" + each[3:]) for each in values[:2]]  # a version that is too new
+    segment = RemoteLogSegmentId(TopicIdPartition("A" * 22, TopicPartition("orders", 3)), "B" * 22)
+    whole = RemoteLogSegmentMetadata(segment, 5, 9, START_MS, 1, START_MS + 1, 77, ((0, 0), (3, 7)))
+    for state in RemoteLogSegmentState:
+        for custom in (None, b"", b"custom"):
+            update = RemoteLogSegmentMetadataUpdate(segment, START_MS, custom, state, 2)
+            changed = whole.create_with_updates(update)
+            for each in (update, changed, RemoteLogSegmentMetadataSnapshot.create(changed)):
+                pairs.append((None, remote_records.serialize(each)))
+    for doomed in RemotePartitionDeleteState:
+        deletion = RemotePartitionDeleteMetadata(segment.topic_id_partition, doomed, START_MS, -1)
+        pairs.append((None, remote_records.serialize(deletion)))
+    return pairs
+
+
 TOPICS: dict[str, Callable[[], list[Pair]]] = {
     "--offsets-decoder": lambda: coordinator_pairs(group_record_set()) + consumer_groups() + TEXTS,
     "--transaction-log-decoder": lambda: coordinator_pairs(transaction_record_set()) + TEXTS,
     "--share-group-state-decoder": lambda: coordinator_pairs(share_record_set()) + TEXTS,
     "--cluster-metadata-decoder": lambda: metadata_pairs() + FRAMES,
+    "--remote-log-metadata-decoder": lambda: remote_pairs() + FRAMES,
 }
 
 
@@ -196,6 +233,8 @@ def test_the_first_of_several_decoders_counts(tool: kafka_jars.Driver, tmp_path:
     for options in (
         ["--share-group-state-decoder", "--transaction-log-decoder"],
         ["--cluster-metadata-decoder", "--offsets-decoder"],
+        ["--share-group-state-decoder", "--remote-log-metadata-decoder"],
+        ["--remote-log-metadata-decoder", "--transaction-log-decoder"],
         ["--key-decoder-class", "--share-group-state-decoder"],
     ):
         args = [*options, "--files", str(path)]
@@ -248,6 +287,22 @@ def test_json_says_the_same(tmp_path: Path) -> None:
             key, payload = line.removeprefix("| key: ").split(" payload: ")
             assert json.loads(key) == record["key"]
             assert (None if payload == "<DELETE>" else json.loads(payload)) == record["payload"]
+
+
+def test_json_of_remote_segments(tmp_path: Path) -> None:
+    path = log_of(tmp_path, remote_pairs())
+    lines, _ = ours("--remote-log-metadata-decoder", "--skip-record-metadata", "--files", str(path))
+    values, _ = ours("--remote-log-metadata-decoder", "--json", "--files", str(path))
+    shown = [line.removeprefix("| payload: ") for line in lines if line.startswith("| payload: ")]
+    records = [value for value in map(json.loads, values) if value["kind"] == "record" and "control" not in value]
+    types = set()
+    for line, record in zip(shown, records, strict=True):
+        if "error" in record:
+            assert record["error"] == line
+        else:
+            types.add(record["payload"]["type"])
+            assert line.startswith(record["payload"]["type"].removesuffix("Record") + "{")
+    assert types == {schema.name for schema in remote_records.schemas().values()}
 
 
 def test_control_records(tool: kafka_jars.Driver, tmp_path: Path) -> None:

@@ -323,3 +323,17 @@ def test_of_several_key_pairs_the_first_encrypts(run: Run, folders: Path) -> Non
     keys = Path(__file__).parents[1] / "golden" / "tiered" / "aiven"
     pairs = [word for name in "ab" for word in ("--key-pair", f"{name}:{keys}/public.pem:{keys}/private.pem")]
     assert run("tier", "list", folders / "aiven", *pairs).code == 0
+
+
+def test_dump_shows_the_events_of_segments(run: Run, places: tuple[str, str, int]) -> None:
+    store, _, copied = places
+    logs = [path for path in Path(store).glob("__remote_log_metadata-*/*.log") if path.stat().st_size]
+    lines = run("dump", "--remote-log-metadata-decoder", "--skip-record-metadata", *logs).lines
+    events = [line.partition("{")[0] for line in lines if line.startswith("| payload: ")]
+    assert events == ["| payload: RemoteLogSegmentMetadata", "| payload: RemoteLogSegmentMetadataUpdate"] * copied
+    shown = [
+        each for each in objects(run("dump", "--remote-log-metadata-decoder", "--json", *logs)) if "payload" in each
+    ]
+    assert {each["payload"]["type"] for each in shown} == {
+        "RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataUpdateRecord",
+    }  # fmt: skip
