@@ -20,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import fsspec.asyn
 
 import kafkalog
 from kafkalog.engine.remote.local_tiered import ROOT
@@ -43,38 +45,45 @@ FILES = {
 }
 
 
-class Formula(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """A bucket of `segments` copies of one segment, whose base offsets move on."""
+class Formula(fsspec.asyn.AsyncFileSystem):  # type: ignore[misc]
+    """A bucket of `segments` copies of one segment, whose base offsets move on.  It stands in for s3fs, and lists as
+    that does."""
 
-    protocol = "formula"
+    protocol = "s3"
     cachable = False
     segments = 0
     layout = ""
     log = b""
     requests = 0
 
-    def ls(self, path: str, detail: bool = True, **how: Any) -> list[dict[str, Any]]:
-        path = path.rstrip("/")
-        folder = f"{ROOT}/orders-0-{TOPIC_ID}" if self.layout == "local-tiered" else f"orders-{TOPIC_ID}/0"
-        whole = f"bucket/{folder}"
-        if path == whole:
-            return [
-                {"name": f"{path}/{base_of(n):020d}-{id_of(n)}{suffix}", "type": "file", "size": self._size(suffix)}
-                for n in range(self.segments)
-                for suffix in FILES[self.layout]
-            ]
-        if whole.startswith(path + "/"):
-            name = whole[len(path) + 1 :].partition("/")[0]
-            return [{"name": f"{path}/{name}", "type": "directory", "size": 0}]
-        return []
+    @staticmethod
+    def split_path(path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
 
-    def _size(self, suffix: str) -> int:
-        return len(self.log) if suffix == ".log" else 0
+    def _folder(self) -> str:
+        return f"{ROOT}/orders-0-{TOPIC_ID}" if self.layout == "local-tiered" else f"orders-{TOPIC_ID}/0"
 
-    def info(self, path: str, **how: Any) -> dict[str, Any]:
+    async def _iterdir(self, bucket: str, prefix: str = "") -> AsyncIterator[dict[str, Any]]:
+        folder = self._folder()
+        if prefix == folder + "/":
+            for number in range(self.segments):
+                stem = f"{bucket}/{prefix}{base_of(number):020d}-{id_of(number)}"
+                for suffix in FILES[self.layout]:
+                    size = len(self.log) if suffix == ".log" else 0
+                    yield {"name": stem + suffix, "type": "file", "size": size}
+        elif folder.startswith(prefix):
+            name = folder[len(prefix) :].partition("/")[0]
+            yield {"name": f"{bucket}/{prefix}{name}", "type": "directory", "size": 0}
+
+    async def _ls(self, path: str, detail: bool = True, **how: Any) -> list[dict[str, Any]]:
+        bucket, key, _ = self.split_path(path.rstrip("/"))
+        return [each async for each in self._iterdir(bucket, f"{key}/" if key else "")]
+
+    async def _info(self, path: str, **how: Any) -> dict[str, Any]:
         return {"name": path, "size": 0, "type": "file"}
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **how: Any) -> bytes:
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **how: Any) -> bytes:
         type(self).requests += 1
         name = path.rpartition("/")[2]
         base = int(name[:20])
@@ -120,9 +129,9 @@ def plan_once(layout: str, segments: int) -> None:
     finally:
         shutil.rmtree(folder)
     Formula.layout, Formula.segments = layout, segments
-    fsspec.register_implementation("formula", Formula, clobber=True)
+    fsspec.register_implementation("s3", Formula, clobber=True)
     begin, seconds = time.process_time(), time.perf_counter()
-    options = {"path": "formula://bucket", "subscribe": "orders", "remote.layout": layout}
+    options = {"path": "s3://bucket", "subscribe": "orders", "remote.layout": layout}
     ranges = plan(parse_options(options | {"maxBytesPerPartition": str(1 << 20)}))
     found = {
         "cpu_s": time.process_time() - begin,

@@ -80,6 +80,10 @@ class Bound(NamedTuple):
     offsets: dict[tuple[str, int | None], int] | None = None
     timestamps_ms: dict[tuple[str, int | None], int] | None = None
 
+    @property
+    def is_time(self) -> bool:
+        return self.word is None and self.offsets is None
+
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -151,7 +155,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         columns=_listed(given, "columns"),
         latest=_boolean(given, "latest", False),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
-        remote=places(given, paths),
+        # Of aborted transactions and last times only manifests tell.
+        remote=places(given, paths, only_listed=isolation == "read_uncommitted" and not (start.is_time or end.is_time)),
     )
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalog.engine.files import OS_FILES, Files, local_path
+from kafkalog.engine.files import OS_FILES, Files, OsFiles, local_path
 from kafkalog.engine.files.mounts import mount as mount_files
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.errors import IllegalArgumentException
@@ -38,14 +38,16 @@ _HADOOP_PREFIXES = ("fs.s3a.", "fs.gs.", "fs.azure.")
 
 
 class Place(NamedTuple):
-    """What is read through a remote tier: an address, or a directory that goes on there."""
+    """What is read through a remote tier: an address, or a directory that goes on there.  `only_listed`: names and
+    sizes of a bucket's objects are enough; else the manifests of all segments are read, where a layout has them."""
 
     path: str
     storage: RemoteStorage
     is_bucket: bool
+    only_listed: bool = False
 
 
-_mounted: dict[str, RemoteStorage] = {}
+_mounted: dict[str, Place] = {}
 
 
 def files_of(log_dir: str) -> Files:
@@ -79,7 +81,7 @@ def is_remote_option(name: str) -> bool:
     return name.lower().startswith((OF_CLIENT, *_HADOOP_PREFIXES))
 
 
-def places(given: Mapping[str, str], paths: Sequence[str]) -> tuple[Place, ...]:
+def places(given: Mapping[str, str], paths: Sequence[str], *, only_listed: bool = False) -> tuple[Place, ...]:
     """What the options (names in lower case) say of remote tiers; mounted here, and by `mount` where they are sent."""
     url = given.get("remote")
     if url is None and not any(map(is_address, paths)):
@@ -88,9 +90,9 @@ def places(given: Mapping[str, str], paths: Sequence[str]) -> tuple[Place, ...]:
     storage = None if url is None else _storage(url, given)
     for path in paths:
         if is_address(path) or path == url:
-            found.append(Place(path.rstrip("/"), _storage(path, given), True))
+            found.append(Place(path.rstrip("/"), _storage(path, given), True, only_listed))
         elif storage is not None:
-            found.append(Place(path, storage, False))
+            found.append(Place(path, storage, False, only_listed))
     return mounted_places(found)
 
 
@@ -132,16 +134,17 @@ def mounted_places(found: Sequence[Place]) -> tuple[Place, ...]:
 
 def mount(found: Sequence[Place]) -> None:
     """Makes them readable in this process."""
-    for path, storage, is_bucket in found:
-        if _mounted.get(path) == storage:
+    for place in found:
+        path = place.path
+        if _mounted.get(path) == place:
             continue
-        files: Files = storage.read_only_files()
-        if not is_bucket:
+        files: Files = place.storage.read_only_files(OsFiles(), only_listed=place.only_listed)
+        if not place.is_bucket:
             from kafkalog.engine.remote.tiered_files import TieredFiles
 
             files = TieredFiles(files, [path])  # type: ignore[arg-type]
         mount_files(path, files)
-        _mounted[path] = storage
+        _mounted[path] = place
 
 
 def _storage(url: str, given: Mapping[str, str]) -> RemoteStorage:

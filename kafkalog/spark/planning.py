@@ -55,7 +55,8 @@ class Piece(NamedTuple):
 
     Compaction may put another file in its place, which has an inode number that was free: `first_field` is what the
     file had at `start` (the base offset that a batch's header says; -1 where `start` is 0).  `next_base`: where the
-    segment behind it begins.  `remote`: the segment of the remote tier that it is of, None for a local one.
+    segment behind it begins.  `remote`: the segment of the remote tier that it is of, None for a local one; `is_open`:
+    it ends where that does, and `end` is an estimate.
     """
 
     path: str
@@ -65,6 +66,7 @@ class Piece(NamedTuple):
     first_field: int = -1
     next_base: int | None = None
     remote: RemoteLogSegmentMetadata | None = None
+    is_open: bool = False
 
     @property
     def index_path(self) -> str:
@@ -428,11 +430,11 @@ def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[i
         if filled >= target_bytes and segment.base_offset > start:
             yield segment.base_offset
             filled = 0
-        size = view.readable_bytes(segment)
+        size = view.about_bytes(segment)
         if filled + size < target_bytes:  # its index is not even opened: there may be 100,000 of them
             filled, position = filled + size, 0
             continue
-        entries = segment.offset_entries
+        size, entries = view.readable_bytes(segment), segment.offset_entries
         while (entry := entries.at_or_behind(max(target_bytes - filled, position + 1))) is not None:
             last_offset, position = entry
             offset = view.first_offset_at(place, position, last_offset)
@@ -454,9 +456,10 @@ def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
     last_place, last_end = view.end_position_of(end)
     for number in range(place, min(last_place + 1, len(view.segments))):
         segment = view.segments[number]
-        stop = last_end if number == last_place else view.readable_bytes(segment)
+        stop = last_end if number == last_place else view.about_bytes(segment)
         if position < stop or (number < last_place and _was_emptied(view, number)):
-            pieces.append(_piece(view, number, position, stop))
+            is_open = number != last_place and segment.is_about
+            pieces.append(_piece(view, number, position, stop, is_open))
         position = 0
     return _range(view, start, end, tuple(pieces), isolation)
 
@@ -468,14 +471,14 @@ def _was_emptied(seen: Snapshot, number: int) -> bool:
     return is_closed and not seen.readable_bytes(segment) and segment.indexed_position() >= 0
 
 
-def _piece(seen: Snapshot, number: int, start: int, end: int) -> Piece:
+def _piece(seen: Snapshot, number: int, start: int, end: int, is_open: bool = False) -> Piece:
     segment = seen.segments[number]
     next_base = seen.bases[number + 1] if number + 1 < len(seen.segments) else None
     remote = segment_of(segment.path)
     # A remote segment never changes.
     first = header_at(seen.file(segment), start) if start and remote is None else None
     first_field = -1 if first is None else first.base_offset
-    return Piece(segment.path, segment.base_offset, start, end, first_field, next_base, remote)
+    return Piece(segment.path, segment.base_offset, start, end, first_field, next_base, remote, is_open)
 
 
 def _range(seen: Snapshot, start: int, end: int, pieces: tuple[Piece, ...], isolation: str) -> OffsetRange:

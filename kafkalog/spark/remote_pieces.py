@@ -89,7 +89,7 @@ class RemotePieces:
         key = piece.remote.remote_log_segment_id.id, piece.start
         found = self._parts.get(key)
         if found is None:
-            found = self._parts[key] = PieceStorage(storage, piece.remote, piece.start, piece.end)
+            found = self._parts[key] = PieceStorage(storage, piece.remote, piece.start, end_of(storage, piece))
         return found
 
     def _ahead(self, part: PieceStorage, metadata: RemoteLogSegmentMetadata, most: int) -> None:
@@ -99,6 +99,12 @@ class RemotePieces:
 
     def close(self) -> None:
         self._chunks.close()
+
+
+def end_of(storage: RemoteStorageManager, piece: Any) -> int:
+    """Where a piece ends; the planner may not have asked."""
+    end: int = storage.log_size(piece.remote) if piece.is_open else piece.end
+    return end
 
 
 def indexed_position(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> int:

@@ -161,6 +161,14 @@ class RangeSource(Source):
 
         return indexed_position(remote_files_of(piece.path), piece.remote)
 
+    @staticmethod
+    def _end(piece: Piece) -> int:
+        if not piece.is_open:
+            return piece.end
+        from kafkalog.spark.remote_pieces import end_of
+
+        return end_of(remote_files_of(piece.path).storage, piece)
+
     def close(self) -> None:
         """Ends what is fetched ahead."""
         remote, self._remote = self._remote, None
@@ -176,7 +184,7 @@ class RangeSource(Source):
             file,
             piece.segment_base,
             piece.start,
-            piece.end,
+            self._end(piece),
             next_base=next_base,
             final=final,
             indexed_position=partial(self._last_position, piece),

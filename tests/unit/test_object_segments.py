@@ -11,6 +11,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
 from kafkalog.engine.remote.object_segments import ObjectSegments
+from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
     RemoteLogSegmentId,
@@ -196,6 +197,27 @@ def test_topics_of_one_name_want_to_be_told_apart(layout: str, fs: FaultyObjects
         found = ObjectSegments(storage, {"orders": wanted.topic_id}).partitions()
         assert found == {wanted.topic_partition: wanted, fine.topic_partition: fine}
     assert ObjectSegments(storage, {"orders": "D" * 22}).partitions() == {fine.topic_partition: fine}
+
+
+@pytest.mark.parametrize("layout", ["aiven", "aiven zstd"])
+def test_one_manifest_is_enough_where_names_are(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
+    copy(at(layout, fs), tmp_path, *((number, 10 * number, 10 * number + 9) for number in range(40)))
+    fs.asked.clear()
+    storage = at(layout, fs)
+    found = ObjectSegments(storage, only_listed=True).segments(PARTITION)
+    assert fs.asked.count("cat_file") == 1
+    bounds = [(10 * number, 10 * number + 9) for number in range(39)]
+    assert [(each.start_offset, each.end_offset) for each in found] == [*bounds, (390, -1)]
+    assert {each.segment_size_in_bytes for each in found} == {500}  # about, as in the first one
+    assert not any(each.is_txn_idx_empty for each in found[1:])  # nobody knows
+    assert [storage.knows_log_size(each) for each in found] == [True] + [False] * 39
+    files = RemoteFiles("faulty://tier", storage, ObjectSegments(storage, only_listed=True))
+    path = "faulty://tier/orders-0/00000000000000000020.log"
+    fs.asked.clear()
+    assert files.glance(path)[::5] == (500, True)
+    assert "cat_file" not in fs.asked
+    assert files.stat(path)[::5] == (500, False)
+    assert fs.asked.count("cat_file") == 1
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

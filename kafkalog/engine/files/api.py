@@ -33,13 +33,14 @@ class HasFileno(Protocol):
 
 class FileStat(NamedTuple):
     """What a path is: size in bytes, modification time in milliseconds since the epoch, kind (links followed); `inode`
-    tells a file from the one that took its name."""
+    tells a file from the one that took its name.  `is_about`: the size is an estimate (`glance`)."""
 
     size: int
     mtime_ms: int
     is_file: bool
     is_dir: bool
     inode: int = 0
+    is_about: bool = False
 
 
 class Listing(NamedTuple):
@@ -220,6 +221,10 @@ class Files(ABC):
     @abstractmethod
     def stat(self, path: str) -> FileStat:
         """Size, modification time and kind."""
+
+    def glance(self, path: str) -> FileStat:
+        """As `stat`, for who can do with an estimate of a size that would have to be asked for."""
+        return self.stat(path)
 
     @abstractmethod
     def list_dir(self, path: str) -> list[str]:

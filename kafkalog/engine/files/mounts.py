@@ -86,6 +86,11 @@ class MountedFiles(OsFiles):
             return other.stat(path)
         return super().stat(path)
 
+    def glance(self, path: str) -> FileStat:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.glance(path)
+        return super().glance(path)
+
     def size_of(self, path: str) -> int:
         if _mounts and (other := mounted(path)) is not None:
             return other.size_of(path)

@@ -78,11 +78,13 @@ class SnapshotFiles:
 
 
 class SegmentView:
-    """One segment as it was when the directory was listed.  `size` is the .log file's bytes; `suffix` stands behind the
-    names of its files while it takes the place of others."""
+    """One segment as it was when the directory was listed.  `size` is the .log file's bytes, `about_bytes` the same
+    or an estimate that costs no request; `suffix` stands behind the names of its files while it takes the place of
+    others."""
 
     __slots__ = (
-        "_files", "_offsets", "_times", "base_offset", "directory", "inode", "mtime_ms", "path", "size", "suffix"
+        "_files", "_offsets", "_times", "about_bytes", "base_offset", "directory", "inode", "is_about", "mtime_ms",
+        "path", "suffix",
     )  # fmt: skip
 
     def __init__(self, files: Files, directory: str, base_offset: int, stat: FileStat, suffix: str = "") -> None:
@@ -93,9 +95,23 @@ class SegmentView:
         self.base_offset = base_offset
         self.suffix = suffix
         self.path = names.log_file(directory, base_offset) + suffix
-        self.size = min(stat.size, SEGMENT_FILE_BYTES_MAX)
+        self.about_bytes = min(stat.size, SEGMENT_FILE_BYTES_MAX)
+        self.is_about = stat.is_about
         self.mtime_ms = stat.mtime_ms
         self.inode = stat.inode
+
+    @property
+    def size(self) -> int:
+        if self.is_about:
+            self.about_bytes = min(self._files.size_of(self.path), SEGMENT_FILE_BYTES_MAX)
+            self.is_about = False
+        return self.about_bytes
+
+    def is_of(self, stat: FileStat) -> bool:
+        """Whether that is what the segment's file was."""
+        size = min(stat.size, SEGMENT_FILE_BYTES_MAX)
+        is_as_long = stat.is_about or size == self.about_bytes
+        return is_as_long and (self.mtime_ms, self.inode) == (stat.mtime_ms, stat.inode)
 
     @property
     def _offset_index(self) -> str:
@@ -183,6 +199,10 @@ class Snapshot:
     def readable_bytes(self, segment: SegmentView) -> int:
         """How much of a segment's file is log: all of it but in the last segment, which ends where valid batches do."""
         return self.end_position if segment is self.segments[-1] else segment.size
+
+    def about_bytes(self, segment: SegmentView) -> int:
+        """The same, or an estimate that costs no request."""
+        return self.end_position if segment is self.segments[-1] else segment.about_bytes
 
     def reader(self, place: int) -> SegmentReader:
         """A search in the segment at a place, up to where the log ends in it."""

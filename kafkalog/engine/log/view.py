@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
-from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog._native.codec import batches
 from kafkalog._native.state.blocks import Closing
 from kafkalog.engine.files import OS_FILES, File, Files, local_path
@@ -162,8 +161,9 @@ class PartitionView(Closing):
             last = seen.segments[-1] if seen.segments else None
             if last is None:
                 return False
-            stat = self._files.stat(last.path)
-            return (stat.size, stat.mtime_ms) != (last.size, last.mtime_ms)
+            stat = self._files.glance(last.path)
+            is_as_long = stat.is_about or stat.size == last.size
+            return not is_as_long or stat.mtime_ms != last.mtime_ms
         except OSError:
             return True  # a look says what is wrong
 
@@ -233,7 +233,7 @@ class PartitionView(Closing):
         gone: dict[int, FileNotFoundError] = {}
         for base, name in load_cases.log_files(listed, self._next_offset).items():
             try:
-                stat = self._files.stat(os.path.join(self.directory, name))
+                stat = self._files.glance(os.path.join(self.directory, name))
             except FileNotFoundError as error:
                 gone[base] = error
                 continue
@@ -244,8 +244,7 @@ class PartitionView(Closing):
             if not stat.is_file:
                 continue
             old = known.get(os.path.join(self.directory, name))
-            size = min(stat.size, SEGMENT_FILE_BYTES_MAX)
-            if old is not None and (old.size, old.mtime_ms, old.inode) == (size, stat.mtime_ms, stat.inode):
+            if old is not None and old.is_of(stat):
                 segments.append(old)
             else:
                 suffix = names.SWAP_FILE_SUFFIX if name.endswith(names.SWAP_FILE_SUFFIX) else ""

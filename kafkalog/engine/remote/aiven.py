@@ -488,8 +488,14 @@ class AivenTieredStorage:
         return self.objects.open_local(self._key(metadata, LOG))
 
     def log_size(self, metadata: RemoteLogSegmentMetadata) -> int:
-        size = metadata.segment_size_in_bytes
-        return size if size >= 0 else self.manifest(metadata).chunks.log_bytes
+        if self.knows_log_size(metadata):
+            return metadata.segment_size_in_bytes
+        return self.manifest(metadata).chunks.log_bytes
+
+    def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Not that of a listing, which has no leader epochs either: chunks may be compressed and encrypted."""
+        is_listed = not metadata.segment_leader_epochs and metadata.state is COPY_SEGMENT_FINISHED
+        return metadata.segment_size_in_bytes >= 0 and not is_listed
 
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         return self.manifest(metadata).chunks.chunk_bytes

@@ -91,6 +91,9 @@ class LocalTieredStorage:
         size = metadata.segment_size_in_bytes
         return size if size >= 0 else self.objects.size(key_of(metadata, LOG))
 
+    def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        return metadata.segment_size_in_bytes >= 0
+
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         return CHUNK_BYTES
 

@@ -37,8 +37,9 @@ _log = Lines("kafkalog.remote")
 class ObjectSegments:
     """A `RemoteSegments` of a bucket.  `topic_ids` says which is meant where the bucket has two topics of a name.
 
-    `only_listed`: nothing but names and sizes is told of segments, which may have manifests.  Then it is not known
-    which of them have aborted transactions, nor their last times; a log's size is asked for where it is needed.
+    `only_listed`: of all segments but the first one names and sizes are enough, though they have manifests.  Then it is
+    not known which of them have aborted transactions, nor their last times; the size of a log is an estimate, and is
+    asked for where it is needed.
     """
 
     has_metadata = False
@@ -86,8 +87,12 @@ class ObjectSegments:
 
     def _said(self, found: list[FoundSegment]) -> Iterable[RemoteLogSegmentMetadata | None]:
         """What manifests say of segments, where there are any and they are read."""
-        if not found or self._only_listed or (first := self._storage.metadata_of(found[0])) is None:
+        if not found or (first := self._storage.metadata_of(found[0])) is None:
             return [None] * len(found)
+        if self._only_listed:
+            packed = found[0].object_bytes / max(1, first.segment_size_in_bytes) or 1.0
+            rest = zip(found[1:], [*found[2:], None], strict=False)
+            return [first, *(_told(each, following, packed) for each, following in rest)]
         if len(found) <= THREADS:
             return [first, *map(self._storage.metadata_of, found[1:])]
         with ThreadPoolExecutor(THREADS, "kafkalog-remote-manifests") as pool:
@@ -144,8 +149,9 @@ def one_of_a_name(
     return found
 
 
-def _told(found: FoundSegment, following: FoundSegment | None) -> RemoteLogSegmentMetadata:
-    """What names and sizes say: of the last segment they do not say where it ends (-1)."""
+def _told(found: FoundSegment, following: FoundSegment | None, packed: float = 1.0) -> RemoteLogSegmentMetadata:
+    """What names and sizes say: of the last segment they do not say where it ends (-1).  An object is about so many
+    times as long as its log."""
     end = -1 if following is None else following.base_offset - 1
     return RemoteLogSegmentMetadata(
         RemoteLogSegmentId(found.partition, found.id),
@@ -154,7 +160,7 @@ def _told(found: FoundSegment, following: FoundSegment | None) -> RemoteLogSegme
         -1,
         -1,
         -1,
-        found.object_bytes,
+        round(found.object_bytes / packed),
         (),
         COPY_SEGMENT_FINISHED,
         is_txn_idx_empty=found.has_txn_index is False,

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalog.engine.files import OS_FILES, Buffer, File, Files
@@ -407,17 +408,21 @@ class Objects:
         whole; one that fails in the middle begins anew, and names some objects twice."""
         folder = self.path(prefix).rstrip("/")
         pages: Iterator[list[Object]] | None = None
+        taken = 0
 
         def page() -> list[Object]:
             nonlocal pages
             try:
-                pages = self._pages(folder) if pages is None else pages
-                return next(pages, [])
+                if pages is not None:
+                    return next(pages, [])
+                pages = self._pages(folder)
+                return [each for found in islice(pages, taken + 1) for each in found]
             except BaseException:
                 pages = None  # it has ended with its error
                 raise
 
         while found := self._tried("list", prefix, page):
+            taken += 1
             yield from found
 
     def left_behind(self, prefix: str = "") -> list[Object]:

@@ -143,6 +143,9 @@ class RemoteStorageManager(Protocol):
     def log_size(self, metadata: RemoteLogSegmentMetadata) -> int:
         """The bytes of the segment's log: also of metadata that does not know it (-1)."""
 
+    def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Whether the metadata does; of what is only listed it may have the object's size instead."""
+
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         """Reads that begin at a multiple of this and are as long cost least."""
 
