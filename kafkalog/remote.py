@@ -116,8 +116,8 @@ class RemoteStorage:
     of fsspec's file system (`key`, `secret`, `endpoint_url`, `anon` ...).
 
     `layout` is how objects are named and packed: "local-tiered" (Kafka's LocalTieredStorage) or "aiven" (Aiven's
-    plugin); None takes what lies there, and where nothing does "local-tiered", or "aiven" with a `prefix`.  The rest
-    counts for "aiven" alone:
+    plugin); None takes what lies there, and where nothing does "local-tiered", or "aiven" with a `prefix`, compression
+    or encryption.  The rest counts for "aiven" alone:
     `prefix` (its `key.prefix`), `chunk_bytes` (`chunk.size`), `compression` (True, or "heuristic" for what is not
     compressed already), `encryption` (key pairs by id: paths of the public and of the private key as PEM) with
     `encryption_key` (the id of the one that wraps new data keys; the only one, if there is one),
@@ -219,7 +219,8 @@ class RemoteStorage:
         objects = Objects.at(
             self.url, self._options, retries=retries, timeout_s=self._timeout_s, files=files, **self._limits
         )
-        default = None if must_exist else "aiven" if self._prefix else "local-tiered"
+        is_aivens = bool(self._prefix or self._encryption or self._compression)
+        default = None if must_exist else "aiven" if is_aivens else "local-tiered"
         layout = self.layout or layout_of(objects, self._prefix) or default
         settings: dict[str, Any] = {}
         if layout == "aiven":
@@ -234,12 +235,12 @@ class RemoteStorage:
 
                 assert self._encryption_key is not None
                 settings["keys"] = KeyRing.read(self._encryption, self._encryption_key, files)
-        elif layout == "local-tiered" and (self._encryption or self._compression or self._prefix):
+        elif layout == "local-tiered" and is_aivens:
             what = "encryption" if self._encryption else "compression" if self._compression else "prefix"
             raise IllegalArgumentException(
                 f"{what}: found one for a tier in the layout 'local-tiered', expected it for 'aiven' alone",
                 path=self.url,
-                hint="layout='aiven' begins a tier of that kind" if self.layout is None else None,
+                hint="leave it out, or name another place for a tier that has it",
             )
         return storage_at(objects, layout, prefix=self._prefix, settings=settings)
 

@@ -12,6 +12,7 @@ import kafkalog
 from kafkalog.errors import IllegalArgumentException
 from tests.unit.tier_kit import tiered
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "tiered" / "aiven"
 NAN, INF = float("nan"), float("inf")
 WRONG: list[tuple[str, Any]] = [
     *(("url", value) for value in (None, 5, "", b"tier", "s3:", "s3://", "s3:///key", "s3:bucket/key", "a\0b")),
@@ -75,10 +76,20 @@ def test_settings_of_the_other_layout(tmp_path: Path, settings: dict[str, Any]) 
             kafkalog.RemoteStorage(**place, **settings).manager()
 
 
-def test_a_prefix_begins_a_tier_of_the_layout_that_has_it(tmp_path: Path) -> None:
-    tier = kafkalog.RemoteStorage(tmp_path / "tier", prefix="a/")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prefix": "a/"},
+        {"compression": True},
+        {"encryption": {"k": (GOLDEN / "public.pem", GOLDEN / "private.pem")}},
+    ],
+    ids=["prefix", "compression", "encryption"],
+)
+def test_a_new_tier_has_the_layout_that_knows_its_settings(tmp_path: Path, settings: dict[str, Any]) -> None:
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", **settings)
     assert tiered(tmp_path / "store", tier) > 0
-    assert [path.name for path in (tmp_path / "tier").iterdir()] == ["a"]
+    assert list((tmp_path / "tier").rglob("*.rsm-manifest"))
+    assert (tmp_path / "tier" / "a").exists() == ("prefix" in settings)
     with kafkalog.open(tier, read_only=True) as bucket:
         assert bucket.topics() == ["orders"]
 
