@@ -32,6 +32,7 @@ from kafkalog.engine.host.log_dirs import refuse_foreign
 from kafkalog.errors import IllegalArgumentException, MissingPackageException
 
 if TYPE_CHECKING:
+    from kafkalog.engine.remote.objects import Objects
     from kafkalog.engine.remote.remote_files import RemoteFiles
     from kafkalog.engine.remote.storage import RemoteStorageManager
     from kafkalog.engine.remote.tiered_files import TieredFiles
@@ -193,16 +194,29 @@ class RemoteStorage:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def with_layout(self) -> RemoteStorage:
+    def with_layout(self, log_dirs: Sequence[str] = (), files: Files = OS_FILES) -> RemoteStorage:
         """The same with the layout that lies there, so that nobody has to look again; IllegalArgumentException where
-        nothing lies there."""
+        nothing lies there.  `log_dirs`: where their metadata know a segment, it is looked for, and nothing listed."""
         if self.layout is not None:
             return self
         from kafkalog.engine.remote.aiven import AivenTieredStorage
+        from kafkalog.engine.remote.directory_segments import DirectoryMetadata
+        from kafkalog.engine.remote.opening import layout_with
 
+        known = next(DirectoryMetadata(log_dirs, files).copied(), None)
         made = copy.copy(self)
-        made.layout = "aiven" if isinstance(self.manager(must_exist=True), AivenTieredStorage) else "local-tiered"
+        made.layout = None if known is None else layout_with(self._objects(OS_FILES), known, self._prefix)
+        if made.layout is None:
+            made.layout = "aiven" if isinstance(self.manager(must_exist=True), AivenTieredStorage) else "local-tiered"
         return made
+
+    def _objects(self, files: Files) -> Objects:
+        from kafkalog.engine.remote.objects import Objects, Retries
+
+        retries = Retries(self._attempts)
+        return Objects.at(
+            self.url, self._options, retries=retries, timeout_s=self._timeout_s, files=files, **self._limits
+        )
 
     def __repr__(self) -> str:
         return f"RemoteStorage({self.url!r}, layout={self.layout!r})"
@@ -212,13 +226,9 @@ class RemoteStorage:
 
         MissingPackageException where the client, or the package for encryption, is not installed.
         """
-        from kafkalog.engine.remote.objects import Objects, Retries
         from kafkalog.engine.remote.opening import layout_of, storage_at
 
-        retries = Retries(self._attempts)
-        objects = Objects.at(
-            self.url, self._options, retries=retries, timeout_s=self._timeout_s, files=files, **self._limits
-        )
+        objects = self._objects(files)
         is_aivens = bool(self._prefix or self._encryption or self._compression)
         default = None if must_exist else "aiven" if is_aivens else "local-tiered"
         layout = self.layout or layout_of(objects, self._prefix) or default
@@ -266,7 +276,7 @@ class RemoteStorage:
         from kafkalog.engine.remote.remote_files import RemoteFiles
         from kafkalog.engine.remote.tiered_files import TieredFiles
 
-        manager = self.manager(must_exist=True)
+        manager = self.with_layout(log_dirs, files).manager(must_exist=True, files=files)
         segments = DirectorySegments(log_dirs, manager, files, self.topic_ids, only_listed=only_listed)
         remote = RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes))
         return TieredFiles(remote, log_dirs, files)

@@ -57,9 +57,15 @@ def files_of(log_dir: str) -> Files:
 
 
 def segment_of(path: str) -> RemoteLogSegmentMetadata | None:
-    """The remote segment that a .log file is; None for a file of this machine."""
-    files = mounted(path)
-    return None if files is None else files.metadata_of(path)  # type: ignore[attr-defined]
+    """The remote segment that a .log file is; None for a file of this machine.  RemoteResourceNotFoundException for
+    offsets that are missing."""
+    files: Any = mounted(path)
+    found: RemoteLogSegmentMetadata | None = None if files is None else files.metadata_of(path)
+    if found is not None:
+        from kafkalog.engine.remote.remote_files import check_there
+
+        check_there(found, path)
+    return found
 
 
 def remote_files_of(path: str) -> RemoteFiles:
@@ -127,7 +133,10 @@ def places_of(
 def mounted_places(found: Sequence[Place]) -> tuple[Place, ...]:
     """The same with the layouts that lie there, readable in this process.  RemoteStorageException,
     IllegalArgumentException where nothing lies there."""
-    made = tuple(each._replace(storage=each.storage.with_layout()) for each in found)
+    made = tuple(
+        each._replace(storage=each.storage.with_layout(() if each.is_bucket else [each.path], OsFiles()))
+        for each in found
+    )
     mount(made)
     return made
 
@@ -138,11 +147,11 @@ def mount(found: Sequence[Place]) -> None:
         path = place.path
         if _mounted.get(path) == place:
             continue
-        files: Files = place.storage.read_only_files(OsFiles(), only_listed=place.only_listed)
-        if not place.is_bucket:
-            from kafkalog.engine.remote.tiered_files import TieredFiles
-
-            files = TieredFiles(files, [path])  # type: ignore[arg-type]
+        files: Files
+        if place.is_bucket:
+            files = place.storage.read_only_files(OsFiles(), only_listed=place.only_listed)
+        else:
+            files = place.storage.tiered_files([path], OsFiles(), only_listed=place.only_listed)
         mount_files(path, files)
         _mounted[path] = place
 

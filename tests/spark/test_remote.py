@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,8 +20,15 @@ import pytest
 pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")
 
+import kafkalog
 from kafkalog.engine.files import mounts
-from kafkalog.errors import IllegalArgumentException, IllegalStateException, RemoteStorageException
+from kafkalog.engine.remote.directory_segments import known_segments
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+)
 from kafkalog.remote import RemoteStorage
 from kafkalog.spark import places
 from kafkalog.spark.options import parse_options
@@ -262,6 +270,36 @@ def test_tasks_list_nothing_and_ask_for_their_own_objects(server: Server, shops:
         wanted = {piece.remote.remote_log_segment_id.id for piece in work.pieces if piece.remote}
         asked = {re.search(r"-([a-zA-Z0-9_-]{22})\.[a-z-]+$", key.partition("?")[0])[1] for key in server.gets}  # type: ignore[index]
         assert asked == wanted
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven-zstd"])
+def test_a_plan_of_both_tiers_lists_nothing(server: Server, shops: Shops, layout: str) -> None:
+    """The directory's metadata say which segments there are, and by one of them the layout is found."""
+    shop = shops["s3", layout]
+    given = {"subscribe": "orders"} | SMALL | options_of(shop, "both") | secrets_of(server)
+    given.pop("remote.layout", None)
+    server.requests.clear()
+    planned = plan(parse_options(given))
+    assert server.lists == 0
+    pieces = [piece for work in planned for piece in work.pieces if piece.remote]
+    known = known_segments([str(shop.part)])
+    assert known is not None
+    assert {piece.remote for piece in pieces} <= {*known.copied()}
+    assert len({piece.path for piece in pieces}) > 2
+
+
+def test_offsets_that_nobody_has_are_not_planned_over(shops: Shops, tmp_path: Path) -> None:
+    shop = shops["file", "local-tiered"]
+    part = Path(shutil.copytree(shop.part, tmp_path / "part"))
+    with kafkalog.open(part, remote=shop.storage, maintenance=False) as store:
+        for _ in range(500):
+            store.topic("orders").append(b"x" * 100, partition=0)
+    lost, begins = sorted(int(path.name[:20]) for path in (part / "orders-0").glob("*.log"))[:2]
+    for path in (part / "orders-0").glob(f"{lost:020}.*"):
+        path.unlink()
+    given = {"subscribe": "orders"} | SMALL | options_of(shop, "both") | {"path": str(part)}
+    with pytest.raises(RemoteResourceNotFoundException, match=f"offsets {lost} to {begins - 1} are missing"):
+        plan(parse_options(given))
 
 
 def test_a_job_lists_as_often_whatever_its_tasks(session: Any, server: Server, shops: Shops) -> None:

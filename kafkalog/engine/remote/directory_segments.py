@@ -57,10 +57,9 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
     def look(self) -> None:
         """Which partitions of the topic are here now."""
         self._here: dict[int, str] = {}
-        for log_dir in self._dirs:
-            for partition in partitions_in(log_dir, self._files.list_dir(log_dir), self._files):
-                if partition.topic == names.REMOTE_LOG_METADATA_TOPIC:
-                    self._here.setdefault(partition.partition, log_dir)
+        for partition, path in _folders_in(self._dirs, self._files).items():
+            if partition.topic == names.REMOTE_LOG_METADATA_TOPIC:
+                self._here[partition.partition] = os.path.dirname(path)
         self._is_ours = any(self._files.exists(os.path.join(each, names.TOPIC_CONFIGS_FILE)) for each in self._dirs)
         if self._here and not self._is_ours:  # with gaps, others have the rest
             highest = max(self._here) + 1
@@ -84,6 +83,13 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
             return True
         return self._count >= PARTITIONS and metadata_partition(partition, self._count) in self._here
 
+    def copied(self) -> Iterator[RemoteLogSegmentMetadata]:
+        """The segments whose upload came to its end, and which are not deleted."""
+        for partition in self.partitions():
+            for each in self.cache_of(partition) or ():
+                if each.state is COPY_SEGMENT_FINISHED:
+                    yield each
+
     def _log_in(self, number: int, create: bool) -> SourceStateLog | None:
         log_dir = self._here.get(number)
         if log_dir is None:
@@ -91,6 +97,16 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
         partition = TopicPartition(names.REMOTE_LOG_METADATA_TOPIC, number)
         view = PartitionView(log_dir, partition, files=self._files)
         return _GrowingLog(view, os.path.join(log_dir, str(partition)))
+
+
+def _folders_in(log_dirs: Sequence[str], files: Files) -> dict[TopicPartition, str]:
+    """The partitions of directories, and their folders: of two of a name the first."""
+    found: dict[TopicPartition, str] = {}
+    for log_dir in log_dirs:
+        if files.is_dir(log_dir):
+            here = partitions_in(log_dir, files.list_dir(log_dir), files)
+            found |= {partition: path for partition, path in here.items() if partition not in found}
+    return found
 
 
 def known_segments(log_dirs: Sequence[str], files: Files = OS_FILES) -> DirectoryMetadata | None:
@@ -123,10 +139,7 @@ class DirectorySegments:
 
     def partitions(self) -> Mapping[TopicPartition, TopicIdPartition]:
         """As ObjectSegments."""
-        folders: dict[TopicPartition, str] = {}
-        for log_dir in self._dirs:
-            here = partitions_in(log_dir, self._files.list_dir(log_dir), self._files)
-            folders |= {each: path for each, path in here.items() if each not in folders}
+        folders = _folders_in(self._dirs, self._files)
         ids = dict(self._given)
         for partition, path in folders.items():
             try:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.remote import aiven, local_tiered
 from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
 from kafkalog.engine.remote.objects import Objects
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
     from kafkalog.engine.remote.storage import RemoteStorageManager
 
 LAYOUTS = ("local-tiered", "aiven")
@@ -22,6 +24,18 @@ def layout_of(objects: Objects, prefix: str = "") -> str | None:
     if objects.folders(local_tiered.ROOT):
         return "local-tiered"
     return "aiven" if aiven.AivenTieredStorage(objects, prefix=prefix).partitions() else None
+
+
+def layout_with(objects: Objects, known: RemoteLogSegmentMetadata, prefix: str = "") -> str | None:
+    """As `layout_of`, by a segment that is known to be there: nothing is listed.  None where it is in neither."""
+    segment = known.remote_log_segment_id
+    path = aiven.main_path(segment.topic_id_partition, known.start_offset, segment.id)
+    keys = {"local-tiered": local_tiered.key_of(known, local_tiered.LOG), "aiven": f"{prefix}{path}.{aiven.MANIFEST}"}
+    for layout, key in keys.items():
+        with suppress(RemoteResourceNotFoundException):
+            objects.get(key, 0, 1)  # of an object that is not there a client asks for the size by a listing
+            return layout
+    return None
 
 
 def storage_at(
@@ -35,7 +49,7 @@ def storage_at(
     if found is None:
         raise IllegalArgumentException(
             f"{objects.url}: found no segments of a remote tier",
-            hint="expected objects as LocalTieredStorage or Aiven's plugin names them, behind the prefix if one is given",
+            hint="expected objects as LocalTieredStorage or Aiven's plugin names them, behind the prefix that is given",
         )
     if found == "local-tiered":
         return LocalTieredStorage(objects)
