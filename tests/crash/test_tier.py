@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,13 +157,41 @@ def test_power_loss_in_local_retention_after_a_kill() -> None:
         before = len(recording.ops)
         assert retain_locally(store, "kept") > 2
         die(store)
-        renames = [at for at, op in enumerate(recording.ops) if at >= before and op.kind == "rename"]
-        for count in renames:
-            disk = recording.replay(count)
-            for change in disk.pending_names:
-                change.apply()
-            disk.materialise_durable(str(root / f"{count}"))
-            check_start(str(root / f"{count}" / "disk"), BucketTier(Bucket(tier.bucket.objects)), story, leaves=True)
+        for place in at_renames(recording, before, root):
+            check_start(f"{place}/disk", BucketTier(Bucket(tier.bucket.objects)), story, leaves=True)
+
+
+def at_renames(recording: RecordingFiles, before: int, root: Path) -> Iterator[str]:
+    """What power loss leaves at each renaming since a step: the names that there were, and what was synced."""
+    for count in [at for at, op in enumerate(recording.ops) if at >= before and op.kind == "rename"]:
+        disk = recording.replay(count)
+        for change in disk.pending_names:
+            change.apply()
+        disk.materialise_durable(str(root / f"{count}"))
+        yield str(root / f"{count}")
+
+
+def test_power_loss_in_retention_of_what_was_not_copied() -> None:
+    """Copying was switched off, so what retention takes from the disk is nowhere: the log starts behind it, although
+    the tier has what lies before."""
+    with harness.fast_dir() as root:
+        os.mkdir(root / "disk")
+        recording, tier, story = RecordingFiles(str(root), FAST), BucketTier(Bucket()), Story()
+        store = open_tiered(str(root / "disk"), tier, recording)
+        driver = Driver(store, story.told)
+        driver.create("kept")
+        driver.append("kept", 4)
+        driver.copy()
+        retain_locally(store, "kept")
+        limits = dict.fromkeys(("retention.bytes", "local.retention.bytes"), "600")
+        store.alter_topic("kept", {"remote.log.copy.disable": "true", "local.retention.ms": "-1", **limits})
+        driver.append("kept", 8)
+        before = len(recording.ops)
+        assert retain_locally(store, "kept") > 2
+        story.told("expire", ("kept", list(range(values_of(store, "kept")[0]))))
+        die(store)
+        for place in at_renames(recording, before, root):
+            check_start(f"{place}/disk", BucketTier(Bucket(tier.bucket.objects)), story, leaves=True)
 
 
 def test_log_start_after_a_crash_in_remote_retention() -> None:

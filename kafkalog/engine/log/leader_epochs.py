@@ -195,11 +195,17 @@ class LeaderEpochFileCache:
                 self._checkpoint.write_if_dir_exists(self.entries)
                 self._is_due = False
 
+    def flush(self) -> None:
+        """Write now what a task is still to write."""
+        with self._lock:
+            if self._is_due:
+                self._write_if_dir_exists()
+
     def close(self, *, flush: bool) -> None:
         """Write what a task is still to write, if `flush`, and nothing any more: the next open has the file."""
         with self._lock:
-            if flush and self._is_due:
-                self._write_if_dir_exists()
+            if flush:
+                self.flush()
             self._closed = True
 
 

@@ -100,6 +100,9 @@ def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: s
                     log.raise_local_log_start_offset(start)
                 else:
                     log.raise_log_start_offset(start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+                if log.remote_log_enabled:
+                    # A crash would have the log begin with what the tier has, and not go on where that ends.
+                    log.leader_epoch_cache.flush()
                 local.remove_and_delete_segments(deletable, True, f"{reason} breach")
                 log.delete_producer_snapshots(deletable, True)
 
