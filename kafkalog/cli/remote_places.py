@@ -151,7 +151,8 @@ def both_tiers(command: C) -> C:
 
     remote = click.option(
         "--remote", metavar="URL", is_eager=True, expose_value=False, callback=_noted("remote"),
-        help="Where the log goes on: its remote tier, such as s3://bucket/prefix.",
+        help="The remote tier that the directory goes on in, such as s3://bucket/prefix, or a folder.  A tier may also "
+        "stand in the directory's place, to be read alone.",
     )  # fmt: skip
     return remote(remote_options(cast(C, run)))
 
@@ -171,19 +172,23 @@ def remote_options(command: C) -> C:
         (
             click.option(
                 "--remote-option", multiple=True, metavar="KEY=VALUE", is_eager=True, expose_value=False,
-                callback=_options, help="Of the storage's client (fsspec), such as endpoint_url=http://...",
+                callback=_options,
+                help="An option of the storage's client (fsspec), such as endpoint_url=http://localhost:9000.",
             ),
             click.option(
                 "--layout", type=click.Choice(["local-tiered", "aiven"]), is_eager=True, expose_value=False,
-                callback=_noted("layout"), help="How objects are named.  [default: as what lies there]",
+                callback=_noted("layout"),
+                help="Whose names objects have: those of Kafka's LocalTieredStorage, or of Aiven's plugin.  "
+                "[default: as what lies there]",
             ),
             click.option(
                 "--prefix", metavar="TEXT", is_eager=True, expose_value=False, callback=_noted("prefix"),
-                help="Of the layout aiven: its key.prefix.",
+                help="Of the layout aiven: what all keys begin with (key.prefix).",
             ),
             click.option(
                 "--key-pair", multiple=True, metavar="ID:PUBLIC:PRIVATE", is_eager=True, expose_value=False,
-                callback=_key_pairs, help="Of the layout aiven: PEM files of an RSA key pair.",
+                callback=_key_pairs,
+                help="Of the layout aiven: an RSA key pair's id and PEM files.  Of several the first encrypts.",
             ),
         )
     ):  # fmt: skip

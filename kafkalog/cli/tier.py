@@ -37,11 +37,10 @@ HEADERS = ("PARTITION", "FIRST", "LAST", "SIZE", "WHERE", "STATE", "ID")
 
 @click.group("tier", short_help="Look into a remote tier, upload, restore, find orphans.")
 def command() -> None:
-    """Work on a remote tier, the part of a log that lies in object storage (--remote URL).
+    """Work on a remote tier: the older part of topics' logs, in object storage.
 
-    `list` shows which segments are where, `verify` checks every checksum and index, `copy` uploads now, `restore`
-    brings partitions back to a directory, and `orphans` finds objects that no metadata knows.  `copy`, `restore` and
-    `orphans` change nothing without --yes.
+    A tier is named by its address, such as s3://bucket/prefix, or by its folder.  `copy`, `restore` and `orphans`
+    change nothing without --yes.
     """
 
 
@@ -67,18 +66,21 @@ def _no_tier(place: str) -> Usage:
     return Usage(f"{place}: found no remote tier, {expected}")
 
 
-REMOTE = click.option("--remote", "url", metavar="URL", help="Where the log of a directory goes on.")
+REMOTE = click.option("--remote", "url", metavar="URL", help="The remote tier that the directory goes on in.")
 
 
-@command.command("list")
+@command.command("list", short_help="Show which segments are where.")
 @click.argument("place", metavar="DIR|URL")
-@click.argument("topics", nargs=-1)
+@click.argument("topics", metavar="[PARTITIONS]...", nargs=-1)
 @REMOTE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment.")
 @remote_options
 @click.pass_context
 def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | None, as_json: bool) -> int:
-    """Every segment of both tiers: of a bucket, or of a directory and the tier that it goes on in."""
+    """Show every segment of a tier, or of a log directory and the tier that it goes on in (--remote), with the state
+    that the directory's __remote_log_metadata gives it.  PARTITIONS (topic-0, or a topic for all of its partitions):
+    these alone.
+    """
     tier, dirs = _remote(ctx, place, url)
     manager = tier.manager(must_exist=True)
     rows = tiering.tier_segments(manager, dirs, topics)
@@ -118,7 +120,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     return CLEAN
 
 
-@command.command("verify")
+@command.command("verify", short_help="Check every checksum and index, and find uploads that came to no end.")
 @click.argument("place", metavar="DIR|URL", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--deep", is_flag=True, help="Decode every record as well.")
@@ -126,8 +128,8 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
 @both_tiers
 @click.pass_context
 def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bool, as_json: bool) -> int:
-    """Check every batch, index entry and small file of a bucket, or of a directory and its tier (--remote); and name
-    uploads that came to no end.  Exit 1 with findings."""
+    """Check every batch, index entry and small file of a tier, or of a log directory and the tier that it goes on in
+    (--remote); and name uploads that came to no end.  Exit 1 with findings."""
     from kafkalog.cli.verify import print_report
     from kafkalog.toolbox.verify import verify as check
 
@@ -183,13 +185,19 @@ def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
     )
 
 
-@command.command("copy")
+@command.command("copy", short_help="Upload now what is closed and not in the tier.")
 @click.argument("log_dir", type=LocalPath())
-@click.option("--remote", "url", metavar="URL", required=True, help="Where to.")
+@click.option(
+    "--remote",
+    "url",
+    metavar="URL",
+    required=True,
+    help="The tier: an address such as s3://bucket/prefix, or a folder.",
+)
 @click.option(
     "--take-over", is_flag=True, help="Write to the directory of a Kafka cluster's node, in its broker's place."
 )
-@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--yes", is_flag=True, help="Upload.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @remote_options
@@ -197,7 +205,7 @@ def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
 def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool, as_json: bool, progress: bool) -> int:
     """Upload now the closed segments of LOG_DIR that the tier has not got, of topics with remote.storage.enable=true.
 
-    Without --yes the command only tells.
+    Without --yes nothing is uploaded: the command tells what would be.  Exit 1 where a segment could not be uploaded.
     """
     tier = storage(ctx, url)
     waiting = tiering.waiting(tier.manager(), log_dir)
@@ -236,11 +244,11 @@ def _split(partition: TopicPartition) -> dict[str, object]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
-@command.command("restore")
-@click.argument("url", metavar="URL")
+@command.command("restore", short_help="Bring partitions of a tier back to a directory.")
+@click.argument("url", metavar="URL|DIR")
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--yes", is_flag=True, help="Write to TARGET.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @remote_options
@@ -254,9 +262,10 @@ def restore(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Bring PARTITIONS (default: all) of the tier at URL back to folders of the directory TARGET, byte for byte.
+    """Bring PARTITIONS (topic-0, or a topic for all of its partitions; default: all) of a tier back to folders of the
+    directory TARGET, byte for byte.  TARGET is made where it is missing, and must not have these partitions.
 
-    Without --yes the command only tells.
+    Without --yes nothing is written: the command tells what would be.
     """
     tier, dirs = _remote(ctx, url, None)
     assert not dirs
@@ -281,7 +290,7 @@ def restore(
     return CLEAN
 
 
-@command.command("orphans")
+@command.command("orphans", short_help="Find objects that nobody knows; delete them.")
 @click.argument("place", metavar="DIR|URL")
 @REMOTE
 @click.option(
@@ -291,7 +300,7 @@ def restore(
     default=1.0,
     show_default=True,
     metavar="HOURS",
-    help="Younger ones may be uploads that are under way.",
+    help="With --yes: younger ones stay, for they may be of an upload that is under way.",
 )
 @click.option("--yes", is_flag=True, help="Delete their objects.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
@@ -301,7 +310,7 @@ def orphans(ctx: click.Context, place: str, url: str | None, hours: float, yes: 
     """Find objects that nobody knows: of uploads that came to no end, and, beside a directory that has
     __remote_log_metadata, of segments that its metadata does not know.  Exit 1 where there are any.
 
-    Without --yes the command only tells.
+    Without --yes nothing is deleted.
     """
     tier, dirs = _remote(ctx, place, url)
     manager = tier.manager(must_exist=True)

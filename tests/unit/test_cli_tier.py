@@ -337,3 +337,12 @@ def test_dump_shows_the_events_of_segments(run: Run, places: tuple[str, str, int
     assert {each["payload"]["type"] for each in shown} == {
         "RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataUpdateRecord",
     }  # fmt: skip
+
+
+def test_help_says_in_a_line_what_each_does(run: Run) -> None:
+    lines = run("tier", "--help").lines
+    listed = lines[lines.index("Commands:") + 1 : lines.index("  For example:")]
+    assert {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "} == {
+        "copy", "list", "orphans", "restore", "verify",
+    }  # fmt: skip
+    assert not [line for line in listed if line.endswith("...")]
