@@ -496,6 +496,35 @@ def test_puts_are_done_side_by_side(fs: FaultyObjects) -> None:
     assert fs.objects().side_by_side(puts) == [0, 0, 2, 3]
 
 
+def test_large_files_are_put_one_at_a_time(
+    fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has some parts in memory."""
+    monkeypatch.setattr(objects_module, "PART_BYTES", 100)
+    small_ones, at_work, most, given = threading.Barrier(2, timeout=10), 0, 0, []
+    monkeypatch.setattr(objects_module, "_give_back", lambda: given.append(at_work))
+
+    def put_file(source: str, path: str, **how: Any) -> None:
+        nonlocal at_work, most
+        if source.endswith("small"):
+            small_ones.wait()
+        else:
+            at_work += 1
+            most = max(most, at_work)
+            time.sleep(0.01)
+            at_work -= 1
+        fs.inner.put_file(source, path)
+
+    monkeypatch.setattr(fs, "put_file", put_file)
+    (tmp_path / "small").write_bytes(bytes(100))
+    (tmp_path / "large").write_bytes(bytes(101))
+    place = fs.objects()
+    names = ["large", "small", "large", "small"]
+    puts = [lambda n=n, name=name: place.put_file(f"{n}", str(tmp_path / name)) for n, name in enumerate(names)]
+    assert place.side_by_side(puts) == [101, 100, 101, 100]
+    assert (most, given) == (1, [0, 0])
+
+
 def test_puts_to_a_folder_come_in_their_order(tmp_path: Path) -> None:
     threads: list[tuple[int, threading.Thread]] = []
 
