@@ -11,6 +11,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
 from kafkalog.engine.remote.object_segments import ObjectSegments
+from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
@@ -35,6 +36,11 @@ def at(layout: str, fs: FaultyObjects) -> Storage:
     if layout == "local-tiered":
         return LocalTieredStorage(fs.objects())
     return AivenTieredStorage(fs.objects(), chunk_bytes=100, compression=layout.endswith("zstd"))
+
+
+def in_a_place(layout: str, url: str) -> Storage:
+    objects = Objects.at(url)
+    return LocalTieredStorage(objects) if layout == "local-tiered" else AivenTieredStorage(objects, chunk_bytes=100)
 
 
 def copy(
@@ -218,6 +224,45 @@ def test_one_manifest_is_enough_where_names_are(layout: str, fs: FaultyObjects, 
     assert "cat_file" not in fs.asked
     assert files.stat(path)[::5] == (500, False)
     assert fs.asked.count("cat_file") == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_topic_without_segments_is_not_in_the_way(layout: str, tmp_path: Path) -> None:
+    """Kafka's LocalTieredStorage leaves the folders of a topic that was deleted."""
+    storage = in_a_place(layout, str(tmp_path / "tier"))
+    gone = TopicIdPartition("B" * 22, PARTITION.topic_partition)
+    copy(storage, tmp_path / "segment", (1, 0, 9))
+    copy(storage, tmp_path / "segment", (2, 0, 9), partition=gone)
+    storage.objects.delete([key for found in storage.segments_of(gone) for key in found.objects])
+    assert gone in storage.partitions()
+    assert ObjectSegments(storage).partitions() == {PARTITION.topic_partition: PARTITION}
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_deletion_leaves_no_empty_folder(layout: str, scheme: str, tmp_path: Path) -> None:
+    where = tmp_path / "tier"
+    storage = in_a_place(layout, str(where) if scheme == "file" else f"memory:/{where}")
+    first, second = copy(storage, tmp_path / "segment", (1, 0, 49), (2, 50, 99))
+    storage.delete_log_segment_data(first)
+    assert storage.partitions() == [PARTITION]
+    storage.delete_log_segment_data(second)
+    assert storage.partitions() == []
+    assert storage.objects.folders() == (["kafka-tiered-storage"] if layout == "local-tiered" else [])
+    copy(storage, tmp_path / "segment", (3, 0, 9))
+    assert ranges(storage)[0][0] == segment_id(3)
+
+
+def test_a_gap_between_manifests_is_told_once(
+    fs: FaultyObjects, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = at("aiven", fs)
+    copy(storage, tmp_path, (1, 0, 49), (2, 50, 99), (3, 120, 149))
+    segments = ObjectSegments(storage)
+    found = [segments.segments(PARTITION) for _ in range(2)][1]
+    assert [each.end_offset for each in found] == [49, 99, 149]
+    (line,) = caplog.messages
+    assert "orders-0: no segment of the remote tier has the offsets 100 to 119" in line
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -24,7 +24,7 @@ import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -373,7 +373,7 @@ class AivenTieredStorage:
         keys = [self._key(metadata, suffix) for suffix in (MANIFEST, INDEXES, LOG)]  # first what made it whole
         with self._lock:
             self._manifests.pop(keys[0], None)
-        self.objects.delete(keys)
+        self.delete_objects(keys)
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -500,11 +500,54 @@ class AivenTieredStorage:
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         return self.manifest(metadata).chunks.chunk_bytes
 
+    # --- whether it is the place that is meant -----------------------------------------------------------
+
+    def is_there(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        key = self._key(metadata, MANIFEST)
+        try:
+            self._check_keys(key)
+        except RemoteResourceNotFoundException:
+            return False
+        return True
+
+    def check_keys(self) -> None:
+        """IllegalArgumentException where what lies there is encrypted, and not by the keys that were given: what is
+        written now would be plain, or nobody else could read it.  One manifest is looked at."""
+        for partition in self.each_partition():
+            for each in self.objects.each_within(self._folder_of(partition)):
+                if each.key.endswith(f".{MANIFEST}"):
+                    with suppress(RemoteResourceNotFoundException):  # it was deleted meanwhile
+                        self._check_keys(each.key)
+                    return
+
+    def _check_keys(self, key: str) -> None:
+        data, encryption = self.objects.get(key), None
+        with suppress(ValueError, KeyError, TypeError):  # it is damaged, which a reader is told
+            encryption = json.loads(data)["encryption"]
+        if encryption is None:
+            return
+        shown = self.objects.shown(key)
+        if self._keys is None:
+            raise IllegalArgumentException(
+                "the tier is encrypted, and no keys were given: what is written there now would be plain", path=shown,
+                hint="encryption={id: (public.pem, private.pem)}; on the command line --key-pair",
+            )  # fmt: skip
+        try:
+            self._keys.key_of(encryption, shown)
+        except RemoteStorageException as error:
+            raise IllegalArgumentException(
+                f"the tier is encrypted by other keys than were given: {error.message}", path=shown,
+                hint="give the key pairs by which its data keys were wrapped, too",
+            ) from error  # fmt: skip
+
     # --- what lies there ---------------------------------------------------------------------------------
 
     def partitions(self) -> list[TopicIdPartition]:
+        return sorted(self.each_partition(), key=lambda each: (each.topic_partition, each.topic_id))
+
+    def each_partition(self) -> Iterator[TopicIdPartition]:
+        """The same as they come, a listing for each topic."""
         base, _, _ = self._prefix.rpartition("/")
-        found = []
         for folder in self.objects.folders(base):
             match = _TOPIC.fullmatch(folder[len(self._prefix) :]) if folder.startswith(self._prefix) else None
             if match is not None:
@@ -512,12 +555,14 @@ class AivenTieredStorage:
                 for inner in self.objects.folders(folder):
                     number = inner.rpartition("/")[2]
                     if _NUMBER.fullmatch(number):
-                        found.append(TopicIdPartition(topic_id, TopicPartition(topic, int(number))))
-        return sorted(found, key=lambda each: (each.topic_partition, each.topic_id))
+                        yield TopicIdPartition(topic_id, TopicPartition(topic, int(number)))
+
+    def _folder_of(self, partition: TopicIdPartition) -> str:
+        topic, number = partition.topic_partition
+        return f"{self._prefix}{topic}-{partition.topic_id}/{number}"
 
     def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
-        topic, number = partition.topic_partition
-        folder = f"{self._prefix}{topic}-{partition.topic_id}/{number}"
+        folder = self._folder_of(partition)
         return found_segments(partition, folder, self.objects.each_within(folder), _SUFFIXES, _SUFFIXES_ALL.issubset)
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
@@ -551,7 +596,7 @@ class AivenTieredStorage:
         return self.objects.modified_s(key)
 
     def delete_objects(self, keys: Iterable[str]) -> None:
-        self.objects.delete(keys)
+        self.objects.delete(keys, folders=2)
 
     def close(self) -> None:
         self.objects.close()

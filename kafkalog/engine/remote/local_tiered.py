@@ -82,7 +82,7 @@ class LocalTieredStorage:
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         suffixes = [SUFFIXES[IndexType.PRODUCER_SNAPSHOT], LOG, *SUFFIXES.values()]  # first what made it whole
-        self.objects.delete(key_of(metadata, suffix) for suffix in dict.fromkeys(suffixes))
+        self.delete_objects(key_of(metadata, suffix) for suffix in dict.fromkeys(suffixes))
 
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
         return self.objects.open_local(key_of(metadata, LOG))
@@ -96,6 +96,13 @@ class LocalTieredStorage:
 
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         return CHUNK_BYTES
+
+    def is_there(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        try:
+            self.objects.size(key_of(metadata, LOG))
+        except RemoteResourceNotFoundException:
+            return False
+        return True
 
     # --- what lies there ---------------------------------------------------------------------------------
 
@@ -120,7 +127,7 @@ class LocalTieredStorage:
         return self.objects.modified_s(key)
 
     def delete_objects(self, keys: Iterable[str]) -> None:
-        self.objects.delete(keys)
+        self.objects.delete(keys, folders=1)
 
     def close(self) -> None:
         self.objects.close()

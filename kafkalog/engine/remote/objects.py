@@ -180,6 +180,7 @@ class Objects:
         self._options = _Options(options or {})
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self.is_local = protocol in ("file", "local")
+        self._has_folders = self.is_local or protocol == "memory"
         self._is_s3 = protocol == "s3"
         # Left to itself s3fs has a whole segment in memory, or ten parts of 50 MiB.
         self._put_settings = {"chunksize": PART_BYTES, "max_concurrency": SIDE_BY_SIDE} if self._is_s3 else {}
@@ -347,10 +348,18 @@ class Objects:
             raise
         return count
 
-    def delete(self, keys: Iterable[str]) -> None:
-        """Removes objects; fine where there are none."""
+    def delete(self, keys: Iterable[str], *, folders: int = 0) -> None:
+        """Removes objects; fine where there are none.  `folders`: so many folders above them go, too, once they are
+        empty; in a bucket a folder is nothing but the beginning of keys."""
+        above: dict[str, None] = {}
         for key in keys:
             self._tried("delete", key, lambda key=key: self._delete(self.path(key)))  # type: ignore[misc]
+            above[key.rpartition("/")[0]] = None
+        for folder in above if self._has_folders else ():
+            with suppress(OSError):  # it is not empty
+                for _ in range(folders):
+                    (self._files if self.is_local else self.fs).rmdir(self.path(folder))
+                    folder = folder.rpartition("/")[0]
 
     def _delete(self, path: str) -> None:
         if self.is_local:  # and what an upload that was killed left
