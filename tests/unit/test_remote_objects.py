@@ -496,9 +496,7 @@ def test_puts_are_done_side_by_side(fs: FaultyObjects) -> None:
     assert fs.objects().side_by_side(puts) == [0, 0, 2, 3]
 
 
-def test_large_files_are_put_one_at_a_time(
-    fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_files_are_put_one_at_a_time(fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has some parts in memory."""
     monkeypatch.setattr(objects_module, "PART_BYTES", 100)
     small_ones, at_work, most, given = threading.Barrier(2, timeout=10), 0, 0, []
