@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["RemoteStorage"]
 
 CACHE_BYTES = 64 << 20
+# `user:password@` behind the scheme; a secret may have a slash, and what is behind a colon is else a port.
+_SECRETS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/@]*:[^/@]*@|[^/@\[]*:(?![0-9]*(/|$)).*@)")
 _NO_BUCKET = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*|(s3a?|gc?s|abfss?|az):///.*")
 _ADDRESS = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://.")
 
@@ -67,6 +69,11 @@ def _address(url: Any) -> str:
     if not isinstance(url, str | os.PathLike) or not os.fspath(url):
         raise IllegalArgumentException(f"url: found {values.shown(url)}, expected an address, or the path of a folder")
     text = os.fsdecode(url)
+    if _SECRETS.match(text):
+        raise IllegalArgumentException(
+            f"url: found a user and a password in an address of {text.partition(':')[0]}",
+            hint="they belong in the options, or in the environment of the storage's client",
+        )
     if _NO_BUCKET.fullmatch(text) or "\0" in text:
         raise IllegalArgumentException(f"url: found {text!r}, expected a bucket in it, such as s3://bucket/prefix")
     return text if is_address(text) else os.path.abspath(local_path(text, what="url"))
@@ -222,16 +229,19 @@ class RemoteStorage:
         return f"RemoteStorage({self.url!r}, layout={self.layout!r})"
 
     def manager(self, *, must_exist: bool = False, files: Files = OS_FILES) -> RemoteStorageManager:
-        """What reads and writes there.  `must_exist`: IllegalArgumentException where nothing lies there.
+        """What reads and writes there.  `must_exist`, of who only reads: IllegalArgumentException where nothing lies
+        there.  Who writes, and names no layout, is refused beside other things.
 
         MissingPackageException where the client, or the package for encryption, is not installed.
         """
-        from kafkalog.engine.remote.opening import layout_of, storage_at
+        from kafkalog.engine.remote.opening import layout_of, layout_to_write, storage_at
 
         objects = self._objects(files)
+        first = objects.hasty()
         is_aivens = bool(self._prefix or self._encryption or self._compression)
-        default = None if must_exist else "aiven" if is_aivens else "local-tiered"
-        layout = self.layout or layout_of(objects, self._prefix) or default
+        layout = self.layout or layout_of(first, self._prefix)
+        if layout is None and not must_exist:
+            layout = layout_to_write(first, self._prefix, "aiven" if is_aivens else "local-tiered")
         settings: dict[str, Any] = {}
         if layout == "aiven":
             settings = {

@@ -401,7 +401,7 @@ def open_store(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
     settings = store_settings(settings, config, maintenance, checked_load(load))
-    tier = remote_tier(remote, tiering)
+    tier = remote_tier(remote, tiering, paths, files)
     settings = settings._replace(has_remote_tier=tier is not None)
     check_taken_over(paths, files, take_over=take_over)
     BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not

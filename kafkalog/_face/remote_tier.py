@@ -8,7 +8,9 @@ is deleted because of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.coordinators import StoreStateLog
@@ -18,15 +20,21 @@ from kafkalog.engine.format.meta_properties import read_meta_properties
 from kafkalog.engine.remote.chunks import Chunks
 from kafkalog.engine.remote.copying import find_highest_remote_offset, find_log_start_offset, restore_leader_epochs
 from kafkalog.engine.remote.metadata_manager import TopicBasedRemoteLogMetadataManager
+from kafkalog.engine.remote.opening import check_to_write
 from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
-from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorageException
-from kafkalog.remote import RemoteStorage
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkalogError,
+    KafkaStorageException,
+    RetriableRemoteStorageException,
+)
+from kafkalog.remote import RemoteStorage, is_address
 
 if TYPE_CHECKING:
     from kafkalog._face.catalog import Catalog
     from kafkalog.config import LogConfig
-    from kafkalog.engine.files import Clock
+    from kafkalog.engine.files import Clock, Files
     from kafkalog.engine.host.log_manager import LogManager
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.engine.remote.storage import RemoteStorageManager
@@ -43,9 +51,13 @@ class RemoteTier(NamedTuple):
 
 
 def remote_tier(
-    remote: str | os.PathLike[str] | RemoteStorage | None, config: RemoteLogManagerConfig | None
+    remote: str | os.PathLike[str] | RemoteStorage | None,
+    config: RemoteLogManagerConfig | None,
+    log_dirs: Sequence[str],
+    files: Files,
 ) -> RemoteTier | None:
-    """What `kafkalog.open` was given; the storage is asked what lies there, before anything is opened.
+    """What `kafkalog.open` was given; the storage is asked what lies there, before anything is opened.  One that does
+    not answer is refused, unless the directories have tiered before: they are written to meanwhile.
 
     IllegalArgumentException, TypeError, MissingPackageException, RemoteStorageException.
     """
@@ -56,7 +68,35 @@ def remote_tier(
             raise IllegalArgumentException("tiering: found settings of a remote tier, and no remote=", hint="give both")
         return None
     place = RemoteStorage.of(remote)
-    return RemoteTier(place, place.manager(), config or RemoteLogManagerConfig())
+    for log_dir in log_dirs:
+        _refuse_nested(place.url, log_dir)
+    storage = place.manager()
+    try:
+        check_to_write(storage)
+    except RetriableRemoteStorageException as error:
+        if not _has_tiered(log_dirs, files):
+            raise
+        _log.warning("nothing is copied to the remote tier, or deleted there, until it answers: %s", error)
+    return RemoteTier(place, storage, config or RemoteLogManagerConfig())
+
+
+def _refuse_nested(url: str, log_dir: str) -> None:
+    """IllegalArgumentException where a tier in a folder lies in a log directory, or around it: what one deletes, or
+    takes for its own, would be the other's."""
+    if is_address(url):
+        return
+    tier, directory = Path(url).resolve(), Path(log_dir).resolve()
+    if tier.is_relative_to(directory) or directory.is_relative_to(tier):
+        raise IllegalArgumentException(
+            f"found the remote tier {tier} and the log directory {directory}, one in the other",
+            hint="expected two folders that are apart",
+        )
+
+
+def _has_tiered(log_dirs: Sequence[str], files: Files) -> bool:
+    """Whether there is metadata of remote segments."""
+    prefix = f"{names.REMOTE_LOG_METADATA_TOPIC}-"
+    return any(name.startswith(prefix) for each in log_dirs if files.is_dir(each) for name in files.list_dir(each))
 
 
 class StoreTier:
@@ -95,6 +135,8 @@ class StoreTier:
         """Every log that uses the tier is read and copied from now on; `runs`: in the background."""
         manager = self.remote_log_manager
         manager.metadata.partitions()  # its logs are loaded now: when another log joins, none can be
+        with suppress(RetriableRemoteStorageException):  # it is asked again before anything happens there
+            manager.check_place()
         for log in self._manager.all_logs():
             self.join(log)
         self._manager.tell_of_logs(self.join)

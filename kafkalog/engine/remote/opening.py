@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalog.engine.remote import aiven, local_tiered
 from kafkalog.engine.remote.aiven import AivenTieredStorage
@@ -23,7 +25,49 @@ def layout_of(objects: Objects, prefix: str = "") -> str | None:
     """Which layout lies there; None where there is neither."""
     if objects.folders(local_tiered.ROOT):
         return "local-tiered"
-    return "aiven" if aiven.AivenTieredStorage(objects, prefix=prefix).partitions() else None
+    found = next(AivenTieredStorage(objects, prefix=prefix).each_partition(), None)
+    return None if found is None else "aiven"
+
+
+def layout_to_write(objects: Objects, prefix: str, default: str) -> str:
+    """`default`, where nothing lies there.
+
+    IllegalArgumentException where other things do: they may be a tier behind another prefix.
+    """
+    others = [key for key in objects.folders() if key != local_tiered.ROOT]
+    others = others or [each.key for each in islice(objects.each_within(), 3)]
+    if others:
+        behind = f" behind the prefix {prefix!r}" if prefix else ""
+        raise IllegalArgumentException(
+            f"found no segments of a remote tier{behind}, but other things ({', '.join(others[:3])})",
+            path=objects.url,
+            hint="where a tier is to begin here, name its layout ('local-tiered', or 'aiven'); one that is there may "
+            "have another prefix (Aiven's key.prefix)",
+        )
+    return default
+
+
+S = TypeVar("S", bound="RemoteStorageManager")
+
+
+def hasty(storage: S) -> S:
+    """The same for who asks first (`Objects.hasty`)."""
+    made = copy.copy(storage)
+    if isinstance(made, AivenTieredStorage | LocalTieredStorage):
+        made.objects = made.objects.hasty()
+    return made
+
+
+def check_to_write(storage: RemoteStorageManager) -> None:
+    """The first requests of who is going to write: whether the storage answers, and what is there is of our keys.
+
+    RemoteStorageException, IllegalArgumentException.
+    """
+    storage = hasty(storage)
+    if isinstance(storage, AivenTieredStorage):
+        storage.check_keys()
+    elif isinstance(storage, LocalTieredStorage):
+        storage.objects.folders(local_tiered.ROOT)
 
 
 def layout_with(objects: Objects, known: RemoteLogSegmentMetadata, prefix: str = "") -> str | None:

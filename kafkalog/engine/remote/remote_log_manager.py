@@ -15,7 +15,8 @@ Source class: RemoteLogManager (4.4.0).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,12 +28,15 @@ from kafkalog.engine.remote.chunks import Chunks
 from kafkalog.engine.remote.copying import RLMCopyTask, Tools
 from kafkalog.engine.remote.expiring import RLMExpirationTask
 from kafkalog.engine.remote.index_cache import DISK_BYTES, RemoteIndexCache
+from kafkalog.engine.remote.opening import hasty
 from kafkalog.engine.remote.partition_tier import PartitionTier
 from kafkalog.engine.remote.quota import RLMQuotaManager
 from kafkalog.engine.remote.remote_metrics import RemoteTopicMetrics
 from kafkalog.engine.remote.segment import (
+    COPY_SEGMENT_FINISHED,
     DELETE_SEGMENT_FINISHED,
     DELETE_SEGMENT_STARTED,
+    RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
     RemotePartitionDeleteState,
     TopicIdPartition,
@@ -46,7 +50,13 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.storage import RemoteStorageManager
     from kafkalog.metrics.registry import MetricsRegistry
 
+ASKED_FOR = 16  # segments, of a place that is opened
 _log = Lines("kafkalog.remote")
+
+
+def _shown(metadata: RemoteLogSegmentMetadata) -> str:
+    partition, segment_id = metadata.topic_id_partition.topic_partition, metadata.remote_log_segment_id.id
+    return f"segment {segment_id} of {partition} from offset {metadata.start_offset} on"
 
 
 class RemoteLogManagerConfig(NamedTuple):
@@ -127,6 +137,7 @@ class RemoteLogManager:
         self._threads: list[threading.Thread] = []
         self._deleting = threading.Lock()  # held while a partition is deleted
         self._stopping = threading.Event()
+        self._is_doubted = False  # whether this is the place that the metadata tells of
         quota = RLMQuotaManager(
             clock, config.copy_max_bytes_per_second, config.copy_quota_samples, config.copy_quota_window_s
         )
@@ -151,6 +162,51 @@ class RemoteLogManager:
             if found is None:
                 found = self._metrics[topic] = RemoteTopicMetrics(self._registry, topic)
             return found
+
+    # --- whether it is the place that is meant -------------------------------------------------------------
+
+    def check_place(self) -> None:
+        """Asks for segments that the metadata says are there: the last one of some partitions, and others where these
+        are lost.  A storage that does not answer is asked again before anything is copied or deleted.
+
+        IllegalArgumentException where nothing is there of what was asked for; RemoteStorageException.
+        """
+        copied = []
+        for partition in self.metadata.partitions():
+            if self.metadata.deletion_of(partition) is None:
+                listed = self.metadata.list_remote_log_segments(partition)
+                copied.append([each for each in listed if each.state is COPY_SEGMENT_FINISHED])
+        copied = [each for each in copied if each][:ASKED_FOR]
+        self._is_doubted = True
+        last = [each[-1] for each in copied]
+        missing = self._missing(last)
+        others = [each for segments in copied for each in segments[:-1]][:ASKED_FOR]
+        if last and len(missing) == len(last) and len(self._missing(others)) == len(others):
+            raise IllegalArgumentException(
+                f"found nothing of what the metadata says was copied there, such as {_shown(last[0])}",
+                path=self.place,
+                hint="check the address, its prefix and the layout: nothing was copied or deleted",
+            )
+        self._is_doubted = False
+        for each in missing:
+            _log.warning("%s: found nothing of %s, which the metadata says was copied there", self.place, _shown(each))
+
+    def _is_settled(self) -> bool:
+        """Whether there is no doubt of the place; it is asked where there is."""
+        try:
+            if self._is_doubted:
+                self.check_place()
+        except KafkalogError as error:
+            _log.warning("nothing is copied to the remote tier, or deleted there, until it answers: %s", error)
+        return not self._is_doubted
+
+    def _missing(self, segments: Sequence[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+        if not segments:
+            return []
+        storage = hasty(self.storage)
+        with ThreadPoolExecutor(ASKED_FOR, "kafkalog-remote-check") as pool:
+            there = list(pool.map(storage.is_there, segments))
+        return [each for each, is_there in zip(segments, there, strict=True) if not is_there]
 
     # --- which logs ----------------------------------------------------------------------------------------
 
@@ -225,6 +281,8 @@ class RemoteLogManager:
         segments = self.metadata.list_remote_log_segments(partition)
         if not segments and self.metadata.deletion_of(partition) is None:
             return
+        if self._is_doubted:
+            self.check_place()
         self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
         self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
         for each in segments:
@@ -273,6 +331,8 @@ class RemoteLogManager:
         that were cut short are gone on with, too."""
         with self._lock:
             tasks = [each for each in self._tasks.values() if log is None or each.log is log]
+        if not self._is_settled():
+            return 0
         if log is None:
             self.finish_deletions()
         return sum(map(self._run, tasks))
@@ -304,10 +364,14 @@ class RemoteLogManager:
     def _work_on(self, number: int) -> None:
         """A thread's share: every so many-th task, of those that there are then."""
         while not self._stopping.is_set():
-            if number == 0:
+            if number == 0 and self._is_settled():
                 self._try(self.finish_deletions, "going on with deletions")
             with self._lock:
-                mine = [tasks for at, tasks in enumerate(self._tasks.values()) if at % len(self._threads) == number]
+                mine = (
+                    []
+                    if self._is_doubted
+                    else [tasks for at, tasks in enumerate(self._tasks.values()) if at % len(self._threads) == number]
+                )
             for tasks in mine:
                 if self._stopping.is_set():
                     return

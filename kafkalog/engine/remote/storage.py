@@ -149,6 +149,10 @@ class RemoteStorageManager(Protocol):
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         """Reads that begin at a multiple of this and are as long cost least."""
 
+    def is_there(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        """Whether a segment that was copied can be found, in one small request.  IllegalArgumentException where it can,
+        and was encrypted by keys that are not here."""
+
     def partitions(self) -> list[TopicIdPartition]:
         """Those that have anything there, in order."""
 

@@ -1,0 +1,178 @@
+"""A store is opened with its tier, and no other: wrong places, layouts, keys and addresses are refused before anything
+is copied or deleted."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog import RemoteStorage
+from kafkalog.engine.remote.objects import Objects
+from kafkalog.errors import IllegalArgumentException, RetriableRemoteStorageException
+from tests.unit.tier_kit import tiered
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """(a store's directory, its tier), with what `tiered` makes."""
+    tiered(tmp_path / "store", tmp_path / "tier", settings={"local.retention.bytes": "3000"})
+    return tmp_path / "store", tmp_path / "tier"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    """Two key pairs by their ids, as files."""
+    rsa = pytest.importorskip("Crypto.PublicKey.RSA")
+    pytest.importorskip("cryptography")
+    folder, pairs = tmp_path_factory.mktemp("keys"), {}
+    for name in ("one", "two"):
+        key = rsa.generate(1536)
+        (folder / f"{name}.pub").write_bytes(key.public_key().export_key())
+        (folder / f"{name}.pem").write_bytes(key.export_key(pkcs=8))
+        pairs[name] = (str(folder / f"{name}.pub"), str(folder / f"{name}.pem"))
+    return pairs
+
+
+def snapshot(*places: Path) -> dict[str, bytes]:
+    """The segments of a store and the objects of a tier."""
+    found = (path for place in places for path in place.rglob("*") if path.is_file())
+    return {str(path): path.read_bytes() for path in found if path.suffix == ".log" or "tier" in path.parts}
+
+
+# --- the place ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("load", ["all", "on demand"])
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [("teir", {}), ("tier", {"layout": "aiven"}), ("tier", {"layout": "aiven", "prefix": "x/"})],
+)
+def test_another_tier_is_refused(places: tuple[Path, Path], url: str, options: Any, load: Any) -> None:
+    before = snapshot(*places)
+    wrong = RemoteStorage(places[0].parent / url, **options)
+    with pytest.raises(IllegalArgumentException, match="found nothing of what the metadata says was copied") as told:
+        kafkalog.open(places[0], remote=wrong, load=load)
+    assert wrong.url in str(told.value)
+    assert "of orders-0 from offset" in str(told.value)
+    assert snapshot(*places) == before
+    with kafkalog.open(places[0], remote=places[1]) as store:
+        assert store.topic("orders").partition(0).log_start_offset == 0
+
+
+def test_a_lost_object_does_not_stop_the_store(places: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
+    log = max(places[1].rglob("*.log"))
+    log.unlink()
+    with caplog.at_level(logging.WARNING, "kafkalog.remote"), kafkalog.open(places[0], remote=places[1]):
+        pass
+    lost = [each.getMessage() for each in caplog.records if "found nothing of segment" in each.getMessage()]
+    assert len(lost) == 1
+    assert log.name[21:-4] in lost[0]
+
+
+class Away:
+    """A storage whose requests fail while `is_away`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_away = True
+        real = Objects._asked
+
+        def asked(objects: Objects, request: str, *args: Any, **how: Any) -> Any:
+            if self.is_away:
+                raise ConnectionResetError("away")
+            return real(objects, request, *args, **how)
+
+        monkeypatch.setattr(Objects, "_asked", asked)
+
+
+def test_a_storage_that_does_not_answer_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who begins is told; who has tiered before goes on, and the place is looked at before anything happens there."""
+    url = f"memory://{tmp_path.name}/tier"
+    tiered(tmp_path / "store", url)
+    away = Away(monkeypatch)
+    with pytest.raises(RetriableRemoteStorageException, match="tried 2 times"):
+        kafkalog.open(tmp_path / "new", remote=RemoteStorage(url, layout="local-tiered"))
+    wrong = RemoteStorage(f"memory://{tmp_path.name}/teir", layout="local-tiered")
+    for place, copies in ((wrong, False), (RemoteStorage(url, layout="local-tiered"), True)):
+        away.is_away = True
+        with kafkalog.open(tmp_path / "store", remote=place, maintenance=False) as store:
+            store.topic("orders").append(b"meanwhile")
+            assert store.remote_log_manager.run_once() == 0
+            away.is_away = False
+            assert (store.remote_log_manager.run_once() > 0) == copies
+
+
+@pytest.mark.parametrize(("store", "tier"), [("a", "a"), ("a", "a/tier"), ("tier/a", "tier"), ("a", "link")])
+def test_a_tier_and_a_directory_lie_apart(tmp_path: Path, store: str, tier: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    with pytest.raises(IllegalArgumentException, match="one in the other"):
+        kafkalog.open(tmp_path / store, remote=tmp_path / tier)
+    kafkalog.open(tmp_path / "a", remote=tmp_path / "a-tier").close()
+
+
+# --- the layout, and keys -------------------------------------------------------------------------------------
+
+
+def test_a_tier_does_not_begin_beside_other_things(tmp_path: Path) -> None:
+    aivens = RemoteStorage(tmp_path / "tier", layout="aiven", prefix="cluster-1/")
+    tiered(tmp_path / "store", aivens)
+    for prefix in ("", "cluster-2/"):
+        with pytest.raises(IllegalArgumentException, match=r"but other things \(cluster-1\).*prefix"):
+            kafkalog.open(tmp_path / "other", remote=RemoteStorage(aivens.url, prefix=prefix))
+    kafkalog.open(tmp_path / "store", remote=RemoteStorage(aivens.url, prefix="cluster-1/")).close()
+    for layout, prefix in (("local-tiered", ""), ("aiven", "cluster-2/")):
+        named = RemoteStorage(aivens.url, layout=layout, prefix=prefix)
+        kafkalog.open(tmp_path / "other", remote=named).close()
+
+
+def test_nothing_plain_goes_into_an_encrypted_tier(tmp_path: Path, keys: dict[str, tuple[str, str]]) -> None:
+    one = RemoteStorage(tmp_path / "tier", layout="aiven", encryption={"one": keys["one"]})
+    tiered(tmp_path / "store", one)
+    other = {"one": keys["two"]}
+    both: Any = {"encryption": keys, "encryption_key": "two"}
+    for directory in ("store", "other"):
+        for layout in (None, "aiven"):
+            for said, given in (("no keys were given", None), ("by other keys", other)):
+                with pytest.raises(IllegalArgumentException, match=f"the tier is encrypted.*{said}"):
+                    kafkalog.open(tmp_path / directory, remote=RemoteStorage(one.url, layout=layout, encryption=given))
+        kafkalog.open(tmp_path / directory, remote=RemoteStorage(one.url, **both)).close()
+
+
+def test_a_damaged_manifest_does_not_stop_the_store(tmp_path: Path) -> None:
+    place = RemoteStorage(tmp_path / "tier", layout="aiven")
+    tiered(tmp_path / "store", place)
+    for manifest in (tmp_path / "tier").rglob("*.rsm-manifest"):
+        manifest.write_bytes(b"[")
+    kafkalog.open(tmp_path / "store", remote=place).close()
+
+
+# --- the address ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKHUSH:HUSH@bucket/p",
+        "s3://AK:HU/SH@bucket/p",
+        "sftp://me:HUSH@host/p",
+        "s3://:HUSH@bucket",
+        "S3A://a:HUSH@b",
+    ],
+)
+def test_a_password_in_an_address_is_refused(url: str) -> None:
+    with pytest.raises(IllegalArgumentException, match="a user and a password") as told:
+        RemoteStorage(url)
+    assert "HUSH" not in f"{told.value!r} {told.value}"
+    assert "HU/SH" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["abfs://container@account.dfs.core.windows.net/p", "hdfs://me@host:8020/p@x", "hdfs://host:8020/a:b@c",
+            "s3://bucket/a:b@c", "sftp://[::1]:22/x@y"],
+)  # fmt: skip
+def test_other_addresses_with_an_at(url: str) -> None:
+    assert RemoteStorage(url).url == url
