@@ -29,7 +29,7 @@ _BOTH = "kafkalog.remote.both"  # whether there is a directory beside it
 def storage(ctx: click.Context, url: str) -> RemoteStorage:
     """The remote tier at an address, as the command's options say."""
     given: dict[str, Any] = ctx.meta.get(_STORAGE, {})
-    keys = {name: given[name] for name in ("layout", "prefix", "encryption") if given.get(name)}
+    keys = {name: given[name] for name in ("layout", "prefix", "encryption", "topic_ids") if given.get(name)}
     if pairs := given.get("encryption"):
         keys["encryption_key"] = next(iter(pairs))
     ctx.meta[_USED] = True
@@ -107,7 +107,13 @@ def storages_of(places: list[str]) -> tuple[list[str | RemoteStorage], RemoteSto
     return found, None if url is None else storage(ctx, url)
 
 
-_OPTIONS = {"options": "--remote-option", "layout": "--layout", "prefix": "--prefix", "encryption": "--key-pair"}
+_OPTIONS = {
+    "options": "--remote-option",
+    "layout": "--layout",
+    "prefix": "--prefix",
+    "encryption": "--key-pair",
+    "topic_ids": "--topic-id",
+}
 
 
 def _noted(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -125,6 +131,15 @@ def _options(ctx: click.Context, param: click.Parameter, value: tuple[str, ...])
         if not equals:
             raise Usage(f"--remote-option {key!r} has no '=', expected such as endpoint_url=http://localhost:9000")
         ctx.meta.setdefault(_STORAGE, {}).setdefault("options", {})[key.strip()] = _value(said.strip())
+    return value
+
+
+def _topic_ids(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        topic, equals, topic_id = text.partition("=")
+        if not equals:
+            raise Usage(f"--topic-id {text!r} has no '=', expected TOPIC=ID, with the id of 22 characters")
+        ctx.meta.setdefault(_STORAGE, {}).setdefault("topic_ids", {})[topic] = topic_id
     return value
 
 
@@ -189,6 +204,10 @@ def remote_options(command: C) -> C:
                 "--key-pair", multiple=True, metavar="ID:PUBLIC:PRIVATE", is_eager=True, expose_value=False,
                 callback=_key_pairs,
                 help="Of the layout aiven: an RSA key pair's id and PEM files.  Of several the first encrypts.",
+            ),
+            click.option(
+                "--topic-id", multiple=True, metavar="TOPIC=ID", is_eager=True, expose_value=False,
+                callback=_topic_ids, help="Which topic is meant where the tier has two of the name.",
             ),
         )
     ):  # fmt: skip

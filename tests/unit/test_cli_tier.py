@@ -346,3 +346,18 @@ def test_help_says_in_a_line_what_each_does(run: Run) -> None:
         "copy", "list", "orphans", "restore", "verify",
     }  # fmt: skip
     assert not [line for line in listed if line.endswith("...")]
+
+
+def test_a_topic_that_is_there_twice_is_chosen_by_its_id(run: Run, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        tiered(tmp_path / name, tmp_path / "tier")
+    refused = run("cat", tmp_path / "tier", "orders", "--last", "1")
+    assert refused.code == 2
+    assert "--topic-id orders=" in refused.err
+    folders = [path.name for path in (tmp_path / "tier" / "kafka-tiered-storage").iterdir()]
+    for name in folders:
+        chosen = f"orders={name.removeprefix('orders-0-')}"
+        assert run("cat", tmp_path / "tier", "orders", "--last", "1", "--topic-id", chosen).code == 0
+    for wrong in ("orders", "orders=short"):
+        assert run("cat", tmp_path / "tier", "orders", "--topic-id", wrong).code == 2
+    assert "--topic-id" in run("cat", tmp_path / "first", "orders", "--topic-id", chosen).err
