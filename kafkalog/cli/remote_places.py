@@ -15,7 +15,7 @@ import click
 
 from kafkalog.cli.app import LocalPath, Usage
 from kafkalog.engine.files import OS_FILES, Files, OsFiles, parent_dir
-from kafkalog.engine.files.mounts import mount, unmount
+from kafkalog.engine.files.mounts import mount, mounted, unmount
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.remote import RemoteStorage, is_address, is_tier
 
@@ -101,9 +101,13 @@ def _mount_both(ctx: click.Context, path: str, url: str) -> None:
 def storages_of(places: list[str]) -> tuple[list[str | RemoteStorage], RemoteStorage | None]:
     """Places that were typed as other processes need them, to mount them, too: buckets as their settings, and the
     remote tier in which directories go on."""
+    from kafkalog.engine.remote.remote_files import RemoteFiles
+
     ctx = click.get_current_context()
     url = ctx.meta.get(_STORAGE, {}).get("remote")
-    found: list[str | RemoteStorage] = [storage(ctx, each) if is_address(each) else each for each in places]
+    found: list[str | RemoteStorage] = [
+        storage(ctx, each) if is_address(each) or isinstance(mounted(each), RemoteFiles) else each for each in places
+    ]
     return found, None if url is None else storage(ctx, url)
 
 

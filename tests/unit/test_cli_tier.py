@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import kafkalog
+from kafkalog.cli.remote_places import ReadPath, storages_of
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox import tiering
@@ -361,3 +363,12 @@ def test_a_topic_that_is_there_twice_is_chosen_by_its_id(run: Run, tmp_path: Pat
     for wrong in ("orders", "orders=short"):
         assert run("cat", tmp_path / "tier", "orders", "--topic-id", wrong).code == 2
     assert "--topic-id" in run("cat", tmp_path / "first", "orders", "--topic-id", chosen).err
+
+
+def test_other_processes_are_told_of_a_tier_in_a_folder(folders: Path) -> None:
+    """Spark's executors mount it for themselves."""
+    with click.Context(click.Command("verify")) as context:
+        places = [ReadPath().convert(str(folders / name), None, context) for name in ("tier", "store of tier")]
+        found, remote = storages_of(places)
+    assert [type(each) for each in found] == [kafkalog.RemoteStorage, str]
+    assert remote is None
