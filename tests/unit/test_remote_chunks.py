@@ -9,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from kafkalog.engine.remote.chunks import Chunks, RemoteFile
+from kafkalog import RemoteStorage
+from kafkalog.engine.remote.chunks import AHEAD_MAX, BEGUN_MAX, Chunks, RemoteFile
+from kafkalog.engine.remote.storage import IndexType
 from kafkalog.errors import (
     IllegalArgumentException,
     LogReadOnlyException,
@@ -20,6 +23,7 @@ from kafkalog.errors import (
     RetriableRemoteStorageException,
 )
 from tests.object_doubles import LogStorage, segment
+from tests.unit.tier_kit import tiered
 
 LOG = random.Random(5).randbytes(1050)  # eleven chunks, the last one half
 BORDERS = (0, 1, 99, 100, 101, 199, 200, 550, 999, 1000, 1001, 1049, 1050, 1051, 2000)
@@ -157,6 +161,63 @@ def test_reading_ahead_stays_within_half_the_cache(storage: LogStorage) -> None:
     storage.gate.set()
     thread.join()
     chunks.close()
+
+
+class Followed(RemoteFile):
+    def _go_on(self, count: int) -> None:
+        self._storage.followed.append(count)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("cache_bytes", "room"), [(1 << 20, AHEAD_MAX), (650, 3), (0, 0)])
+def test_towards_the_end_there_is_room_for_what_follows(storage: LogStorage, cache_bytes: int, room: int) -> None:
+    storage.followed = []  # type: ignore[attr-defined]
+    chunks = Chunks(cache_bytes)
+    file = Followed(chunks, storage, segment(), "s3://b/orders-0/0.log")  # type: ignore[arg-type]
+    for position in range(0, 1050, 50):
+        file.pread(50, position)
+    found = storage.followed  # type: ignore[attr-defined]
+    assert found == ([*range(found[0], room + 1)] if room else [])
+    chunks.close()
+
+
+def test_who_comes_from_the_log_before_goes_on_as_he_did(storage: LogStorage) -> None:
+    chunks = Chunks()
+    assert chunks.begin(segment().remote_log_segment_id.id, 2)
+    assert not chunks.begin(segment().remote_log_segment_id.id, 3)
+    file_of(storage, chunks).pread(10, 0)
+    until(lambda: len(storage.fetched) == 4)
+    assert sorted(storage.fetched) == [(0, 100), (100, 200), (200, 300), (300, 400)]
+    file_of(storage, chunks).pread(10, 0)  # another reader, who comes from nowhere
+    file_of(storage, chunks).pread(10, 0)
+    assert len(storage.fetched) == 4
+    for number in range(2 * BEGUN_MAX):  # of readers who never came
+        chunks.begin(f"{number}", 1)
+    assert [chunks.begun(f"{number}") for number in (0, BEGUN_MAX - 1, BEGUN_MAX)] == [0, 0, 1]
+    chunks.close()
+
+
+def test_the_next_log_is_there_when_its_reader_comes(tmp_path: Path) -> None:
+    place = RemoteStorage(f"memory://{tmp_path.name}/tier", layout="aiven", chunk_bytes=300)
+    tiered(tmp_path / "store", place)
+    files = place.read_only_files()
+    folder = f"{files.root}/orders-0"
+    first, second, *_, last = [name for name in files.list_dir(folder) if name.endswith(".log")]
+    with files.open(f"{folder}/{first}", writable=False) as log:
+        for position in range(0, log.size(), 50):
+            log.pread(50, position)
+    following = files.metadata_of(f"{folder}/{second}")
+    assert following is not None
+    count = -(-following.segment_size_in_bytes // 300)
+    until(lambda: len(files.chunks._kept) == 2 * count)  # what follows is short: all of it
+    requests, index = files.chunks.requests, files.indexes.get(following, IndexType.OFFSET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(files.storage), "fetch_index", None)
+        assert files.read_bytes(f"{folder}/{second[:20]}.index") == index
+    with files.open(f"{folder}/{second}", writable=False) as log:
+        assert log.pread(300, 0) == (tmp_path / "store" / "orders-0" / second).read_bytes()[:300]
+    until(lambda: files.chunks.requests > requests)  # he goes on, to the third one
+    files.begin_following(f"{folder}/{last}", 1)  # nothing follows it
+    files.close()
 
 
 def test_a_large_read_is_fetched_side_by_side(storage: LogStorage) -> None:

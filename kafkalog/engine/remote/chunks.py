@@ -4,8 +4,9 @@
     file.pread(100, 4_000_000)
 
 A chunk is what the storage gives best at once (`RemoteStorageManager.chunk_bytes`).  Who reads a file from chunk to
-chunk has the next ones fetched meanwhile, by more requests at a time the longer he goes on: a slow line is kept full.
-Who reads here and there pays for one chunk, or two.  Threads that want the same chunk wait for one request.
+chunk has the next ones fetched meanwhile, by more requests at a time the longer he goes on, and towards the end of a
+log the first ones of the log that follows: a slow line is kept full.  Who reads here and there pays for one chunk, or
+two.  Threads that want the same chunk wait for one request.
 
 Where an object is a file of this machine as it stands, nobody comes here: it is read as a local segment is.
 """
@@ -15,8 +16,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog.engine.remote.read_only import ReadOnlyFile
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 CACHE_BYTES = 64 << 20
 THREADS = 8
 AHEAD_MAX = 8  # chunks
+BEGUN_MAX = 100  # logs
 
 _Key = tuple[str, int]  # a segment's id, a chunk's number
 
@@ -55,6 +59,7 @@ class Chunks:
         self._kept_bytes = 0
         self._coming: dict[_Key, Future[bytes]] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._begun: OrderedDict[str, int] = OrderedDict()  # how many chunks a log's reader, who comes next, has ahead
         self.requests = 0
 
     def get(self, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, number: int, end: int) -> bytes:
@@ -129,21 +134,20 @@ class Chunks:
             _, gone = self._kept.popitem(last=False)
             self._kept_bytes -= len(gone)
 
+    def most_ahead(self, chunk_bytes: int) -> int:
+        """For how many chunks there is room ahead of readers."""
+        return self.cache_bytes // 2 // max(1, chunk_bytes)
+
     def fetch_ahead(
         self, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, numbers: range, end: int
     ) -> None:
         """Has chunks fetched meanwhile, those that nobody has or fetches, as far as there is room for them."""
-        most = self.cache_bytes // 2 // max(1, storage.chunk_bytes(metadata))
-        for number in numbers[:most]:
+        for number in numbers[: self.most_ahead(storage.chunk_bytes(metadata))]:
             key = metadata.remote_log_segment_id.id, number
             future, mine = self._claim(key)
             if mine:
                 try:
-                    with self._lock:
-                        pool = self._pool
-                        if pool is None:
-                            pool = self._pool = ThreadPoolExecutor(self._threads, "kafkalog-remote-reader")
-                    pool.submit(self._quietly, key, future, storage, metadata, end)
+                    self._do(partial(self._fetch, key, future, storage, metadata, end))
                 except BaseException as error:
                     self._come(key, future)
                     future.cancel()
@@ -151,18 +155,34 @@ class Chunks:
                         return
                     raise
 
-    def _quietly(
-        self,
-        key: _Key,
-        future: Future[bytes],
-        storage: RemoteStorageManager,
-        metadata: RemoteLogSegmentMetadata,
-        end: int,
-    ) -> None:
-        try:
-            self._fetch(key, future, storage, metadata, end)
-        except Exception:
-            pass  # whoever waits for it is told; who comes later asks again
+    def _do(self, job: Callable[[], object]) -> None:
+        """Has a thread do it, whose errors nobody hears: whoever waits for what it brings is told, and who comes later
+        asks again.  RuntimeError where there will be no thread."""
+        with self._lock:
+            pool = self._pool
+            if pool is None:
+                pool = self._pool = ThreadPoolExecutor(self._threads, "kafkalog-remote-reader")
+        pool.submit(job)
+
+    def meanwhile(self, job: Callable[[], object]) -> None:
+        """Has a thread do it, if there will be one."""
+        with suppress(RuntimeError):  # the cache was closed, or the interpreter ends
+            self._do(job)
+
+    def begin(self, segment_id: str, count: int) -> bool:
+        """Whoever reads a segment's log from its begin comes from the one before, with so many chunks ahead.  Whether
+        that is news."""
+        with self._lock:
+            is_news = segment_id not in self._begun
+            self._begun[segment_id] = count
+            if len(self._begun) > BEGUN_MAX:
+                self._begun.popitem(last=False)
+            return is_news
+
+    def begun(self, segment_id: str) -> int:
+        """As `begin` had it, once."""
+        with self._lock:
+            return self._begun.pop(segment_id, 0)
 
     def forget(self, segment_id: str) -> None:
         """A segment's chunks are fetched anew: what they say is doubted, or it was deleted."""
@@ -259,10 +279,20 @@ class RemoteFile(ReadOnlyFile):
         """Notes that [begin, end) of a chunk is read now.  Who reads on has the next chunks fetched, twice as many with
         each one that he comes to.  Who looks for one record reads on, too, but not far: he gets none ahead."""
         follows, before, self._next = number == self._next, self._next, number + 1
-        if not follows and number != before - 1:
+        if before < 0 and not number:
+            self._ahead = self._chunks.begun(self._metadata.remote_log_segment_id.id)
+        elif not follows and number != before - 1:
             self._from, self._ahead = begin, 0
         elif follows and end - self._from > self._chunk_bytes // 2:
-            self._ahead = min(AHEAD_MAX, max(1, 2 * self._ahead))
-            count = -(-self._size // self._chunk_bytes)
-            ahead = range(number + 1, min(number + 1 + self._ahead, count))
+            self._ahead = min(AHEAD_MAX, self._chunks.most_ahead(self._chunk_bytes), max(1, 2 * self._ahead))
+        else:
+            return
+        count, last = -(-self._size // self._chunk_bytes), number + self._ahead
+        if self._ahead:
+            ahead = range(number + 1, min(last + 1, count))
             self._chunks.fetch_ahead(self._storage, self._metadata, ahead, self._size)
+            if last >= count:
+                self._go_on(last + 1 - count)
+
+    def _go_on(self, count: int) -> None:
+        """There is room ahead for more than this log has left: for so many chunks of what follows it."""

@@ -108,6 +108,10 @@ class _Folder(NamedTuple):
     listed_ms: int
     due: float
 
+    def following(self, base: int) -> int | None:
+        """The base offset of the log behind another one."""
+        return min((each for each in self.logs if each > base), default=None)
+
     def reaches(self, offset: int) -> bool:
         """Whether no offset in front of this one is missing, as far as is known."""
         bases = [base for base in self.logs if base < offset]
@@ -305,6 +309,18 @@ class RemoteFiles(Files):
                 self.look_again()
             raise
 
+    def begin_following(self, path: str, count: int) -> None:
+        """Fetches what the reader of a log wants first of the one that follows: some chunks, and the offset index."""
+        parts = self._parts(path)
+        folder = self._folder(parts[0], path)
+        base = folder.following(int(parts[1][:_STEM]))
+        following = None if base is None else folder.logs[base]
+        if following is not None and following.state is not DELETE_SEGMENT_FINISHED:
+            is_news = self.chunks.begin(following.remote_log_segment_id.id, count)
+            self.chunks.fetch_ahead(self.storage, following, range(count), self.storage.log_size(following))
+            if is_news:
+                self.indexes.get(following, IndexType.OFFSET)
+
     def read_bytes(self, path: str) -> bytes:
         parts = self._parts(path)
         if parts == [names.CLEAN_SHUTDOWN_FILE]:
@@ -420,6 +436,9 @@ class _ListedFile(RemoteFile):
 
     def _pieces(self, n: int, position: int) -> list[memoryview]:
         return self._files.asked(super()._pieces, n, position)
+
+    def _go_on(self, count: int) -> None:
+        self._chunks.meanwhile(lambda: self._files.begin_following(self.path, count))
 
 
 def _whole(file: File, size: int) -> File:
