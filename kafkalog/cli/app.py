@@ -17,7 +17,14 @@ import click
 
 import kafkalog
 from kafkalog.engine.files import OS_FILES, local_path
-from kafkalog.errors import BadBytesError, BeingWrittenException, DiskError, KafkalogError, LogDirLockedException
+from kafkalog.errors import (
+    BadBytesError,
+    BeingWrittenException,
+    DiskError,
+    KafkalogError,
+    LogDirLockedException,
+    RemoteStorageException,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -179,7 +186,7 @@ def exit_code_of(error: BaseException) -> int:
     """The exit code that an error stands for."""
     if isinstance(error, BeingWrittenException):
         return BEING_WRITTEN
-    if isinstance(error, (LogDirLockedException, DiskError)):
+    if isinstance(error, (LogDirLockedException, DiskError, RemoteStorageException)):
         return IO
     if isinstance(error, BadBytesError):
         return FINDINGS

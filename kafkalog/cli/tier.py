@@ -23,11 +23,12 @@ from kafkalog.cli.console import (
 )
 from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
-from kafkalog.engine.files import OS_FILES, local_path
+from kafkalog.engine.files import OS_FILES, OsFiles, local_path
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
 from kafkalog.engine.remote.remote_files import RemoteFiles
+from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED
 from kafkalog.remote import RemoteStorage, is_address
 from kafkalog.toolbox import tiering
 from kafkalog.toolbox.report import Finding
@@ -117,7 +118,10 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                 for row in rows
             ],
         )
-    return CLEAN
+    lost = [row for row in rows if row.state is COPY_SEGMENT_FINISHED and not row.is_whole]
+    for row in lost:
+        note(f"{row.partition} {row.base_offset}: the metadata have segment {row.segment_id}, and objects of it are gone")
+    return FINDINGS if lost else CLEAN
 
 
 @command.command("verify", short_help="Check every checksum and index, and find uploads that came to no end.")
@@ -138,10 +142,13 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
     if files is None:
         raise _no_tier(place)
     with Progress(log_bytes(chosen.values()), "verified") as bar:
-        report = check(root, list(chosen), deep=deep, progress=bar.advance)
+        # Of what the metadata have, missing offsets are known; and a directory may have topics that are compacted.
+        gaps = isinstance(files, RemoteFiles)
+        report = check(root, list(chosen), deep=deep, gaps=gaps, progress=bar.advance)
     remote = getattr(files, "remote", files)
     report.findings = [each._replace(what=each.what + _object_of(files, remote, each.path)) for each in report.findings]
-    for orphan in tiering.orphans(remote.storage):
+    metadata = None if files is remote else tiering.known_segments([root], OsFiles())
+    for orphan in tiering.orphans(remote.storage, metadata):
         partition = orphan.partition.topic_partition
         if partition in chosen or not partitions:
             first, *others = orphan.keys
@@ -180,6 +187,7 @@ def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:
             "firstOffset": orphan.base_offset,
             "id": orphan.segment_id,
             "reason": orphan.why,
+            "whole": orphan.is_whole,
             "objects": orphan.keys,
         }
     )
@@ -245,9 +253,10 @@ def _split(partition: TopicPartition) -> dict[str, object]:
 
 
 @command.command("restore", short_help="Bring partitions of a tier back to a directory.")
-@click.argument("url", metavar="URL|DIR")
+@click.argument("place", metavar="URL|DIR")
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
+@REMOTE
 @click.option("--yes", is_flag=True, help="Write to TARGET.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
@@ -255,21 +264,22 @@ def _split(partition: TopicPartition) -> dict[str, object]:
 @click.pass_context
 def restore(
     ctx: click.Context,
-    url: str,
+    place: str,
     target: str,
     partitions: tuple[str, ...],
+    url: str | None,
     yes: bool,
     as_json: bool,
     progress: bool,
 ) -> int:
     """Bring PARTITIONS (topic-0, or a topic for all of its partitions; default: all) of a tier back to folders of the
-    directory TARGET, byte for byte.  TARGET is made where it is missing, and must not have these partitions.
+    directory TARGET, byte for byte.  TARGET is made where it is missing, and must not have these partitions.  With a
+    directory DIR and --remote its __remote_log_metadata says which segments there are, and what is missing.
 
     Without --yes nothing is written: the command tells what would be.
     """
-    tier, dirs = _remote(ctx, url, None)
-    assert not dirs
-    files = tier.read_only_files()
+    tier, dirs = _remote(ctx, place, url)
+    files = tier.tiered_files(dirs).remote if dirs else tier.read_only_files()
     found = [parse_topic_partition_name(name) for name in files.list_dir(files.root)]
     chosen = named_partitions(found, partitions, files.root)
     tiering.check_restorable(files, target, chosen)
@@ -296,21 +306,25 @@ def restore(
 @click.option(
     "--older-than",
     "hours",
-    type=float,
+    type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
     metavar="HOURS",
     help="With --yes: younger ones stay, for they may be of an upload that is under way.",
 )
+@click.option("--whole", is_flag=True, help="With --yes: whole segments go, too; they may be another store's.")
 @click.option("--yes", is_flag=True, help="Delete their objects.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
 @remote_options
 @click.pass_context
-def orphans(ctx: click.Context, place: str, url: str | None, hours: float, yes: bool, as_json: bool) -> int:
+def orphans(
+    ctx: click.Context, place: str, url: str | None, hours: float, whole: bool, yes: bool, as_json: bool
+) -> int:
     """Find objects that nobody knows: of uploads that came to no end, and, beside a directory that has
     __remote_log_metadata, of segments that its metadata does not know.  Exit 1 where there are any.
 
-    Without --yes nothing is deleted.
+    Without --yes nothing is deleted.  A whole segment that the directory does not know may be that of another store
+    that tiers to the same place, or of a backup of it: it stays without --whole.
     """
     tier, dirs = _remote(ctx, place, url)
     manager = tier.manager(must_exist=True)
@@ -318,11 +332,14 @@ def orphans(ctx: click.Context, place: str, url: str | None, hours: float, yes: 
     found = tiering.orphans(manager, metadata)
     for orphan in found:
         _tell_orphan(orphan, as_json)
-    gone = tiering.remove(manager, found, older_than_s=hours * 3600) if yes else []
+    gone = tiering.remove(manager, found, older_than_s=hours * 3600, whole=whole) if yes else []
     if as_json:
         emit_json({"kind": "summary", "orphans": len(found), "deletedObjects": len(gone), "done": yes})
     if not found:
         note("there are none")
         return CLEAN
     note(f"deleted: {len(gone)} objects" if yes else "nothing was deleted; --yes does it")
+    kept = 0 if whole else sum(orphan.is_whole for orphan in found)
+    if kept:
+        note(f"{kept} whole segments stay, for another store may know them; --whole takes them, too")
     return FINDINGS

@@ -350,7 +350,8 @@ class _Copies:
 
 
 class Orphan(NamedTuple):
-    """Objects of one upload that nobody will read; `is_damaged`: what is left of a segment that the metadata has."""
+    """Objects of one upload that nobody will read; `is_damaged`: what is left of a segment that the metadata has.
+    `is_whole`: all of a segment, which another store's metadata may know."""
 
     partition: TopicIdPartition
     base_offset: int
@@ -358,6 +359,7 @@ class Orphan(NamedTuple):
     keys: tuple[str, ...]
     why: str
     is_damaged: bool = False
+    is_whole: bool = False
 
 
 def orphans(storage: RemoteStorageManager, metadata: TopicBasedRemoteLogMetadataManager | None = None) -> list[Orphan]:
@@ -382,27 +384,34 @@ def orphans(storage: RemoteStorageManager, metadata: TopicBasedRemoteLogMetadata
             why = _why(each, known)
             if why is not None:
                 is_damaged = known is not None and each.id in known
-                found.append(Orphan(full, each.base_offset, each.id, each.objects, why, is_damaged))
+                is_whole = each.is_whole and not is_damaged
+                found.append(Orphan(full, each.base_offset, each.id, each.objects, why, is_damaged, is_whole))
     return found
 
 
 def _why(found: FoundSegment, known: Mapping[str, RemoteLogSegmentState] | None) -> str | None:
     if known is not None and found.id not in known:
-        return "the metadata does not know it"
+        unknown = "the metadata does not know it"
+        return f"{unknown}, yet it is a whole segment, which may be another store's" if found.is_whole else unknown
     if not found.is_whole and (known is None or known[found.id] is RemoteLogSegmentState.COPY_SEGMENT_FINISHED):
         return "objects of it are missing"
     return None
 
 
-def remove(storage: RemoteStorageManager, found: Iterable[Orphan], *, older_than_s: float = 3600.0) -> list[str]:
+def remove(
+    storage: RemoteStorageManager, found: Iterable[Orphan], *, older_than_s: float = 3600.0, whole: bool = False
+) -> list[str]:
     """Deletes the objects of orphans, those that are older than an hour: a younger one may be an upload that is under
-    way.  Those of a segment that the metadata has stay, for its records may be read.  The keys that went."""
+    way.  Those of a segment that the metadata has stay, for its records may be read, and of whole segments unless
+    `whole` says so.  The keys that went."""
     gone: list[str] = []
     border = time.time() - older_than_s
     for orphan in found:
-        if not orphan.is_damaged and all(_is_older(storage, key, border) for key in orphan.keys):
-            storage.delete_objects(orphan.keys)
-            gone += orphan.keys
+        stays = orphan.is_damaged or (orphan.is_whole and not whole)
+        if not stays and all(_is_older(storage, key, border) for key in orphan.keys):
+            keys = sorted(orphan.keys, key=lambda key: not key.endswith(names.LOG_FILE_SUFFIX))
+            storage.delete_objects(keys)  # first that by which an upload that is under way sees it
+            gone += keys
     return gone
 
 

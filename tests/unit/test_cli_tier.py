@@ -128,6 +128,41 @@ def test_orphans_are_found_and_go(run: Run, tmp_path: Path) -> None:
     assert len(objects(run("tier", "list", url, "--json"))) == copied - 1
 
 
+def test_whole_segments_of_another_store_stay(run: Run, tmp_path: Path) -> None:
+    """A backup of a directory knows the tier as it was: what came since is the other one's."""
+    store, tier, backup = tmp_path / "store", tmp_path / "tier", tmp_path / "backup"
+    copied = tiered(store, tier)
+    shutil.copytree(store, backup)
+    assert run("tier", "copy", str(store), "--remote", str(tier), "--yes").code == 0
+    before = sorted(path for path in tier.rglob("*") if path.is_file())
+    for path in before:
+        os.utime(path, (1, 1))
+    orphans = ("tier", "orphans", str(backup), "--remote", str(tier))
+    *found, _ = objects(run(*orphans, "--json"))
+    assert found
+    assert {(each["whole"], each["reason"]) for each in found} == {
+        (True, "the metadata does not know it, yet it is a whole segment, which may be another store's")
+    }
+    told = run(*orphans, "--yes")
+    assert (told.code, sorted(path for path in tier.rglob("*") if path.is_file())) == (1, before)
+    assert f"{len(found)} whole segments stay" in told.err
+    assert run(*orphans, "--yes", "--older-than", "-1").code == 2
+    assert run(*orphans, "--yes", "--whole").code == 1
+    assert len(list(tier.rglob("*.log"))) == copied
+
+
+def test_a_storage_that_fails_is_no_usage_error(run: Run, places: tuple[str, str, int], monkeypatch: Any) -> None:
+    from kafkalog.engine.remote.objects import Objects
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise ConnectionResetError("away")
+
+    monkeypatch.setattr(Objects, "_asked", away)
+    for line in (["list", places[1]], ["copy", places[0], "--remote", places[1], "--yes"]):
+        result = run("tier", *line)
+        assert (result.code, "tried 2 times" in result.err) == (3, True), result.err
+
+
 def test_verify_names_what_is_damaged(run: Run, tmp_path: Path) -> None:
     store, tier = tmp_path / "store", tmp_path / "tier"
     tiered(store, tier)

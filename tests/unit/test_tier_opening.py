@@ -1,5 +1,5 @@
 """A store is opened with its tier, and no other: wrong places, layouts, keys and addresses are refused before anything
-is copied or deleted."""
+is copied or deleted; and what others delete meanwhile is copied again."""
 
 from __future__ import annotations
 
@@ -176,3 +176,31 @@ def test_a_password_in_an_address_is_refused(url: str) -> None:
 )  # fmt: skip
 def test_other_addresses_with_an_at(url: str) -> None:
     assert RemoteStorage(url).url == url
+
+
+# --- uploads --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_an_upload_whose_log_was_deleted_meanwhile(
+    tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody does who takes a half upload for one that nobody will finish."""
+    real, deleted = Objects._checked_put, []
+
+    def checked(place: Objects, key: str, path: str, count: int) -> int:
+        size = real(place, key, path, count)
+        if not deleted and key.endswith((".snapshot", ".rsm-manifest")):
+            deleted.append(key.rpartition(".")[0] + ".log")
+            place.delete(deleted)
+        return size
+
+    monkeypatch.setattr(Objects, "_checked_put", checked)
+    place = RemoteStorage(tmp_path / "tier", layout=layout)
+    assert tiered(tmp_path / "store", place) == 0
+    assert len(deleted) == 1
+    with kafkalog.open(tmp_path / "store", remote=place, maintenance=False) as store:
+        assert store.remote_log_manager.run_once() > 0
+        before = [record.value for record in store.topic("orders").partition(0)]
+        store.topic("orders").partition(0).delete_old_segments()
+        assert [record.value for record in store.topic("orders").partition(0)] == before

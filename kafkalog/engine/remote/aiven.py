@@ -286,6 +286,7 @@ class AivenTieredStorage:
         manifest = self._manifest_json(metadata, sizes, indexes, compresses, key)
         manifest_key = self._key(own, MANIFEST)
         manifest_bytes = self.objects.put(manifest_key, lambda: [manifest])
+        self.objects.check_put(log_key, log_bytes)
         with self._lock:
             self._manifests.pop(manifest_key, None)  # of an earlier upload, with another data key
         fields: dict[str, Any] = {

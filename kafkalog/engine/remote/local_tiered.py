@@ -60,7 +60,7 @@ class LocalTieredStorage:
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
         put, epochs = partial(self.objects.put_file, syncs_name=False), data.leader_epoch_index
-        put(key_of(metadata, LOG), data.log_segment, metadata.segment_size_in_bytes)
+        size = put(key_of(metadata, LOG), data.log_segment, metadata.segment_size_in_bytes)
         indexes = {IndexType.OFFSET: data.offset_index, IndexType.TIMESTAMP: data.time_index}
         if data.transaction_index is not None:
             indexes[IndexType.TRANSACTION] = data.transaction_index
@@ -69,6 +69,7 @@ class LocalTieredStorage:
         # In a folder the puts come in this order: the last one syncs the names of all, before there is the snapshot.
         self.objects.side_by_side([*puts, partial(self.objects.put, epochs_key, lambda: [epochs])])
         self.objects.put_file(key_of(metadata, SUFFIXES[IndexType.PRODUCER_SNAPSHOT]), data.producer_snapshot_index)
+        self.objects.check_put(key_of(metadata, LOG), size)
         return None
 
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:

@@ -394,6 +394,16 @@ class Objects:
         """An object's bytes; RemoteResourceNotFoundException."""
         return int(self._tried("look at", key, lambda: self._asked("info", self.path(key)))["size"])
 
+    def check_put(self, key: str, size: int) -> None:
+        """An object that was put before others of its upload: RetriableRemoteStorageException where it is gone."""
+        with suppress(RemoteResourceNotFoundException):
+            if self.size(key) == size:
+                return
+        raise RetriableRemoteStorageException(
+            f"expected {size} bytes of an object that was put: somebody deleted it before its upload was whole",
+            path=self.shown(key),
+        )
+
     def folders(self, prefix: str = "") -> list[str]:
         """The keys of the folders in a folder, in order."""
         return [key for key, size in self._listed(prefix) if size is None]
