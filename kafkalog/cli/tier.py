@@ -120,7 +120,8 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
         )
     lost = [row for row in rows if row.state is COPY_SEGMENT_FINISHED and not row.is_whole]
     for row in lost:
-        note(f"{row.partition} {row.base_offset}: the metadata have segment {row.segment_id}, and objects of it are gone")
+        where = f"{row.partition} {row.base_offset} {row.segment_id}"
+        note(f"{where}: the metadata have the segment, and objects of it are gone")
     return FINDINGS if lost else CLEAN
 
 

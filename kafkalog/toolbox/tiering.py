@@ -16,16 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.topic_settings import TopicSettings
-from kafkalog.engine.coordinator.partition_logs import SourceStateLog
-from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files
+from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import partitions_in, refuse_file
-from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote.chunks import RemoteFile
-from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemoteLogMetadataManager
+from kafkalog.engine.remote.directory_segments import DirectoryMetadata, known_segments
 from kafkalog.engine.remote.objects import parts_of
-from kafkalog.engine.remote.segment import RemoteLogSegmentState, TopicIdPartition
+from kafkalog.engine.remote.remote_files import check_there
+from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, RemoteLogSegmentState, TopicIdPartition
 from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
@@ -54,95 +54,91 @@ class TierSegment(NamedTuple):
     base_offset: int
     end_offset: int
     size: int
-    where: str  # "remote", "local", "both"
+    where: str  # "remote", "local", "both"; "missing" of what the metadata has, and nothing lies there
     segment_id: str | None
     state: RemoteLogSegmentState | None
     is_whole: bool
 
 
-def known_segments(log_dirs: Sequence[str], files: Files = OS_FILES) -> TopicBasedRemoteLogMetadataManager | None:
-    """What `__remote_log_metadata` of these directories says; None where they have no partition of it."""
-    found: dict[int, str] = {}
-    for log_dir in log_dirs:
-        for partition in partitions_in(log_dir, files.list_dir(log_dir), files):
-            if partition.topic == names.REMOTE_LOG_METADATA_TOPIC:
-                found.setdefault(partition.partition, log_dir)
-    if not found:
-        return None
-    is_ours = any(files.exists(os.path.join(log_dir, names.TOPIC_CONFIGS_FILE)) for log_dir in log_dirs)
+class _OnDisk(NamedTuple):
+    """A partition's segments on the disk: bytes by base offset.  `topic_id`: None where the folder does not say it."""
 
-    def log_of(number: int, create: bool) -> SourceStateLog | None:
-        log_dir = found.get(number)
-        if log_dir is None:
-            return None
-        partition = TopicPartition(names.REMOTE_LOG_METADATA_TOPIC, number)
-        return SourceStateLog(PartitionView(log_dir, partition, files=files), os.path.join(log_dir, str(partition)))
+    topic_id: str | None
+    sizes: dict[int, int]
 
-    count = PARTITIONS if is_ours else max(found) + 1
-    return TopicBasedRemoteLogMetadataManager(log_of, SYSTEM_CLOCK, count)
+
+def _ends(bases: Iterable[int]) -> dict[int, int]:
+    """Last offsets of segments by base offset; of the last segment -1.  Two may begin at one offset: an upload that was
+    tried twice is there twice."""
+    ordered = sorted({*bases})
+    return dict(zip(ordered, [*(base - 1 for base in ordered[1:]), -1], strict=False))
 
 
 def tier_segments(
     storage: RemoteStorageManager, log_dirs: Sequence[str] = (), topics: Collection[str] = (), files: Files = OS_FILES
 ) -> list[TierSegment]:
-    """Every segment of both tiers, by partition and base offset.  `topics`: of these topics or partitions alone, where
-    any are named."""
-    local: dict[TopicPartition, dict[int, int]] = {}
+    """Every segment of both tiers, by partition and base offset, and those that the directories' metadata say are in
+    the tier, and are not.  `topics`: of these topics or partitions alone, where any are named."""
+
+    def is_meant(partition: TopicPartition) -> bool:
+        return not topics or partition.topic in topics or str(partition) in topics
+
+    local: dict[TopicPartition, _OnDisk] = {}
     for log_dir in log_dirs:
         for partition, path in partitions_in(log_dir, files.list_dir(log_dir), files).items():
-            bases = local.setdefault(partition, {})
+            bases = local.setdefault(partition, _OnDisk(topic_id_of(path, files), {})).sizes
             for name in files.list_dir(path):
                 base = names.segment_base(name)
                 if base is not None:
                     bases[base] = files.size_of(os.path.join(path, name))
-    metadata = known_segments(log_dirs, files) if log_dirs else None
+    metadata = known_segments(log_dirs, files)
+    partitions = {*storage.partitions(), *(() if metadata is None else metadata.partitions())}
     rows: list[TierSegment] = []
-    remote = storage.partitions()
-    for full in remote:
-        partition = full.topic_partition
-        if not topics or partition.topic in topics or str(partition) in topics:
-            rows += _of_partition(full, storage.segments_of(full), local.get(partition, {}), metadata)
-    tiered = {each.topic_partition for each in remote}
-    for partition, bases in local.items():
-        if topics and partition.topic not in topics and str(partition) not in topics:
+    for full in sorted(partitions, key=lambda each: (each.topic_partition, each.topic_id)):
+        if is_meant(full.topic_partition):
+            on_disk = local.get(full.topic_partition, _OnDisk(None, {}))
+            rows += _of_partition(full, storage.segments_of(full), on_disk, metadata)
+    known = {(row.partition, row.base_offset) for row in rows if row.where == "both"}
+    for partition, on_disk in local.items():
+        if partition.topic in names.INTERNAL_TOPICS or not is_meant(partition):
             continue
-        if partition.topic in names.INTERNAL_TOPICS:
-            continue
-        known = {row.base_offset for row in rows if row.partition == partition} if partition in tiered else set()
-        ordered = sorted(bases)
-        for base, following in zip(ordered, [*ordered[1:], 0], strict=True):
-            if base not in known:
-                rows.append(TierSegment(partition, base, following - 1, bases[base], "local", None, None, True))
+        for base, end in _ends(on_disk.sizes).items():
+            if (partition, base) not in known:
+                rows.append(TierSegment(partition, base, end, on_disk.sizes[base], "local", None, None, True))
     return sorted(rows, key=lambda row: (row.partition, row.base_offset, row.segment_id or ""))
 
 
 def _of_partition(
     full: TopicIdPartition,
     found: Sequence[FoundSegment],
-    local: Mapping[int, int],
-    metadata: TopicBasedRemoteLogMetadataManager | None,
+    on_disk: _OnDisk,
+    metadata: DirectoryMetadata | None,
 ) -> list[TierSegment]:
-    states = {}
-    if metadata is not None:
-        states = {each.remote_log_segment_id.id: each for each in metadata.list_remote_log_segments(full)}
+    partition = full.topic_partition
+    cache = None if metadata is None else metadata.cache_of(full)
+    said = {each.remote_log_segment_id.id: each for each in cache or ()}
+    has_word = metadata is not None and metadata.speaks_of(full)
+    is_of_disk = on_disk.topic_id in (None, full.topic_id)
+    local_ends = _ends(on_disk.sizes) if is_of_disk else {}
+    ends = _ends(each.base_offset for each in found)
     rows = []
-    bases = sorted({each.base_offset for each in found})  # an upload that was tried twice is there twice
-    ends = {base: following - 1 for base, following in zip(bases, [*bases[1:], 0], strict=True)}
     for each in found:
-        known = states.get(each.id)
-        end = ends[each.base_offset]
+        known = said.pop(each.id, None)
+        end = ends[each.base_offset] if known is None else known.end_offset
+        local_end = local_ends.get(each.base_offset)
+        is_copied = known.state is COPY_SEGMENT_FINISHED if known is not None else not has_word
+        is_same = local_end is not None and (known is None or local_end in (-1, end))
+        where = "both" if is_same and is_copied and each.is_whole else "remote"
+        state = None if known is None else known.state
         rows.append(
-            TierSegment(
-                full.topic_partition,
-                each.base_offset,
-                end if known is None else known.end_offset,
-                each.object_bytes,
-                "both" if each.base_offset in local else "remote",
-                each.id,
-                None if known is None else known.state,
-                each.is_whole,
-            )
+            TierSegment(partition, each.base_offset, end, each.object_bytes, where, each.id, state, each.is_whole)
         )
+    for segment_id, known in said.items():
+        if known.state is COPY_SEGMENT_FINISHED:
+            begin, size = known.start_offset, known.segment_size_in_bytes
+            rows.append(
+                TierSegment(partition, begin, known.end_offset, size, "missing", segment_id, known.state, False)
+            )
     return rows
 
 
@@ -221,7 +217,7 @@ def check_restorable(
     source: RemoteFiles, target_dir: str, partitions: Iterable[TopicPartition], *, files: Files = OS_FILES
 ) -> None:
     """IllegalArgumentException for a partition that is there already, or that the tier has not got, and for a target
-    that is a file."""
+    that is a file; RemoteResourceNotFoundException for offsets or objects that metadata say are there, and are not."""
     refuse_file(target_dir, files)
     for partition in partitions:
         folder = os.path.join(target_dir, str(partition))
@@ -230,6 +226,26 @@ def check_restorable(
         place = f"{source.root}/{partition}"
         if not source.exists(place):
             raise IllegalArgumentException("found no such partition in the remote tier", path=place)
+        if source.has_metadata:
+            _check_all_there(source, place)
+
+
+def _check_all_there(source: RemoteFiles, place: str) -> None:
+    whole: set[str] | None = None
+    for name in source.list_dir(place):
+        path = f"{place}/{name}"
+        metadata = source.metadata_of(path) if name.endswith(names.LOG_FILE_SUFFIX) else None
+        if metadata is None:
+            continue
+        check_there(metadata, path)
+        if whole is None:
+            whole = {each.id for each in source.storage.segments_of(metadata.topic_id_partition) if each.is_whole}
+        if metadata.remote_log_segment_id.id not in whole:
+            raise RemoteResourceNotFoundException(
+                f"the metadata have segment {metadata.remote_log_segment_id.id}, and objects of it are gone", path=path,
+                hint="`kafkalog tier list` shows which segments are where; without the directory what is there is "
+                "brought back",
+            )  # fmt: skip
 
 
 def _restore(
@@ -362,7 +378,7 @@ class Orphan(NamedTuple):
     is_whole: bool = False
 
 
-def orphans(storage: RemoteStorageManager, metadata: TopicBasedRemoteLogMetadataManager | None = None) -> list[Orphan]:
+def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = None) -> list[Orphan]:
     """Uploads that came to no end, and, where metadata is given, whole ones of its partitions that it does not know.
 
     Without metadata an upload that is just under way looks as one that was given up: ask again later.  `metadata` of

@@ -39,7 +39,12 @@ from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.segment.loss import VERDICT_TEXT, all_zero
 from kafkalog.engine.segment.order import highest_offset, misfits
 from kafkalog.engine.segment.resync import next_batch, slices_past_damage
-from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    KafkalogError,
+    KafkaStorageException,
+    RemoteResourceNotFoundException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.toolbox.folders import another_name, folders_of
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report
@@ -54,11 +59,13 @@ def verify(
     partitions: Iterable[TopicPartition | str] | None = None,
     *,
     deep: bool = False,
+    gaps: bool = False,
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Check a log directory, or some of its partitions.
 
+    `gaps`: offsets between two segments that neither has are a finding, too: compaction leaves such, and nothing else.
     `progress` is called with the number of bytes just checked.  UnknownTopicOrPartitionException for a partition that
     is not there; KafkaStorageException if a file cannot be read.
     """
@@ -87,7 +94,8 @@ def verify(
     for partition, path in chosen.items():
         report.partitions += 1
         try:
-            verify_partition(path, files, report, deep=deep, log_start=starts.get(partition, 0), progress=progress)
+            log_start = starts.get(partition, 0)
+            verify_partition(path, files, report, deep=deep, gaps=gaps, log_start=log_start, progress=progress)
         except OSError as error:
             raise KafkaStorageException.because_of(error, f"cannot verify {partition}") from error
     return report
@@ -127,18 +135,26 @@ def _check_small_files(reads: dict[str, Callable[[], object]], report: Report) -
     for path in doubted:
         problem = _problem(reads[path])
         if problem is not None:
-            what = problem.message if problem.hint is None else f"{problem.message} ({problem.hint})"
-            report.add(path, problem.position or 0, 0, what)
+            report.add(path, problem.position or 0, 0, _told(problem))
 
 
 def _problem(read: Callable[[], object]) -> KafkalogError | None:
     try:
         read()
+    except RemoteResourceNotFoundException as error:
+        return error
     except FileNotFoundError:  # since it was listed
         return None
     except KafkalogError as error:
         return error
     return None
+
+
+def _told(error: KafkalogError) -> str:
+    """What is wrong, and with which object, where it is about one."""
+    if isinstance(error, RemoteResourceNotFoundException):
+        return f"{error.message} ({error.path})"
+    return error.message if error.hint is None else f"{error.message} ({error.hint})"
 
 
 def verify_partition(
@@ -147,6 +163,7 @@ def verify_partition(
     report: Report,
     *,
     deep: bool = False,
+    gaps: bool = False,
     log_start: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> None:
@@ -183,6 +200,7 @@ def verify_partition(
     for name in sorted(lonely):
         report.add(os.path.join(directory, name), 0, 0, "an index without its .log file")
     checker = SegmentCheck(directory, files, report, progress)
+    checker.tells_gaps = gaps
     deep_check = None
     if deep:
         from kafkalog.toolbox.deep import DeepCheck
@@ -217,6 +235,7 @@ class SegmentCheck:
         self.report = report
         self.next_offset = 0  # the lowest offset that the next batch may have
         self.epoch = -1
+        self.tells_gaps = False
         self.observe: Callable[[str, np.ndarray, memoryview, int], None] | None = None
         self._progress = progress or (lambda size_bytes: None)
         self._walked = False  # the segment's log: records are followed, and progress told, once
@@ -235,9 +254,12 @@ class SegmentCheck:
                 gone = False
                 try:
                     self._look(base, following)
-                except FileNotFoundError:
+                except FileNotFoundError as error:
                     gone = True
-                    if last and self.files.exists(path):
+                    if isinstance(error, RemoteResourceNotFoundException):  # an object; metadata or a listing has it
+                        self.report.add(path, 0, 0, _told(error))
+                        self.next_offset = base if following is None else following
+                    elif last and self.files.exists(path):
                         raise
                 found = self.report.findings
                 if (gone or found) and not self.files.exists(path):
@@ -283,6 +305,8 @@ class SegmentCheck:
             self.report.add(
                 path, 0, 0, f"begins at offset {base}, but the segment before it goes up to {self.next_offset - 1}"
             )
+        elif self.tells_gaps and 0 < self.next_offset < base:
+            self.report.add(path, 0, 0, f"no segment has the offsets {self.next_offset} to {base - 1} in front of it")
         self.next_offset = base
         indexes = IndexCheck(self.directory, base, self.files, self.report, last_segment=following is None)
         with self.files.open(path, writable=False) as file:

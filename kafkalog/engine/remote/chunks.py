@@ -74,6 +74,10 @@ class Chunks:
             except CancelledError:
                 pass  # who was at it was interrupted
 
+    def has(self, segment_id: str, number: int) -> bool:
+        """Whether a chunk is here."""
+        return (segment_id, number) in self._kept
+
     def _claim(self, key: _Key) -> tuple[Future[bytes], bool]:
         """What answers, and whether it is the caller who has to fetch."""
         if self._process != os.getpid():

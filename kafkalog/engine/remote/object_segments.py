@@ -4,7 +4,7 @@ A segment whose upload came to its end has all its objects; another one is passe
 or was left by a crash.  Each goes up to where the next one begins.  Where two begin at one offset (an upload was
 repeated, or two leaders wrote) the one counts whose leader epochs are the later ones, then the longer one; the leader
 epochs of each lie beside it.  Offsets between two segments that none of them has are told of once, and passed over:
-manifests say where a segment ends, names do not.
+manifests say where a segment ends; where names alone are there, whoever reads on sees it (`RemoteFiles`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
+from kafkalog.engine.remote.remote_files import tell_gap
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
     RemoteLogSegmentId,
@@ -83,7 +84,7 @@ class ObjectSegments:
         gap = before.topic_id_partition.topic_partition, before.end_offset + 1, begin - 1
         if gap not in self._told_gaps:
             self._told_gaps.add(gap)
-            _log.warning("%s: no segment of the remote tier has the offsets %d to %d", *gap)
+            tell_gap(*gap)
 
     def _said(self, found: list[FoundSegment]) -> Iterable[RemoteLogSegmentMetadata | None]:
         """What manifests say of segments, where there are any and they are read."""

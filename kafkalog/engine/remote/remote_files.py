@@ -86,6 +86,11 @@ def missing(partition: TopicIdPartition, first: int, last: int) -> RemoteLogSegm
     return RemoteLogSegmentMetadata(nobody, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, None, True)
 
 
+def tell_gap(partition: TopicPartition, first: int, last: int) -> None:
+    """Of a bucket alone: what lies there is all that it is read by."""
+    _log.warning("%s: no segment of the remote tier has the offsets %d to %d", partition, first, last)
+
+
 def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
     """RemoteResourceNotFoundException for offsets that are missing."""
     if metadata.state is DELETE_SEGMENT_FINISHED:
@@ -144,6 +149,11 @@ class RemoteFiles(Files):
         self._folders: dict[str, _Folder] = {}
         self._disk_starts: dict[str, int] = {}  # by partition, where the disk beside the tier goes on
         self._ends: dict[str, int | None] = {}  # by segment
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether metadata say which segments there are, and not what lies there."""
+        return self._segments.has_metadata
 
     def owns(self, path: str) -> bool:
         return path == self.root or path.startswith(self._lead)
@@ -265,7 +275,8 @@ class RemoteFiles(Files):
             end = None
             try:
                 index = np.frombuffer(self.indexes.get(metadata, IndexType.OFFSET), OFFSET_ENTRIES)
-                with self._opened(metadata, segment) as file:
+                local = self.storage.open_local(metadata)
+                with local or RemoteFile(self.chunks, self.storage, metadata, segment) as file:
                     scan = LogScan(file, int(index["position"][-1]) if len(index) else 0, file.size())
                     for piece in scan:
                         end = int(piece.table["last_offset"][-1])
@@ -275,6 +286,18 @@ class RemoteFiles(Files):
                 _log.warning("where segment %s ends is not known: %s", metadata.remote_log_segment_id, error)
             self._ends[segment] = end
         return self._ends[segment]
+
+    def _look_before(self, metadata: RemoteLogSegmentMetadata, path: str, *, is_local: bool) -> None:
+        """Tells once of offsets that are missing in front of a log that is opened, where nothing but names says where
+        the log before it ends; as far as that asks the storage for next to nothing: who reads on has its end."""
+        before = self._folder(self._parts(path)[0], path).snapshots.get(metadata.start_offset)
+        if before is None or before.remote_log_segment_id.id in self._ends:
+            return
+        last = (self.storage.log_size(before) - 1) // self.storage.chunk_bytes(before)
+        if is_local or self.chunks.has(before.remote_log_segment_id.id, last):
+            end = self._end_of(before)
+            if end is not None and end + 1 < metadata.start_offset:
+                tell_gap(metadata.topic_id_partition.topic_partition, end + 1, metadata.start_offset - 1)
 
     def look_again(self) -> None:
         """The next question lists anew."""
@@ -290,7 +313,10 @@ class RemoteFiles(Files):
         metadata = self.metadata_of(path)
         if metadata is not None and path.endswith(names.LOG_FILE_SUFFIX):
             check_there(metadata, path)
-            return self._opened(metadata, path)
+            file = self._opened(metadata, path)
+            if not self.has_metadata and not metadata.segment_leader_epochs:
+                self._look_before(metadata, path, is_local=not isinstance(file, RemoteFile))
+            return file
         return BytesFile(path, self.read_bytes(path))
 
     def _opened(self, metadata: RemoteLogSegmentMetadata, path: str) -> File:
@@ -305,7 +331,7 @@ class RemoteFiles(Files):
         try:
             return ask(*what)
         except RemoteResourceNotFoundException:
-            if self._segments.has_metadata:
+            if self.has_metadata:
                 self.look_again()
             raise
 
