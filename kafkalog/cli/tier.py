@@ -63,7 +63,7 @@ def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStor
 
 
 def _no_tier(place: str) -> Usage:
-    expected = "expected one (--prefix, if its keys have one), or --remote for a directory's"
+    expected = "expected one (--prefix, if its keys have one), or a log directory and --remote"
     return Usage(f"{place}: found no remote tier, {expected}")
 
 
@@ -216,6 +216,9 @@ def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool,
 
     Without --yes nothing is uploaded: the command tells what would be.  Exit 1 where a segment could not be uploaded.
     """
+    log_dirs_at([log_dir])
+    if is_folder_of_tier(ctx, log_dir):
+        raise Usage(f"{log_dir}: found a remote tier, expected the log directory that goes on in one")
     tier = storage(ctx, url)
     waiting = tiering.waiting(tier.manager(), log_dir)
     if yes:

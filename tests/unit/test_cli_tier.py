@@ -301,6 +301,10 @@ def test_a_folder_that_is_a_tier_opens(folders: Path, monkeypatch: pytest.Monkey
         ("tier list {here}/nosuch --remote {tier}", "not found"),
         ("tier list memory://x --remote {tier}", "beside memory://x"),
         ("tier list {store} --remote {here}/nosuch", "found no segments"),
+        ("tier copy {here}/nosuch --remote {tier}", "nosuch: not found, expected a Kafka log directory"),
+        ("tier copy {aiven} --remote {tier}", "found a remote tier, expected the log directory"),
+        ("tier restore {store} {here}/target", "found no remote tier, expected one"),
+        ("tier restore {here}/nosuch {here}/target", "nosuch: not found, expected a remote tier"),
     ],
 )
 def test_options_of_a_tier_that_is_not_there(run: Run, folders: Path, line: str, said: str | None) -> None:
