@@ -138,7 +138,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
             f"option kafka.isolation.level is {isolation!r}", hint="expected read_uncommitted or read_committed"
         )
     return SourceOptions(
-        paths=tuple(each.rstrip("/") if is_address(each) else each for each in paths),
+        paths=paths,
         assign=assign,
         subscribe=subscribe,
         pattern=pattern,
@@ -175,14 +175,19 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         if not isinstance(listed, list) or not all(isinstance(part, str) and part.strip() for part in listed):
             raise IllegalArgumentException(expected)
     if not listed and given.get("remote", "").strip():
-        return (given["remote"].strip().rstrip("/"),)  # the tier alone
+        return (_path(given["remote"], "option remote"),)  # the tier alone
     if not listed:
         raise IllegalArgumentException(
             "option path is missing",
             hint="expected the log directory, as .load(dir), .load([dir, dir]) or .option('path', 'dir,dir')",
         )
-    listed = [part.strip().replace("s3a://", "s3://", 1) for part in listed]
-    return tuple(part if is_address(part) else local_path(part, what="option path") for part in listed)
+    return tuple(_path(part, "option path") for part in listed)
+
+
+def _path(part: str, what: str) -> str:
+    """An address without a slash at its end, or a path of this machine."""
+    part = part.strip().replace("s3a://", "s3://", 1)
+    return part.rstrip("/") if is_address(part) else local_path(part, what=what)
 
 
 def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:

@@ -16,7 +16,7 @@ from kafkalog.engine.files import OS_FILES, Files, OsFiles, local_path
 from kafkalog.engine.files.mounts import mount as mount_files
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.remote import RemoteStorage, is_address
+from kafkalog.remote import RemoteStorage, is_address, is_tier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,7 @@ _HADOOP = {
     "fs.s3a.session.token": "token",
     "fs.s3a.endpoint": "endpoint_url",
 }
+ROOT = "kafka-tiered-storage"  # as in engine/remote/local_tiered.py, which nobody imports who reads no tier
 _SECRET = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
 _HADOOP_PREFIXES = ("fs.s3a.", "fs.gs.", "fs.azure.")
 
@@ -89,17 +90,40 @@ def is_remote_option(name: str) -> bool:
 
 def places(given: Mapping[str, str], paths: Sequence[str], *, only_listed: bool = False) -> tuple[Place, ...]:
     """What the options (names in lower case) say of remote tiers; mounted here, and by `mount` where they are sent."""
-    url = given.get("remote")
-    if url is None and not any(map(is_address, paths)):
-        return ()
     found = []
-    storage = None if url is None else _storage(url, given)
+    storage = _storage(given["remote"], given) if "remote" in given else None
+    prefix = given.get("remote.prefix", "")
     for path in paths:
-        if is_address(path) or path == url:
-            found.append(Place(path.rstrip("/"), _storage(path, given), True, only_listed))
+        if _is_bucket(path, prefix) or (storage is not None and storage.url == path):
+            alone = _storage(path, given)
+            _check_alone(alone, storage)
+            found.append(Place(path, alone, True, only_listed))
         elif storage is not None:
             found.append(Place(path, storage, False, only_listed))
     return mounted_places(found)
+
+
+def _is_bucket(path: str, prefix: str = "") -> bool:
+    """Whether a path is a remote tier itself: an address, or a folder of this machine with one.
+    IllegalArgumentException for a folder in one."""
+    tier, is_within, _ = path.partition(f"/{ROOT}")
+    if is_within:
+        raise IllegalArgumentException(
+            "found a folder within a remote tier, expected the tier's address",
+            path=path,
+            hint=f"it is {tier}; which topics are read the options subscribe, subscribePattern and assign say",
+        )
+    return is_address(path) or is_tier(path, prefix, OsFiles())
+
+
+def _check_alone(tier: RemoteStorage, remote: RemoteStorage | None) -> None:
+    """IllegalArgumentException for a tier that is to go on in another one."""
+    if remote is not None and remote.url.rstrip("/") != tier.url.rstrip("/"):
+        raise IllegalArgumentException(
+            f"found a remote tier, expected a log directory that goes on in the remote tier {remote.url}",
+            path=tier.url,
+            hint="path is the log directory and remote its tier; a tier alone is either of them, without the other",
+        )
 
 
 def places_of(
@@ -119,8 +143,9 @@ def places_of(
         return _storage(what, options)
 
     for each in given:
-        if isinstance(each, RemoteStorage) or is_address(os.fspath(each)):
+        if isinstance(each, RemoteStorage) or _is_bucket(os.fspath(each)):
             storage = storage_at(each if isinstance(each, RemoteStorage) else os.fspath(each))
+            _check_alone(storage, None if remote is None else storage_at(remote))
             paths.append(storage.url.rstrip("/"))
             found.append(Place(paths[-1], storage, True))
         else:

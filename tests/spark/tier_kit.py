@@ -129,7 +129,7 @@ def tiered(full: Path, part: Path, storage: RemoteStorage) -> Shop:
     shutil.copytree(full, part)
     with kafkalog.open(part, remote=storage) as store:
         store.alter_topic("orders", {"remote.storage.enable": "true"})
-        assert store.remote_log_manager.run_once()
+        store.remote_log_manager.run_once()  # waits for copies that the background has begun
         store.manager.cleanup_logs()
     assert len(list((part / "orders-0").glob("*.log"))) < len(list((full / "orders-0").glob("*.log"))) // 2
     return Shop(full, part, storage.url, storage)

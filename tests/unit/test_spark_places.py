@@ -1,0 +1,84 @@
+"""What the Spark source's options say of remote tiers, in folders of this machine: which path is one, and what is told
+of a path that is not as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fsspec")
+
+import kafkalog
+from kafkalog.engine.files import mounts
+from kafkalog.engine.remote.local_tiered import ROOT
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.remote import RemoteStorage
+from kafkalog.spark import places
+from kafkalog.spark.options import SourceOptions, parse_options
+from kafkalog.spark.planning import plan
+
+TIERED = {"remote.storage.enable": "true", "local.retention.bytes": "1", "internal.segment.bytes": "2000"}
+RECORDS = 60
+
+
+@pytest.fixture(autouse=True)
+def nothing_mounted() -> Iterator[None]:
+    yield
+    places._mounted.clear()
+    mounts._mounts = []
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log directory and its tier."""
+    place = tmp_path_factory.mktemp("shop")
+    with kafkalog.open(place / "logs", remote=RemoteStorage(place / "tier")) as store:
+        topic = store.create_topic("orders", 1, config=TIERED)
+        for number in range(RECORDS):
+            topic.append(b"v" * 100, key=b"%d" % number)
+        store.remote_log_manager.run_once()
+        store.manager.cleanup_logs()
+    return place
+
+
+def parsed(**options: object) -> SourceOptions:
+    return parse_options({"subscribe": "orders", **{name: str(value) for name, value in options.items()}})
+
+
+def offsets(options: SourceOptions) -> tuple[int, int]:
+    ranges = plan(options)
+    return ranges[0].start_offset, ranges[-1].end_offset
+
+
+def test_a_tier_is_a_path_a_url_or_the_remote_alone(shop: Path) -> None:
+    tier = shop / "tier"
+    alone = [{"path": tier}, {"path": f"file://{tier}"}, {"remote": tier}, {"remote": f"file://{tier}/"}]
+    found = [offsets(parsed(**each)) for each in [*alone, {"path": tier, "remote": tier}]]
+    assert found == [found[0]] * 5
+    assert found[0][0] == 0 < found[0][1] < RECORDS
+    assert offsets(parsed(path=shop / "logs", remote=tier)) == (0, RECORDS)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/x", "tier"])
+def test_path_and_remote_that_are_swapped_are_told(shop: Path, path: str) -> None:
+    path = path if "://" in path else str(shop / path)
+    with pytest.raises(IllegalArgumentException, match="found a remote tier, expected a log directory") as caught:
+        parsed(path=path, remote=shop / "logs")
+    assert "path is the log directory and remote its tier" in str(caught.value)
+
+
+@pytest.mark.parametrize("below", ["", "/orders-0-xyz"])
+def test_a_folder_within_a_tier_is_told_with_its_address(shop: Path, below: str) -> None:
+    for tier in (shop / "tier", "s3://bucket/x"):
+        for options in ({"path": f"{tier}/{ROOT}{below}"}, {"remote": f"{tier}/{ROOT}{below}"}):
+            with pytest.raises(IllegalArgumentException, match="found a folder within a remote tier") as caught:
+                parsed(**options)
+            assert f"it is {tier};" in str(caught.value)
+
+
+@pytest.mark.parametrize("remote", ["logs", "nothing"])
+def test_a_remote_that_is_none_is_told(shop: Path, remote: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=f"{shop / remote}: found no segments of a remote tier"):
+        parsed(path=shop / "logs", remote=shop / remote)
