@@ -14,6 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -269,6 +270,63 @@ def test_copies_retention_and_readers_at_once(base: Path) -> None:
         assert not failures, failures
         assert partition.log_start_offset == 0
         assert [each.value for each in partition] == [values(number) for number in range(partition.end_offset)]
+
+
+@pytest.mark.parametrize("has_metadata", [True, False])
+def test_read_only_beside_a_writer(base: Path, has_metadata: bool) -> None:
+    """Appends, copies and retention in one thread; others open both tiers to read, for once or to go on."""
+    ends, failures = threading.Event(), []
+    seen = base / "store"
+    with kafkalog.open(base / "store", remote=base / "tier", maintenance=False) as store:
+        topic = store.create_topic("t", 1, config={**SETTINGS, "local.retention.bytes": "1"})
+        topic.append_many([values(number) for number in range(RECORDS)])
+        assert store.remote_log_manager.run_once()
+        if not has_metadata:  # as in the directory of a broker whose metadata another broker has
+            seen = base / "seen"
+            seen.mkdir()
+            (seen / "t-0").symlink_to(base / "store" / "t-0")
+
+        def write() -> None:
+            start = topic.partition(0).end_offset
+            topic.append_many([values(start + number) for number in range(40)])
+            store.remote_log_manager.run_once()
+            topic.partition(0).delete_old_segments()
+
+        def opened() -> kafkalog.Store:
+            return kafkalog.open(seen, remote=base / "tier", read_only=True)
+
+        def check(reader: kafkalog.Store, rng: random.Random) -> None:
+            partition = reader.topic("t").partition(0)
+            start = rng.randrange(RECORDS)
+            found = [(each.offset, each.value) for each in itertools.islice(partition.records(start), 2000)]
+            assert found == [(start + n, values(start + n)) for n in range(len(found))]
+            assert len(found) >= RECORDS - start
+
+        def read_once(rng: random.Random) -> None:
+            with opened() as reader:
+                check(reader, rng)
+
+        def run(step: Callable[[], object]) -> None:
+            try:
+                while not ends.is_set():
+                    step()
+            except BaseException as error:
+                failures.append(error)
+                ends.set()
+
+        with opened() as reader:
+            steps: list[Callable[[], object]] = [write, partial(read_once, random.Random(2))]
+            steps += [partial(check, reader, random.Random(number)) for number in range(2)]
+            threads = [threading.Thread(target=run, args=(step,), daemon=True) for step in steps]
+            for thread in threads:
+                thread.start()
+            ends.wait(SECONDS)
+            ends.set()
+            for thread in threads:
+                thread.join(60)
+                assert not thread.is_alive()
+            assert not failures, failures
+            assert len([*reader.topic("t").partition(0)]) == topic.partition(0).end_offset
 
 
 def test_a_close_meets_readers_and_copies(base: Path) -> None:

@@ -112,6 +112,7 @@ class _Folder(NamedTuple):
     names: list[str]
     listed_ms: int
     due: float
+    disk_start: int | None  # where the disk beside the tier goes on, as was seen before
 
     def following(self, base: int) -> int | None:
         """The base offset of the log behind another one."""
@@ -169,25 +170,31 @@ class RemoteFiles(Files):
 
     def _folder(self, name: str, path: str) -> _Folder:
         """FileNotFoundError where there is no such partition."""
-        held = self._folders.get(name)
+        held, disk_start = self._folders.get(name), self._disk_starts.get(name)
         if held is not None and held.due > time.monotonic():
-            return held
+            if held.disk_start == disk_start:
+                return held
+            if disk_start is None or held.reaches(disk_start):
+                with self._lock:
+                    made = self._folders[name] = held._replace(disk_start=disk_start)
+                return made
         partition = self._all().get(name)
         if partition is None:
             raise _missing(path)
-        made = self._made(partition, held)
+        made = self._made(partition, held, disk_start)
         with self._lock:
             self._folders[name] = made
         return made
 
-    def _made(self, partition: TopicIdPartition, held: _Folder | None) -> _Folder:
+    def _made(self, partition: TopicIdPartition, held: _Folder | None, disk_start: int | None) -> _Folder:
+        """`disk_start` was seen before: what went from the disk until then is listed now."""
         begun = time.monotonic()
-        segments = self._up_to_disk(self._segments.segments(partition), str(partition.topic_partition))
+        segments = self._up_to_disk(self._segments.segments(partition), disk_start or 0)
         logs = {each.start_offset: each for each in segments}
         now = time.monotonic()
         due = now + max(self._poll_s, 10 * (now - begun) if self._poll_s else 0.0)  # a long list is not always listed
         if held is not None and held.logs == logs:
-            return held._replace(due=due)
+            return held._replace(due=due, disk_start=disk_start)
         listed, snapshots = [names.PARTITION_METADATA_FILE], {}
         for base, each in logs.items():
             prefix = names.filename_prefix_from_offset(base)
@@ -204,7 +211,7 @@ class RemoteFiles(Files):
             listed.append(names.LEADER_EPOCH_CHECKPOINT_FILE)
         before = -1 if held is None else held.listed_ms
         now_ms = max(int(time.time() * 1000), before + 1)
-        return _Folder(partition, logs, snapshots, sorted(listed), now_ms, due)
+        return _Folder(partition, logs, snapshots, sorted(listed), now_ms, due, disk_start)
 
     def metadata_of(self, path: str) -> RemoteLogSegmentMetadata | None:
         """The segment that a path of a log names; None for any other path."""
@@ -244,21 +251,14 @@ class RemoteFiles(Files):
         """The disk beside the tier has a partition from this offset on.  Where the tier was not listed up to it, it is
         listed anew: what went from the disk is in the tier."""
         before = self._disk_starts.get(partition)
-        if before == offset:
-            return
         self._disk_starts[partition] = offset
-        held = self._folders.get(partition)
-        if held is not None and not held.reaches(offset):
-            with self._lock:
-                self._folders[partition] = held._replace(due=0.0)
-        elif held is None and before is not None and partition not in self._all():
+        if before not in (None, offset) and partition not in self._all():
             self._partitions = None
 
     def _up_to_disk(
-        self, segments: Sequence[RemoteLogSegmentMetadata], partition: str
+        self, segments: Sequence[RemoteLogSegmentMetadata], disk_start: int
     ) -> Sequence[RemoteLogSegmentMetadata]:
         """Segments, and what is missing between them and the disk."""
-        disk_start = self._disk_starts.get(partition, -1)
         before = [each for each in segments if each.start_offset < disk_start]
         if not before:
             return segments
