@@ -1,10 +1,12 @@
 """`python -m bench remote` or `python -m bench.remote`: a remote tier beside the storage client that carries it.
 
 First: segments of 64 MiB are uploaded, restored, and read, each beside the same client that copies the same files by
-`put_file` and `get_file`, in a folder, in moto's S3 server over HTTP, and over a line.  A client alone syncs nothing;
-so a folder's rows stand beside one with the syncs, too, which is what we promise.  Then: scans and point reads over the
-line, a file system that lets each request wait and all requests together have so many bytes a second (`Line`).  Last:
-a cold read of a folder, for comparing with a broker's consumer.
+`put_file` and `get_file`, in a folder, in moto's S3 server over HTTP, and over a line.  A client alone syncs nothing,
+and we sync all: so a folder's first rows stand beside a plain copy that may be lost with the power, the second rows
+beside one whose files are synced, too, one by one.  Then: scans and point reads over the line, a file system that lets
+each request wait and all requests together have so many bytes a second (`Line`).  Last: a broker (Apache Kafka 4.3.1
+with its LocalTieredStorage) has a topic, of which it keeps the last segment alone on its disk.  All else is read cold
+from the folder, and by the broker's consumer: librdkafka's, whose larger fetches are no faster.
 
 Each work runs in a process of its own, ours and the other one in turn; figures are medians, and (least-most) follows.
 Memory is what the work's peak was above what the process had at its begin.  A cold read drops the folder from the page
@@ -40,7 +42,7 @@ from kafkalog.remote import RemoteStorage
 from kafkalog.toolbox import tiering
 
 MIB = 1 << 20
-COPY_AIM, LINE_AIM, MEMORY_AIM_MIB, RANGES_AIM = 0.8, 0.8, 100, 2
+COPY_AIM, LINE_AIM, MEMORY_AIM_MIB, RANGES_AIM, CONSUMER_AIM = 0.8, 0.8, 100, 2, 5
 POINTS = 40
 
 
@@ -208,6 +210,25 @@ def scanned(tier: RemoteStorage, how: str) -> dict[str, Any]:
         return measured(work)
 
 
+def consumed(bootstrap: str, end: int) -> dict[str, Any]:
+    """All records before an offset, as the consumer's messages."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer
+    from confluent_kafka import TopicPartition as Assigned
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    consumer.assign([Assigned("orders", 0, OFFSET_BEGINNING)])
+
+    def work() -> dict[str, Any]:
+        count = 0
+        while count < end:
+            count += sum(message.error() is None for message in consumer.consume(10_000, 1.0))
+        return {"records": count}
+
+    found = measured(work)
+    consumer.close()
+    return found
+
+
 def pointed(tier: RemoteStorage) -> dict[str, Any]:
     """Records here and there, each time with the indexes that an earlier read of the segment fetched, and nothing
     else."""
@@ -237,6 +258,7 @@ def pointed(tier: RemoteStorage) -> dict[str, Any]:
 def work(name: str, source: Path, url: str, options: dict[str, Any], target: Path) -> dict[str, Any]:
     fsspec.register_implementation("line", Line, clobber=True)
     Line.latency_s, Line.bytes_per_s = options.pop("latency_s", 0.0), options.pop("bytes_per_s", 1.0)
+    end = options.pop("end", 0)
     tier = RemoteStorage(url, options=options)
     works: dict[str, Callable[[], dict[str, Any]]] = {
         "upload": lambda: uploaded(source, tier),
@@ -248,6 +270,7 @@ def work(name: str, source: Path, url: str, options: dict[str, Any], target: Pat
         "arrow": lambda: scanned(tier, "arrow"),
         "records": lambda: scanned(tier, "records"),
         "points": lambda: pointed(tier),
+        "consume": lambda: consumed(url, end),
     }
     return works[name]()
 
@@ -399,19 +422,71 @@ def copies(name: str, place: Place, size: int, rounds: int) -> dict[str, dict[st
     return kept
 
 
-def scans(name: str, place: Place, size: int, rounds: int, link_mb_s: float | None) -> dict[str, dict[str, float]]:
+def scans(place: Place, size: int, rounds: int, link_mb_s: float) -> dict[str, dict[str, float]]:
     kept = {}
     for how in ("arrow", "records"):
-        runs = []
-        for _ in range(rounds):
-            if link_mb_s is None:
-                drop_cache(Path(place.url.partition("://")[2]))
-            runs.append(place.run(how))
-        ratio = None if link_mb_s is None else size / seconds(runs) / 1e6 / link_mb_s
-        beside = f"{runs[0]['records'] / seconds(runs) / 1e6:.2f} M records/s"
-        beside += "" if link_mb_s is None else f", the line {link_mb_s:.0f}"
-        kept[f"{name}, {how}"] = row(f"{name}, {how}", runs, size, beside, ratio, LINE_AIM, None)
+        runs = [place.run(how) for _ in range(rounds)]
+        ratio = size / seconds(runs) / 1e6 / link_mb_s
+        beside = f"{runs[0]['records'] / seconds(runs) / 1e6:.2f} M records/s, the line {link_mb_s:.0f}"
+        kept[f"line, {how}"] = row(f"line, {how}", runs, size, beside, ratio, LINE_AIM, None)
     return kept
+
+
+def beside_consumer(root: Path, mib: int, segment_mib: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Cold reads of what a broker has tiered, by the broker's consumer and by us."""
+    from bench.spark import Broker  # the works, which are processes of their own, do without
+    from tests.broker import clients, test_tiering
+
+    (root / "node").mkdir()
+    settings = test_tiering.tiering(root) | {"num.network.threads": "3", "num.io.threads": "8"}
+    broker = Broker(root / "node", settings=settings, pom=test_tiering.POM, shares_metadata=True)
+    broker.start()
+    try:
+        topic = {**test_tiering.SETTINGS, "segment.bytes": str(segment_mib * MIB)}
+        clients.create_topics(broker.bootstrap, {"orders": (1, topic)})
+        fill(broker.bootstrap, (mib + segment_mib) * MIB)
+        ends = [-1]
+
+        def is_tiered() -> bool:
+            found = test_tiering.local_segments(broker)
+            ends.append(found[0])
+            return len(found) == 1 and ends[-2] == ends[-1] > 0
+
+        test_tiering.until(is_tiered, f"local segments are {test_tiering.local_segments(broker)}")
+        tier = root / "tier"
+        size = sum(path.stat().st_size for path in tier.rglob("*.log"))
+        place = Place(root, root / "none", f"file://{tier}", {"end": ends[-1]})
+        runs: dict[str, Runs] = {"consume": [], "arrow": [], "records": []}
+        for _ in range(rounds):
+            for how, found in runs.items():
+                drop_cache(tier)
+                found.append(place.run(how, broker.bootstrap if how == "consume" else None))
+                assert found[-1]["records"] >= ends[-1], (how, found[-1], ends)
+    finally:
+        broker.stop()
+    rate = f"consumer {mb_s(runs['consume'], size)}, {ends[-1] / seconds(runs['consume']) / 1e6:.2f} M/s"
+    kept = {}
+    for how, aim in (("arrow", CONSUMER_AIM), ("records", None)):
+        what = f"cold, {how}, {ends[-1] / seconds(runs[how]) / 1e6:.2f} M records/s"
+        kept[f"cold, {how}"] = row(
+            what, runs[how], size, rate, seconds(runs["consume"]) / seconds(runs[how]), aim, None
+        )
+    return kept
+
+
+def fill(bootstrap: str, size: int) -> None:
+    """Records of about 100 bytes, by librdkafka."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 500_000})
+    parts = data.records(random.Random(1), 10_000)
+    while size > 0:
+        for timestamp, key, value, _ in parts:
+            producer.produce("orders", value, key, partition=0, timestamp=timestamp)
+            size -= len(key) + len(value) + 8
+        while len(producer) > 100_000:
+            producer.poll(0.1)
+    assert producer.flush(120) == 0
 
 
 def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[str], line: dict[str, float]) -> Any:
@@ -422,14 +497,9 @@ def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[
         print(f"{size / MIB:.0f} MiB in segments of {segment_mib} MiB; median of {rounds} (least-most)\n")
         print(f"| {'':34} | {'kafkalog, MB/s':>18} | {'beside, MB/s':>32} | {'ratio':>26} | peak, MiB |")
         print("|---|---|---|---|---|")
-        if "folder" in parts or "cold" in parts:
+        if "folder" in parts:
             place = Place(root, root / "full", f"file://{root}/tier", {})
-            if "folder" in parts:
-                kept |= copies("folder", place, size, rounds)
-            else:
-                place.run("upload")
-            if "cold" in parts:
-                kept |= scans("folder, cold", place, size, rounds, None)
+            kept |= copies("folder", place, size, rounds)
             place.clear(place.url)
         if "s3" in parts:
             with s3_server() as options:
@@ -439,14 +509,16 @@ def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[
             place = Place(root, root / "small", f"line://{root}/line", dict(line))
             link = line["bytes_per_s"] / 1e6
             kept |= copies("line", place, size, rounds)
-            kept |= scans("line", place, size, rounds, link)
+            kept |= scans(place, size, rounds, link)
             found = place.run("points")
             kept["line, points"] = found
             print(
                 f"\nA point read with its indexes cached asks for at most {found['ranges']} ranges"
                 f"{verdict(found['ranges'], RANGES_AIM, less=True)}, {found['requests']} requests in all; it takes "
-                f"{found['ms']:.0f} ms ({1e3 * line['latency_s']:.0f} ms each, {link:.0f} MB/s)."
+                f"{found['ms']:.0f} ms ({1e3 * line['latency_s']:.0f} ms each, {link:.0f} MB/s).\n"
             )
+        if "broker" in parts:
+            kept |= beside_consumer(root, line_mib, segment_mib, rounds)
     finally:
         shutil.rmtree(root)
     return kept
@@ -454,7 +526,7 @@ def compare(mib: int, line_mib: int, segment_mib: int, rounds: int, parts: list[
 
 def main(words: list[str] | None = None) -> Any:
     parser = argparse.ArgumentParser(prog="python -m bench.remote", description=__doc__)
-    parser.add_argument("parts", nargs="*", help="of folder, s3, line, cold; all when none is given")
+    parser.add_argument("parts", nargs="*", help="of folder, s3, line, broker; all when none is given")
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--line-mib", type=int, default=256)
     parser.add_argument("--segment-mib", type=int, default=64)
@@ -467,7 +539,7 @@ def main(words: list[str] | None = None) -> Any:
         name, source, url, options, target = given.work
         print(json.dumps(work(name, Path(source), url, json.loads(options), Path(target))))
         return None
-    parts = given.parts or ["folder", "s3", "line", "cold"]
+    parts = given.parts or ["folder", "s3", "line", "broker"]
     line = {"latency_s": given.latency_ms / 1e3, "bytes_per_s": given.mb_s * 1e6}
     return compare(given.mib, given.line_mib, given.segment_mib, given.rounds, parts, line)
 
