@@ -232,10 +232,12 @@ def test_cursors_of_a_store_that_only_reads(places: tuple[Path, Path], tmp_path:
     where: Any = kafkalog.RemoteStorage(places[1]) if alone else places[0]
     options: dict[str, Any] = {} if alone else {"remote": places[1]}
     for first in (0, 10):
-        with kafkalog.open(where, read_only=True, cursors=tmp_path / "new" / "cursors", **options) as store:
-            with store.reader("billing", topics=["orders"]) as reader:
-                assert [record.offset for record in reader.poll(10)] == list(range(first, first + 10))
-                reader.commit()
+        with (
+            kafkalog.open(where, read_only=True, cursors=tmp_path / "new" / "cursors", **options) as store,
+            store.reader("billing", topics=["orders"]) as reader,
+        ):
+            assert [record.offset for record in reader.poll(10)] == list(range(first, first + 10))
+            reader.commit()
 
 
 @pytest.mark.parametrize("path", ["s3://", "s3://bucket/prefix", "://", "a/b", "/a/b", "//a", ""])
