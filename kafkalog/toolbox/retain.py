@@ -165,6 +165,11 @@ def _facts(
             plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
         elif not also_compacted and (settings.is_compacted(partition.topic) or was_compacted(partition, checkpoints)):
             plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
+        elif settings.of(partition.topic).remote_storage_enable:
+            plan.skipped[partition] = (
+                "tiered (remote.storage.enable): a store that is opened with the tier deletes what was copied, by "
+                "local.retention.*"
+            )
         elif not (also_compacted or named) and settings.is_of_cluster and not settings.knows(partition.topic):
             plan.skipped[partition] = (
                 f"nobody said its cleanup.policy ({settings.why_unknown(partition.topic)}): with the topic's name, "

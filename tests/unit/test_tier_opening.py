@@ -12,8 +12,11 @@ import pytest
 import kafkalog
 from kafkalog import RemoteStorage
 from kafkalog.engine.remote.objects import Objects
-from kafkalog.errors import IllegalArgumentException, RetriableRemoteStorageException
-from tests.unit.tier_kit import tiered
+from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, RetriableRemoteStorageException
+from tests.unit.cli_kit import Run, run
+from tests.unit.tier_kit import RECORDS, tiered
+
+__all__ = ["run"]
 
 
 @pytest.fixture
@@ -204,3 +207,57 @@ def test_an_upload_whose_log_was_deleted_meanwhile(
         before = [record.value for record in store.topic("orders").partition(0)]
         store.topic("orders").partition(0).delete_old_segments()
         assert [record.value for record in store.topic("orders").partition(0)] == before
+
+
+# --- without the tier -----------------------------------------------------------------------------------------
+
+
+def without_tier(store: Path) -> tuple[int, int]:
+    """A store's directory of which the disk has lost what was copied; (where the log starts, and the disk's part)."""
+    with kafkalog.open(store, remote=store.parent / "tier", maintenance=False) as opened:
+        partition = opened.topic("orders").partition(0)
+        partition.delete_old_segments()
+        partition.delete_records(3)
+        return 3, partition.engine.local_log_start_offset
+
+
+def test_one_log_of_a_tiered_topic(places: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
+    """It is written to as ever; what the tier has is neither forgotten, nor taken for what can be read or cut."""
+    start, local = without_tier(places[0])
+    with kafkalog.open_log(places[0], "orders-0", config={"retention.bytes": "1", "local.retention.bytes": "1"}) as log:
+        assert "was opened without: offsets from 3 to" in caplog.text
+        assert (log.log_start_offset, log.delete_old_segments()) == (start, 0)
+        with pytest.raises(OffsetOutOfRangeException, match=f"offset {local - 1} is in the remote tier"):
+            next(iter(log.records(local - 1)))
+        assert next(iter(log.records(local))).offset == local
+        with pytest.raises(IllegalArgumentException, match="nobody knows up to where"):
+            log.truncate(local + 1)
+        end = log.append(b"more") + 1
+    check_whole(places, start, end)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_managers_and_commands_leave_a_tiered_log_as_it_is(run: Run, places: tuple[Path, Path], clean: bool) -> None:
+    start, _ = without_tier(places[0])
+    before = sorted(path.name for path in places[0].glob("orders-0/*.log"))
+    for do in (
+        lambda: kafkalog.LogManager([places[0]]).__enter__().__exit__(None, None, None),
+        lambda: run("recover", str(places[0]), "--yes"),
+        lambda: run("retain", str(places[0]), "--target-free", str(1 << 60), "--yes"),
+        lambda: run("retain", str(places[0] / "orders-0"), "-X", "retention.bytes=1", "--yes"),
+        lambda: kafkalog.open_log(places[0], "other-0").close(),
+    ):
+        if not clean:
+            (places[0] / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        do()
+        assert sorted(path.name for path in places[0].glob("orders-0/*.log")) == before
+    with pytest.raises(IllegalArgumentException, match="no remote tier was given"):
+        kafkalog.open(places[0])
+    check_whole(places, start, RECORDS + 30)
+
+
+def check_whole(places: tuple[Path, Path], start: int, end: int) -> None:
+    with kafkalog.open(places[0], remote=places[1], maintenance=False) as store:
+        partition = store.topic("orders").partition(0)
+        assert partition.log_start_offset == start
+        assert [record.offset for record in partition] == list(range(start, end))

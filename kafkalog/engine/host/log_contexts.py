@@ -77,7 +77,8 @@ class LogContexts:
             metrics=self.metrics if opening.metrics is None else opening.metrics,
         )
         context.has_one_replica = True
-        context.has_remote_tier = self.settings.has_remote_tier
+        # Also where nobody opened the tier: the log starts there, and what nobody has copied is not to be deleted.
+        context.has_remote_tier = True
         return context
 
     def config_of(self, topic: str) -> LogConfig:
@@ -115,6 +116,13 @@ class LogContexts:
         if self._initializing.pop(partition, False) and opening.config is None:
             self.forget(partition.topic)
             log.update_config(self.config_of(partition.topic))
+        if log.remote_log_enabled and not self.settings.has_remote_tier:
+            log.context.logger.warning(
+                "remote.storage.enable: the log goes on in a remote tier, and was opened without: offsets from %d to %d"
+                " are not read, nothing is copied, and no segment goes by retention; kafkalog.open(..., remote=...) "
+                "opens both",
+                log.log_start_offset, log.local_log_start_offset,
+            )  # fmt: skip
         self.when_ready(log)
 
     def topic_updated(self, topic: str) -> None:

@@ -17,6 +17,12 @@ def refuse_copied(log: UnifiedLog, offset: int) -> None:
     """IllegalArgumentException for an offset that the remote tier has, or is being given: other records would get it in
     the same leader epoch, and nobody could tell which ones count."""
     copied = log.copied_offset
+    if log.remote_log_enabled and log.tier is None:
+        raise IllegalArgumentException(
+            f"offset: found {offset}, and the log goes on in a remote tier, which is not open: nobody knows up to "
+            "where it was copied",
+            hint='kafkalog.open(..., remote="s3://bucket/prefix") opens both',
+        )
     if offset <= copied:
         raise IllegalArgumentException(
             f"offset: found {offset}, expected one above {copied}: the remote tier has what is up to there",

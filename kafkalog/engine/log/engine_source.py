@@ -137,8 +137,14 @@ class EngineSource:
         """Where the remote tier has an offset, or what follows it is; None where the log itself has it, or nobody."""
         engine = self._engine
         local_start = engine.local_log_start_offset
-        if engine.tier is None or not engine.log_start_offset <= offset < local_start:
+        if not engine.log_start_offset <= offset < local_start:
             return None
+        if engine.tier is None:
+            raise OffsetOutOfRangeException(
+                f"{self.topic_partition}: offset {offset} is in the remote tier, which is not open: the disk begins at "
+                f"{local_start}",
+                hint='kafkalog.open(..., remote="s3://bucket/prefix") reads both',
+            )
         return engine.tier.extent(offset) or self._extent(local_start, isolation)
 
     def _check_open(self) -> None:
