@@ -360,17 +360,16 @@ def open_store(
     `load="on demand"` opens at once: each log is loaded, and recovered where that is needed, when somebody first asks
     for its partition.  Until then nothing is deleted, compacted or flushed of it.
 
-    `remote` is where logs go on in object storage: `s3://bucket/prefix`, or a `RemoteStorage`.  Topics with
+    `remote` is where logs go on in object storage: `s3://bucket/prefix`, a folder, or a `RemoteStorage`.  Topics with
     `remote.storage.enable=true` are copied there, segment by segment, and what `local.retention.ms` and
     `local.retention.bytes` take from the disk is read from there.  `tiering` are Kafka's settings of its manager.
-    With `read_only=True` both are read as one; an address in the place of `log_dirs` reads a bucket alone.
+    With `read_only=True` both are read as one; a tier in the place of `log_dirs`, by address or folder, is read alone.
 
     A folder that holds other things, and nothing of a log directory, is refused.  In a log directory a folder that is
     named like a partition, but has none of a partition's files, is passed over with a warning and never touched.
 
-    Errors: LogDirLockedException (a broker or another process has a directory), IllegalArgumentException,
-    ConfigException, KafkaStorageException, NoLiveLogDirException.  The store belongs to this process: in a forked child
-    every use raises IllegalStateException.
+    Errors: LogDirLockedException (a broker or another process has one), IllegalArgumentException, ConfigException,
+    KafkaStorageException, NoLiveLogDirException; IllegalStateException for every use in a forked child.
     """
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
