@@ -158,12 +158,19 @@ def places_of(
 def mounted_places(found: Sequence[Place]) -> tuple[Place, ...]:
     """The same with the layouts that lie there, readable in this process.  RemoteStorageException,
     IllegalArgumentException where nothing lies there."""
-    made = tuple(
-        each._replace(storage=each.storage.with_layout(() if each.is_bucket else [each.path], OsFiles()))
-        for each in found
-    )
+    made = tuple(each._replace(storage=_with_layout(each)) for each in found)
     mount(made)
     return made
+
+
+def _with_layout(place: Place) -> RemoteStorage:
+    if place.is_bucket:
+        return place.storage.with_layout((), OsFiles())
+    try:
+        return place.storage.with_layout([place.path], OsFiles())
+    except IllegalArgumentException as error:
+        error.hint = f"{error.hint}; for a tier to which nothing was copied yet remote.layout says what it will be"
+        raise
 
 
 def mount(found: Sequence[Place]) -> None:

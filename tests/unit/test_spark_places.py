@@ -80,5 +80,13 @@ def test_a_folder_within_a_tier_is_told_with_its_address(shop: Path, below: str)
 
 @pytest.mark.parametrize("remote", ["logs", "nothing"])
 def test_a_remote_that_is_none_is_told(shop: Path, remote: str) -> None:
-    with pytest.raises(IllegalArgumentException, match=f"{shop / remote}: found no segments of a remote tier"):
+    with pytest.raises(IllegalArgumentException, match=f"{shop / remote}: found no segments of a remote tier") as error:
         parsed(path=shop / "logs", remote=shop / remote)
+    assert ("remote.layout says what it will be" in str(error.value)) == (remote == "nothing")
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_a_tier_to_which_nothing_was_copied_is_read_with_its_layout(tmp_path: Path, layout: str) -> None:
+    with kafkalog.open(tmp_path / "logs") as store:
+        store.create_topic("orders", 1).append(b"v")
+    assert offsets(parsed(path=tmp_path / "logs", remote=tmp_path / "tier", **{"remote.layout": layout})) == (0, 1)
