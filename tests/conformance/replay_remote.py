@@ -112,8 +112,14 @@ class MemoryStorage:
     def log_size(self, metadata: RemoteLogSegmentMetadata) -> int:
         return metadata.segment_size_in_bytes
 
+    def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        return True
+
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         return 1 << 20
+
+    def is_there(self, metadata: RemoteLogSegmentMetadata) -> bool:
+        return metadata.remote_log_segment_id.id in self.kept
 
     def partitions(self) -> list[TopicIdPartition]:
         return [ID_PARTITION]
