@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafkalog.engine.files import OS_FILES, Files, OsFiles, local_path
 from kafkalog.engine.files.mounts import mount as mount_files
 from kafkalog.engine.files.mounts import mounted
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, RemoteStorageException
 from kafkalog.remote import RemoteStorage, is_address, is_tier
 
 if TYPE_CHECKING:
@@ -164,12 +164,15 @@ def mounted_places(found: Sequence[Place]) -> tuple[Place, ...]:
 
 
 def _with_layout(place: Place) -> RemoteStorage:
-    if place.is_bucket:
-        return place.storage.with_layout((), OsFiles())
     try:
-        return place.storage.with_layout([place.path], OsFiles())
+        return place.storage.with_layout(() if place.is_bucket else [place.path], OsFiles())
     except IllegalArgumentException as error:
-        error.hint = f"{error.hint}; for a tier to which nothing was copied yet remote.layout says what it will be"
+        if not place.is_bucket:
+            error.hint = f"{error.hint}; for a tier to which nothing was copied yet remote.layout says what it will be"
+        raise
+    except RemoteStorageException as error:
+        if error.hint is not None and error.hint.startswith("give credentials"):
+            error.hint += " (remote.option.key ...); spark.hadoop.fs.s3a.* after kafkalog.spark.source.register(spark)"
         raise
 
 
@@ -204,6 +207,10 @@ def _storage(url: str, given: Mapping[str, str]) -> RemoteStorage:
                 is_plain = given.get("fs.s3a.connection.ssl.enabled", "true").lower() == "false"
                 text = f"{'http' if is_plain else 'https'}://{text}"
             options.setdefault(key, text)
+    if (region := given.get("fs.s3a.endpoint.region")) is not None:
+        options.setdefault("client_kwargs", {"region_name": region})
+    if "AnonymousAWSCredentialsProvider" in given.get("fs.s3a.aws.credentials.provider", ""):
+        options.setdefault("anon", True)
     pairs = {}
     for text in filter(None, given.get("remote.keypairs", "").split(",")):
         parts = text.split(":")

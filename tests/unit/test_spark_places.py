@@ -85,6 +85,26 @@ def test_a_remote_that_is_none_is_told(shop: Path, remote: str) -> None:
     assert ("remote.layout says what it will be" in str(error.value)) == (remote == "nothing")
 
 
+def test_hadoops_settings_are_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RemoteStorage, "with_layout", lambda self, *_: self)
+    monkeypatch.setattr(places, "mount", lambda found: None)
+    hadoop = {
+        "fs.s3a.access.key": "k",
+        "fs.s3a.secret.key": "s",
+        "fs.s3a.session.token": "t",
+        "fs.s3a.endpoint": "minio:9000",
+        "fs.s3a.endpoint.region": "eu-1",
+    }
+    (place,) = parsed(path="s3a://bucket/x/", **hadoop).remote
+    expected = {"key": "k", "secret": "s", "token": "t", "endpoint_url": "https://minio:9000"}
+    assert (place.path, place.storage.url) == ("s3://bucket/x", "s3://bucket/x")
+    assert place.storage._options == expected | {"client_kwargs": {"region_name": "eu-1"}}
+    (place,) = parsed(path="s3://bucket/x", **hadoop | {"remote.option.key": "ours"}).remote
+    assert place.storage._options["key"] == "ours"  # options count before settings
+    anonymous = {"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
+    assert parsed(path="s3://bucket/x", **anonymous).remote[0].storage._options == {"anon": True}
+
+
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
 def test_a_tier_to_which_nothing_was_copied_is_read_with_its_layout(tmp_path: Path, layout: str) -> None:
     with kafkalog.open(tmp_path / "logs") as store:
