@@ -76,7 +76,7 @@ def remote_tier(
     except RetriableRemoteStorageException as error:
         if not _has_tiered(log_dirs, files):
             raise
-        _log.warning("nothing is copied to the remote tier, or deleted there, until it answers: %s", error)
+        _log.warning("nothing is copied to the remote tier, or deleted there, for now: %s", error)
     return RemoteTier(place, storage, config or RemoteLogManagerConfig())
 
 

@@ -155,6 +155,7 @@ class Objects:
     `fs` is an fsspec file system and `root` the path in it.
     """
 
+    # More than eight parameters: what it stands on, and they are named.
     def __init__(
         self,
         fs: Any,

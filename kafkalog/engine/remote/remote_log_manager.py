@@ -197,7 +197,7 @@ class RemoteLogManager:
             if self._is_doubted:
                 self.check_place()
         except KafkalogError as error:
-            _log.warning("nothing is copied to the remote tier, or deleted there, until it answers: %s", error)
+            _log.warning("nothing is copied to the remote tier, or deleted there, for now: %s", error)
         return not self._is_doubted
 
     def _missing(self, segments: Sequence[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
