@@ -12,7 +12,7 @@ import pytest
 import kafkalog
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.remote.directory_segments import DirectorySegments
+from kafkalog.engine.remote.directory_segments import DirectoryMetadata, DirectorySegments
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import (
@@ -183,6 +183,44 @@ def test_a_finished_segment_without_its_object_is_named(writer: Writer) -> None:
     gone.unlink()
     with writer.reader() as store, pytest.raises(RemoteResourceNotFoundException, match=gone.stem):
         everything(store)
+
+
+def test_a_partition_whose_folder_is_gone(writer: Writer) -> None:
+    """The metadata's own leader epochs lead to the segments."""
+    writer.append()
+    writer.copy()
+    end = writer.local_start()
+    writer.store.close()
+    shutil.rmtree(writer.directory / "orders-0")
+    (writer.directory / "recovery-point-offset-checkpoint").unlink()  # which knows that the disk had more
+    with writer.reader() as store:
+        assert everything(store) == [values(number) for number in range(end)]
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_metadata_of_a_broker_whose_others_have_the_rest(writer: Writer, is_here: bool) -> None:
+    """It speaks of partitions whose events it would have; of the others the objects do."""
+    writer.append()
+    writer.copy()
+    writer.store.close()
+    (writer.directory / ".kafkalog_topics").unlink()
+    (folder,) = writer.directory.glob("__remote_log_metadata-*")
+    number = int(folder.name.rpartition("-")[2])
+    folder.rename(folder.with_name(f"__remote_log_metadata-{number if is_here else (number + 1) % 50}"))
+    (folder.with_name("__remote_log_metadata-49")).mkdir(exist_ok=True)
+    metadata = DirectoryMetadata([str(writer.directory)])
+    (partition,) = kafkalog.RemoteStorage(writer.tier).manager().partitions()
+    assert (metadata.is_whole, metadata.speaks_of(partition)) == (False, is_here)
+    lost = writer.objects()[1]
+    lost.unlink()
+    with writer.reader() as store:
+        if is_here:
+            with pytest.raises(RemoteResourceNotFoundException, match=lost.stem):
+                everything(store)
+        else:
+            start = int(lost.name[:20])
+            found = [record.offset for record in store.topic("orders").partition(0)]
+            assert found[: start + 1] == [*range(start), int(writer.objects()[1].name[:20])]
 
 
 def test_segments_are_those_of_the_store(writer: Writer) -> None:

@@ -111,6 +111,7 @@ def test_verify_finds_offsets_that_nobody_has(run: Run, places: tuple[str, str, 
     result = run(*command, store, "--remote", tier)
     assert result.code == 1
     assert f"offsets {lost} to {begins - 1} are missing" in result.out
+    assert len(result.lines) == 2  # and the summary
 
 
 def test_restore_of_what_the_metadata_have(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
