@@ -257,6 +257,7 @@ class SegmentCheck:
                 except FileNotFoundError as error:
                     gone = True
                     if isinstance(error, RemoteResourceNotFoundException):  # an object; metadata or a listing has it
+                        self.report.findings = []  # such as that indexes are missing, too
                         self.report.add(path, 0, 0, _told(error))
                         self.next_offset = base if following is None else following
                     elif last and self.files.exists(path):
@@ -308,8 +309,8 @@ class SegmentCheck:
         elif self.tells_gaps and 0 < self.next_offset < base:
             self.report.add(path, 0, 0, f"no segment has the offsets {self.next_offset} to {base - 1} in front of it")
         self.next_offset = base
+        indexes = IndexCheck(self.directory, base, self.files, self.report, last_segment=following is None)
         with self.files.open(path, writable=False) as file:
-            indexes = IndexCheck(self.directory, base, self.files, self.report, last_segment=following is None)
             size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
             self.report.bytes += size
             if file.size() > size:
