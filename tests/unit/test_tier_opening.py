@@ -4,6 +4,7 @@ is copied or deleted; and what others delete meanwhile is copied again."""
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,23 @@ def test_a_storage_that_does_not_answer_at_the_start(tmp_path: Path, monkeypatch
             assert store.remote_log_manager.run_once() == 0
             away.is_away = False
             assert (store.remote_log_manager.run_once() > 0) == copies
+
+
+def test_threads_wait_for_the_place_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    url = f"memory://{tmp_path.name}/tier"
+    tiered(tmp_path / "store", url)
+    away = Away(monkeypatch)
+    wrong = RemoteStorage(f"memory://{tmp_path.name}/teir", layout="local-tiered")
+    tiering = kafkalog.RemoteLogManagerConfig(task_interval_ms=10, copier_threads=2)
+    with kafkalog.open(tmp_path / "store", remote=wrong, tiering=tiering) as store:
+        away.is_away = False
+        until = time.monotonic() + 20
+        while caplog.text.count("for now: ") < 3 or "found nothing of what the metadata says" not in caplog.text:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        with pytest.raises(IllegalArgumentException, match="found nothing of what the metadata says"):
+            store.remote_log_manager.check_place()
+    assert not wrong.manager().partitions()
 
 
 @pytest.mark.parametrize(("store", "tier"), [("a", "a"), ("a", "a/tier"), ("tier/a", "tier"), ("a", "link")])
