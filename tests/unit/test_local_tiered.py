@@ -12,7 +12,12 @@ from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.opening import storage_at
 from kafkalog.engine.remote.segment import TopicIdPartition
 from kafkalog.engine.remote.storage import IndexType
-from kafkalog.errors import KafkaStorageException, RemoteResourceNotFoundException, RemoteStorageException
+from kafkalog.errors import (
+    CorruptIndexException,
+    KafkaStorageException,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+)
 from tests.file_doubles import RecordingFiles
 from tests.object_doubles import AT_ONCE, PARTITION, FaultyObjects, segment_id
 from tests.unit.remote_kit import LOCAL_NAMES, copied, write_segment
@@ -81,20 +86,21 @@ def test_an_index_may_be_empty(at: LocalTieredStorage, tmp_path: Path) -> None:
 
 def test_a_segment_without_aborted_transactions(at: LocalTieredStorage, tmp_path: Path) -> None:
     at.copy_log_segment_data(copied(1000), write_segment(tmp_path / "segment", txn_index=False))
-    for metadata in (copied(1000), copied(1000)._replace(is_txn_idx_empty=True)):
-        with pytest.raises(RemoteResourceNotFoundException) as caught:
-            at.fetch_index(metadata, IndexType.TRANSACTION)
-        assert str(caught.value.path).endswith(f"{STEM}.txnindex")
+    with pytest.raises(RemoteResourceNotFoundException) as caught:
+        at.fetch_index(copied(1000), IndexType.TRANSACTION)
+    assert str(caught.value.path).endswith(f"{STEM}.txnindex")
     (found,) = at.segments_of(PARTITION)
     assert found.is_whole
     assert found.has_txn_index is False
 
 
-def test_an_empty_transaction_index_is_not_asked_for() -> None:
-    fs = FaultyObjects()
-    with pytest.raises(RemoteResourceNotFoundException, match="no transaction index"):
-        LocalTieredStorage(fs.objects()).fetch_index(copied(1)._replace(is_txn_idx_empty=True), IndexType.TRANSACTION)
-    assert fs.asked == []
+def test_an_empty_transaction_index_is_refused(at: LocalTieredStorage, tmp_path: Path) -> None:
+    """A segment without aborted transactions has none."""
+    data = write_segment(tmp_path / "segment")
+    (tmp_path / "segment" / "txnindex").write_bytes(b"")
+    at.copy_log_segment_data(copied(1000), data)
+    with pytest.raises(CorruptIndexException, match=f"{STEM}.txnindex"):
+        at.fetch_index(copied(1000), IndexType.TRANSACTION)
 
 
 @pytest.mark.parametrize("index_type", IndexType)

@@ -18,6 +18,7 @@ from kafkalog.engine.remote.storage import IndexType
 from kafkalog.errors import (
     CorruptIndexException,
     IllegalArgumentException,
+    KafkaStorageException,
     RemoteResourceNotFoundException,
     RetriableRemoteStorageException,
 )
@@ -48,7 +49,11 @@ def folder(log_dir: Path) -> Path:
 
 
 def names(log_dir: Path) -> list[str]:
-    return sorted(os.listdir(folder(log_dir)))
+    """The files there; each but a foreign one has its checksum beside it."""
+    listed = set(os.listdir(folder(log_dir)))
+    sums = {each for each in listed if each.endswith(".crc")}
+    assert sums == {f"{each}.crc" for each in listed - sums if each != "notes.txt"}
+    return sorted(listed - sums)
 
 
 def name(number: int = 1, suffix: str = "index") -> str:
@@ -84,11 +89,16 @@ def test_a_restart_finds_them_again(storage: LogStorage, tmp_path: Path) -> None
     assert storage.index_requests == list(OTHERS)  # which a broker, too, does not keep there
 
 
-def test_a_segment_without_a_transaction_index_has_an_empty_one(storage: LogStorage, tmp_path: Path) -> None:
+def test_a_transaction_index_that_is_not_there(storage: LogStorage, tmp_path: Path) -> None:
+    """Without it aborted records would be shown: only metadata, or the objects themselves, say that there is none."""
     del storage.indexes[IndexType.TRANSACTION]
-    for _ in range(2):
-        assert cache_of(storage, tmp_path).get(segment(), IndexType.TRANSACTION) == b""
-    assert storage.index_requests == [IndexType.TRANSACTION]
+    assert cache_of(storage, tmp_path).get(segment(is_txn_idx_empty=True), IndexType.TRANSACTION) == b""
+    assert storage.index_requests == []
+    with pytest.raises(RemoteResourceNotFoundException, match="read_uncommitted"):
+        cache_of(storage, tmp_path).get(segment(), IndexType.TRANSACTION)
+    storage.indexes[IndexType.TRANSACTION] = b""
+    assert cache_of(storage, tmp_path).get(segment(), IndexType.TRANSACTION) == b""
+    assert names(tmp_path) == []
     del storage.indexes[IndexType.OFFSET]
     with pytest.raises(RemoteResourceNotFoundException):
         cache_of(storage, tmp_path).get(segment(), IndexType.OFFSET)
@@ -123,29 +133,34 @@ def test_transactions_of_another_segment_are_refused(data: bytes, storage: LogSt
     assert names(tmp_path) == []
 
 
+def test_names_alone_do_not_say_where_a_segments_transactions_end(storage: LogStorage, tmp_path: Path) -> None:
+    """The next segment may begin before this one ends."""
+    by_name = segment(start=0, end=4)._replace(segment_leader_epochs=())
+    assert cache_of(storage, tmp_path).get(by_name, IndexType.TRANSACTION) == TRANSACTIONS
+
+
 # --- files that are not what they should be -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("index_type", ON_DISK)
-@pytest.mark.parametrize("damage", ["cut", "longer", "zeros", "noise", "backwards", "folder", "gone"])
+@pytest.mark.parametrize("damage", ["cut", "emptied", "longer", "zeros", "flipped", "unsigned", "folder", "gone"])
 def test_a_damaged_file_is_fetched_anew(
     index_type: IndexType, damage: str, storage: LogStorage, tmp_path: Path
 ) -> None:
     cache_of(storage, tmp_path).get(segment(), index_type)
     path = folder(tmp_path) / name(suffix=SUFFIXES[index_type])
     good = ON_DISK[index_type]
-    half = len(good) // 2 if index_type is not IndexType.OFFSET else 8
     data = {
         "cut": good[:-1],
+        "emptied": b"",
         "longer": good + b"\0",
         "zeros": bytes(len(good)),
-        "noise": b"\xfe\xdc\xba\x98" * 100 * (len(good) // 4),
-        "backwards": good[half:] + good[:half],
+        "flipped": good[:9] + bytes([good[9] ^ 1]) + good[10:],  # of a transaction index the producer's id
     }
     if damage in data:
-        path.write_bytes(data[damage][: len(data[damage]) // len(good) * len(good) or None])
-        if damage in ("cut", "longer"):
-            path.write_bytes(data[damage])
+        path.write_bytes(data[damage])
+    elif damage == "unsigned":
+        Path(f"{path}.crc").unlink()
     else:
         path.unlink()
     if damage == "folder":
@@ -167,10 +182,16 @@ def test_a_file_that_vanishes_under_the_cache(storage: LogStorage, tmp_path: Pat
 
 def test_what_a_crash_left_is_cleared_away(storage: LogStorage, tmp_path: Path) -> None:
     folder(tmp_path).mkdir()
-    for each in (f"{name()}.123.tmp", f"{name()}.deleted", "notes.txt"):
+    for each in (f"{name()}.123.tmp", f"{name()}.deleted", f"{name()}.crc", "notes.txt"):
         (folder(tmp_path) / each).write_bytes(b"x")
     cache_of(storage, tmp_path)
     assert names(tmp_path) == ["notes.txt"]
+
+
+def test_a_file_in_the_place_of_the_folder(storage: LogStorage, tmp_path: Path) -> None:
+    folder(tmp_path).write_bytes(b"")
+    with pytest.raises(KafkaStorageException, match=r"remote-log-index-cache: .*move it away"):
+        cache_of(storage, tmp_path)
 
 
 def test_a_file_has_its_bytes_before_it_has_its_name(storage: LogStorage, tmp_path: Path) -> None:
@@ -178,7 +199,7 @@ def test_a_file_has_its_bytes_before_it_has_its_name(storage: LogStorage, tmp_pa
     files = RecordingFiles(str(tmp_path))
     cache_of(storage, tmp_path, files=files).get(segment(), IndexType.TRANSACTION)
     kinds = [op.kind for op in files.ops if op.kind in ("write", "sync", "rename")]
-    assert kinds == ["write", "sync", "rename"]
+    assert kinds == ["write", "write", "sync", "rename"]  # the checksum is not synced: without it nothing is believed
 
 
 @pytest.mark.parametrize("step", ["create", "write", "sync", "rename"])
@@ -289,4 +310,4 @@ def test_threads_share_it(storage: LogStorage, tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(use, range(4)))
-    assert sum(path.stat().st_size for path in folder(tmp_path).iterdir()) <= 5 * len(OFFSETS)
+    assert sum(path.stat().st_size for path in folder(tmp_path).glob("*.index")) <= 5 * len(OFFSETS)

@@ -471,12 +471,7 @@ class AivenTieredStorage:
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
         manifest, key = self.manifest(metadata), self._key(metadata, INDEXES)
-        place = manifest.positions.get(index_type)
-        if place is None:
-            raise RemoteResourceNotFoundException(
-                f"the segment has no {index_type.value}", path=self.objects.shown(key)
-            )
-        position, size = place
+        position, size = manifest.positions.get(index_type, (0, 0))
         if not size:
             return b""
         data = self.objects.get(key, position, position + size)

@@ -2,7 +2,8 @@
 
 On the disk they lie as a broker's RemoteIndexCache has them, `remote-log-index-cache/<base offset>_<segment id>.index`
 (`.timeindex`, `.txnindex`), bounded in bytes, those that nobody asked for longest going first; a restart finds them
-again.  A file that is not what it should be is fetched anew, never believed.
+again.  Beside each lies its checksum (`.index.crc`).  A file that has none, or another one, is fetched anew: damage in
+it would hide records, or show aborted ones.
 
 Source class: RemoteIndexCache (4.4.0), which keeps all three of a segment or none; what it finds of ours it completes
 or removes.
@@ -15,24 +16,28 @@ import re
 import threading
 from collections import OrderedDict
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.index_entries import (
-    OFFSET_ENTRIES,
     OFFSET_ENTRY,
-    TIME_ENTRIES,
     TIME_ENTRY,
     TXN_ENTRIES,
     TXN_ENTRY,
 )
 from kafkalog.engine.remote.storage import IndexType
-from kafkalog.errors import CorruptIndexException, IllegalArgumentException, RemoteResourceNotFoundException
+from kafkalog.errors import (
+    CorruptIndexException,
+    IllegalArgumentException,
+    KafkaStorageException,
+    RemoteResourceNotFoundException,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,6 +57,7 @@ _ENTRY_BYTES = {
     IndexType.TIMESTAMP: TIME_ENTRY.size,
     IndexType.TRANSACTION: TXN_ENTRY.size,
 }
+CRC_SUFFIX = ".crc"
 _FILE = re.compile(r"(\d+)_([a-zA-Z0-9_-]{22})\.(index|timeindex|txnindex)")
 _log = Lines("kafkalog.remote")
 
@@ -83,19 +89,31 @@ class RemoteIndexCache:
 
     def _look(self, folder: str) -> None:
         """Finds what an earlier process kept."""
-        self._files.mkdirs(folder)
-        for name in self._files.list_files(folder):
+        try:
+            self._files.mkdirs(folder)
+        except FileExistsError as error:
+            raise KafkaStorageException(
+                "found a file, expected the folder in which indexes of the remote tier are kept",
+                path=folder,
+                hint="move it away: the folder is made anew, and what was in it is fetched again",
+            ) from error
+        listed = set(self._files.list_files(folder))
+        for name in listed:
             match = _FILE.fullmatch(name)
             path = os.path.join(folder, name)
             if match is None:
-                if name.endswith((names.DELETED_FILE_SUFFIX, ".tmp")):
+                is_lonely = name.endswith(CRC_SUFFIX) and name.removesuffix(CRC_SUFFIX) not in listed
+                if is_lonely or name.endswith((names.DELETED_FILE_SUFFIX, ".tmp")):
                     self._files.unlink_if_exists(path)
                 continue
             self._disk.put(name, None, self._files.size_of(path))
         self._shrink()
 
     def get(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """A whole index; of a segment that has no transaction index nothing."""
+        """A whole index; of a segment that has no transaction index nothing.  RemoteResourceNotFoundException,
+        CorruptIndexException where it has one, and the tier has not got it."""
+        if index_type is IndexType.TRANSACTION and metadata.is_txn_idx_empty:
+            return b""
         segment = metadata.remote_log_segment_id.id
         key = segment, index_type
         with self._lock:
@@ -105,10 +123,10 @@ class RemoteIndexCache:
         name = None
         if index_type in _SUFFIXES and self._folder is not None:
             name = f"{names.filename_prefix_from_offset(metadata.start_offset)}_{segment}{_SUFFIXES[index_type]}"
-        data = self._kept(name, index_type)
+        data = self._kept(name)
         if data is None:
             data = self._fetched(metadata, index_type)
-            if name is not None:
+            if name is not None and data:
                 self._keep(name, data)
         with self._lock:
             self._memory.put(key, data, len(data) + 64)
@@ -118,24 +136,27 @@ class RemoteIndexCache:
     def _fetched(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
         try:
             data = self._storage.fetch_index(metadata, index_type)
-        except RemoteResourceNotFoundException:
-            if index_type is not IndexType.TRANSACTION:
-                raise
-            return b""
+        except RemoteResourceNotFoundException as error:
+            if index_type is IndexType.TRANSACTION and error.hint is None:
+                error.hint = (
+                    "without it nobody knows which records were aborted; isolation read_uncommitted does without it, "
+                    "also where a broker before 4.0 told of an index that there never was"
+                )
+            raise
         if not _is_sane(data, index_type):
             raise CorruptIndexException(
                 f"the {index_type.value} in the remote tier has {len(data)} bytes, expected whole entries of "
                 f"{_ENTRY_BYTES[index_type]}",
                 path=str(metadata.remote_log_segment_id),
             )
-        if index_type is IndexType.TRANSACTION and not (_grows(data, index_type) and _is_within(data, metadata)):
+        if index_type is IndexType.TRANSACTION and not _is_of(data, metadata):
             raise CorruptIndexException(  # nothing else tells: its word would hide records, or show aborted ones
                 "the transaction index in the remote tier has transactions that did not end in the segment",
                 path=str(metadata.remote_log_segment_id),
             )
         return data
 
-    def _kept(self, name: str | None, index_type: IndexType) -> bytes | None:
+    def _kept(self, name: str | None) -> bytes | None:
         if name is None or self._folder is None:
             return None
         with self._lock:
@@ -143,12 +164,12 @@ class RemoteIndexCache:
                 return None
         path = os.path.join(self._folder, name)
         try:
-            data = self._files.read_bytes(path)
+            data, checksum = self._files.read_bytes(path), self._files.read_bytes(path + CRC_SUFFIX)
         except OSError as error:
             _log.info("%s cannot be read, it is fetched anew: %s", path, error)
             return None
-        if not _is_sane(data, index_type) or not _grows(data, index_type):
-            _log.warning("%s is no %s, it is fetched anew", path, index_type.value)
+        if checksum != _checksum(data):
+            _log.warning("%s is not what was kept there, it is fetched anew", path)
             return None
         return data
 
@@ -158,12 +179,14 @@ class RemoteIndexCache:
         path = os.path.join(self._folder, name)
         temporary = f"{path}.{threading.get_ident()}.tmp"
         try:
+            self._files.write_file(path + CRC_SUFFIX, _checksum(data))
             self._files.write_file(temporary, data, sync=True)  # else an index could be empty after a crash
             self._files.rename(temporary, path)
         except OSError as error:
             _log.info("%s is not kept: %s", path, error)
-            with suppress(OSError):
-                self._files.unlink_if_exists(temporary)
+            for each in (temporary, path + CRC_SUFFIX):
+                with suppress(OSError):
+                    self._files.unlink_if_exists(each)
             return
         with self._lock:
             self._disk.put(name, None, len(data))
@@ -179,7 +202,8 @@ class RemoteIndexCache:
     def _unlink(self, name: str) -> None:
         assert self._folder is not None
         try:
-            self._files.unlink_if_exists(os.path.join(self._folder, name))
+            for each in (name, name + CRC_SUFFIX):
+                self._files.unlink_if_exists(os.path.join(self._folder, each))
         except OSError as error:
             _log.info("%s stays: %s", name, error)
 
@@ -247,26 +271,16 @@ def _is_sane(data: bytes, index_type: IndexType) -> bool:
     return len(data) <= INT_MAX and (size is None or len(data) % size == 0)
 
 
-def _grows(data: bytes, index_type: IndexType) -> bool:
-    """Whether entries grow as their index lets them: zeros and noise do not."""
-    if index_type is IndexType.OFFSET:
-        entries = np.frombuffer(data, OFFSET_ENTRIES)
-        return _steps(entries["offset"], -1) > 0 and _steps(entries["position"], 0) > 0
-    if index_type is IndexType.TIMESTAMP:
-        entries = np.frombuffer(data, TIME_ENTRIES)
-        return _steps(entries["timestamp"], -2) > 0 and _steps(entries["offset"], 0) >= 0
+def _checksum(data: bytes) -> bytes:
+    return crc32c(data).to_bytes(4, "big")
+
+
+def _is_of(data: bytes, metadata: RemoteLogSegmentMetadata) -> bool:
+    """Whether a transaction index is one, and its transactions ended in the segment, as far as its end is known."""
     entries = np.frombuffer(data, TXN_ENTRIES)
-    in_order = bool(np.all(entries["first_offset"] <= entries["last_offset"]))
-    return in_order and not entries["version"].any() and _steps(entries["last_offset"], -1) > 0
-
-
-def _steps(values: np.ndarray[Any, Any], before: int) -> int:
-    """The least step from one value to the next, of which `before` is the first; 1 where there are none."""
-    return int(np.diff(values.astype(np.int64), prepend=before).min(initial=1))
-
-
-def _is_within(data: bytes, metadata: RemoteLogSegmentMetadata) -> bool:
-    """Whether all transactions of an index ended in the segment, as far as its end is known."""
-    ends = np.frombuffer(data, TXN_ENTRIES)["last_offset"]
-    last = metadata.end_offset if metadata.end_offset >= metadata.start_offset else LONG_MAX
-    return bool(np.all((ends >= metadata.start_offset) & (ends <= last)))
+    ends = entries["last_offset"]
+    in_order = bool(np.all(entries["first_offset"] <= ends)) and not entries["version"].any()
+    grows = bool(np.all(np.diff(ends) > 0))
+    is_known = metadata.segment_leader_epochs and metadata.end_offset >= metadata.start_offset
+    last = metadata.end_offset if is_known else LONG_MAX
+    return in_order and grows and bool(np.all((ends >= metadata.start_offset) & (ends <= last)))

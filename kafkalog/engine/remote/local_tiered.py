@@ -22,7 +22,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
 from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_segments
-from kafkalog.errors import RemoteResourceNotFoundException
+from kafkalog.errors import CorruptIndexException, RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
@@ -77,9 +77,10 @@ class LocalTieredStorage:
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
         key = key_of(metadata, SUFFIXES[index_type])
-        if index_type is IndexType.TRANSACTION and metadata.is_txn_idx_empty:
-            raise RemoteResourceNotFoundException("the segment has no transaction index", path=self.objects.shown(key))
-        return self.objects.get(key)
+        data = self.objects.get(key)
+        if index_type is IndexType.TRANSACTION and not data:
+            raise CorruptIndexException("found no entry, expected aborted transactions", path=self.objects.shown(key))
+        return data
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         suffixes = [SUFFIXES[IndexType.PRODUCER_SNAPSHOT], LOG, *SUFFIXES.values()]  # first what made it whole

@@ -129,7 +129,7 @@ class RemoteStorageManager(Protocol):
         """The bytes [start, end) of the segment's log, fewer only where it ends."""
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """A whole index; RemoteResourceNotFoundException for a transaction index that the segment does not have."""
+        """A whole index; nothing for a transaction index where the segment's objects say that there is none."""
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Removes all objects of a segment; fine where they are gone."""
