@@ -296,6 +296,10 @@ class ChunkReader(Closing, Shown):
             if why == batches.BAD_CRC:  # its row is the last one; what is before it is good
                 table = table[table["verdict"] == batches.OK]
                 reached = int(table["position"][-1] + table["size"][-1]) - self._position if len(table) else 0
+            overlap = extent.cut_overlap(table)
+            if overlap is not None:
+                why, reached = batches.OK, extent.end - self._position
+                table, data = table[:overlap], data[:reached]
             fitting = self._fitting(table, extent)
             if fitting < len(table):
                 if not fitting:

@@ -186,6 +186,7 @@ class RangeSource(Source):
             piece.start,
             self._end(piece),
             next_base=next_base,
+            may_overlap=piece.remote is not None,
             final=final,
             indexed_position=partial(self._last_position, piece),
             base_limit=self.work.end_offset - 1,

@@ -239,6 +239,7 @@ class SegmentCheck:
         self.observe: Callable[[str, np.ndarray, memoryview, int], None] | None = None
         self._progress = progress or (lambda size_bytes: None)
         self._walked = False  # the segment's log: records are followed, and progress told, once
+        self._is_over = False  # what is left of it is the next one's
 
     def check(self, base: int, following: int | None) -> bool:
         """One segment's log and indexes, by its `base` offset and the `following` one's.  False: it is not there."""
@@ -301,6 +302,7 @@ class SegmentCheck:
 
     def _look(self, base: int, following: int | None) -> None:
         path = names.log_file(self.directory, base)
+        self._is_over = False
         self.report.segments += 1
         if base < self.next_offset:
             self.report.add(
@@ -328,6 +330,11 @@ class SegmentCheck:
             self.report.notes.append(f"{names.time_index_file(self.directory, base)}: {indexes.remark}")
 
     def _check_table(self, path: str, table: np.ndarray, base: int, following: int | None) -> None:
+        if self._is_over:
+            return
+        starts = np.flatnonzero(table["base_offset"] == (-1 if following is None else following))
+        if len(starts) and self.files.may_overlap(path):  # what comes now the next segment has, too, and begins with
+            self._is_over, table = True, table[: starts[0]]
         self.report.batches += len(table)
         counts = table["record_count"]
         self.report.records += int(np.where(table["magic"] >= 2, counts, 1).sum())

@@ -172,3 +172,25 @@ def test_the_directory_says_which_topic_is_meant(run: Run, places: tuple[str, st
     refused = run("cat", f"file://{tier}", "orders")
     assert refused.code == 2
     assert "two topics 'orders'" in refused.err
+
+
+def test_segments_of_two_leaders_that_overlap(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
+    """Each leader copies its own segments, which begin elsewhere: the new one's first has what the tier has already."""
+    _, tier, _ = places
+    expected = run("cat", f"file://{tier}", "orders", "--json").out
+    tiered(tmp_path / "other", tmp_path / "others", settings={"internal.segment.bytes": "1500"})
+    folder, source = (next(Path(place, "kafka-tiered-storage").iterdir()) for place in (tier, tmp_path / "others"))
+    ours, theirs = (sorted(int(path.name[:20]) for path in each.glob("*.log")) for each in (folder, source))
+    begins = next(base for base in theirs if base > ours[1] and base not in ours)
+    for path in source.glob(f"{begins:020}-*"):
+        shutil.copy(path, folder)
+    assert run("cat", f"file://{tier}", "orders", "--json").out == expected
+    assert run("tier", "verify", f"file://{tier}", "--deep").code == 0
+    log = next(path for path in sorted(folder.glob("*.log"))[::-1] if int(path.name[:20]) < begins)
+    data = bytearray(log.read_bytes())
+    data[:8] = (10**9).to_bytes(8, "big")  # no CRC covers it
+    log.write_bytes(data)
+    damaged = run("cat", f"file://{tier}", "orders", "--json")
+    assert damaged.code != 0
+    assert log.name in damaged.err
+    assert run("tier", "verify", f"file://{tier}").code == 1

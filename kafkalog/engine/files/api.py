@@ -226,6 +226,10 @@ class Files(ABC):
         """As `stat`, for who can do with an estimate of a size that would have to be asked for."""
         return self.stat(path)
 
+    def may_overlap(self, path: str) -> bool:
+        """Whether a segment may go on behind where the next one begins: two brokers copied them, each its own."""
+        return False
+
     @abstractmethod
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""

@@ -91,6 +91,9 @@ class MountedFiles(OsFiles):
             return other.glance(path)
         return super().glance(path)
 
+    def may_overlap(self, path: str) -> bool:
+        return bool(_mounts) and (other := mounted(path)) is not None and other.may_overlap(path)
+
     def size_of(self, path: str) -> int:
         if _mounts and (other := mounted(path)) is not None:
             return other.size_of(path)

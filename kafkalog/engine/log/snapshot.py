@@ -291,6 +291,7 @@ class Snapshot:
             position,
             end,
             next_base=following,
+            may_overlap=following is not None and self._files.may_overlap(segment.path),
             indexed_position=segment.indexed_position,
             owner=segment,
         )

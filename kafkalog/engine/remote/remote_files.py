@@ -390,6 +390,9 @@ class RemoteFiles(Files):
         parts = self._parts(path)
         return not parts or (len(parts) == 1 and parts[0] in self._all())
 
+    def may_overlap(self, path: str) -> bool:
+        return True
+
     def is_link(self, path: str) -> bool:
         return False
 

@@ -113,6 +113,9 @@ class TieredFiles(Files):
         there = self._there(path)
         return self._local.glance(path) if there is None else self.remote.glance(there)
 
+    def may_overlap(self, path: str) -> bool:
+        return self._there(path) is not None
+
     def size_of(self, path: str) -> int:
         return self.stat(path).size
 

@@ -66,7 +66,8 @@ class Extent:
 
     `next_base`: the stretch goes to the end of a segment that is not the last, and the next one begins at this offset.
     `final`: nothing is to be asked for behind it.  `base_limit`: no batch in it begins at a higher offset; `limit`:
-    none ends at one (where `next_base` does not say so).
+    none ends at one (where `next_base` does not say so).  `may_overlap`: the segment may go on behind `next_base`, with
+    what the next one has, too.
     `indexed_position`: asks for the position that the index file's last entry names.  `owner`: by what its source knows
     the segment.
     """
@@ -79,6 +80,7 @@ class Extent:
     final: bool = False
     base_limit: int | None = None
     limit: int | None = None
+    may_overlap: bool = False
     indexed_position: Callable[[], int] | None = None
     owner: object = None
 
@@ -97,6 +99,17 @@ class Extent:
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
         """os.sendfile of up to `count` bytes; how many went."""
         return self.file.send_to(sock, position, max(0, min(count, self.end - position)))
+
+    def cut_overlap(self, table: np.ndarray) -> int | None:
+        """The row of a table of batches with which the next segment begins, too: there the stretch ends from now on.
+        None where there is none."""
+        if not self.may_overlap or self.next_base is None or not len(table):
+            return None
+        place = int(np.argmax(table["base_offset"] == self.next_base))
+        if table["base_offset"][place] != self.next_base:
+            return None
+        self.end, self.indexed_position = int(table["position"][place]), None
+        return place
 
     def lacks_indexed(self) -> bool:
         """Whether the segment's index names a batch behind the end: then the file was cut at a batch's first byte."""
