@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.coordinators import StoreStateLog
@@ -85,8 +84,8 @@ def _refuse_nested(url: str, log_dir: str) -> None:
     takes for its own, would be the other's."""
     if is_address(url):
         return
-    tier, directory = Path(url).resolve(), Path(log_dir).resolve()
-    if tier.is_relative_to(directory) or directory.is_relative_to(tier):
+    tier, directory = os.path.realpath(url), os.path.realpath(log_dir)
+    if os.path.commonpath([tier, directory]) in (tier, directory):
         raise IllegalArgumentException(
             f"found the remote tier {tier} and the log directory {directory}, one in the other",
             hint="expected two folders that are apart",
