@@ -203,7 +203,7 @@ def test_what_is_none_of_the_layout_is_passed_over(at: LocalTieredStorage) -> No
 def test_partitions_are_in_order(at: LocalTieredStorage) -> None:
     expected = [
         TopicIdPartition(topic_id * 22, TopicPartition(topic, number))
-        for topic, number, topic_id in [("a-1", 2, "x"), ("a-1", 10, "x"), ("orders", 0, "A"), ("orders", 0, "B")]
+        for topic, number, topic_id in [("a-1", 2, "x"), ("a-1", 10, "x"), ("orders", 0, "B"), ("orders", 0, "C")]
     ]
     for each in reversed(expected):
         at.objects.put(f"{folder_of(each)}/x", lambda: [b"x"])

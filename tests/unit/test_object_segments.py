@@ -238,6 +238,26 @@ def test_a_topic_without_segments_is_not_in_the_way(layout: str, tmp_path: Path)
     assert ObjectSegments(storage).partitions() == {PARTITION.topic_partition: PARTITION}
 
 
+STRANGE = [("x", "0", "A" * 22), ("x", "00", "B" * 22), ("x", "2147483648", "B" * 22), ("..", "0", "B" * 22)]
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_folders_that_are_no_partitions_are_told_once(
+    layout: str, strange: tuple[str, str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody could open the bucket otherwise: a topic id of zeros, for one, says that there is none."""
+    storage = in_a_place(layout, str(tmp_path / "tier"))
+    copy(storage, tmp_path / "segment", (1, 0, 9))
+    topic, number, topic_id = strange
+    key = f"{topic}-{topic_id}/{number}" if layout.startswith("aiven") else f"kafka-tiered-storage/{topic}-{number}-{topic_id}"
+    (tmp_path / "tier" / key).mkdir(parents=True)
+    for _ in range(2):
+        assert storage.partitions() == [PARTITION]
+    (line,) = caplog.messages
+    assert f"/{key} is passed over" in line
+
+
 @pytest.mark.parametrize("scheme", ["file", "memory"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_deletion_leaves_no_empty_folder(layout: str, scheme: str, tmp_path: Path) -> None:

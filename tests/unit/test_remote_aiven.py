@@ -316,7 +316,7 @@ def test_settings_that_there_are_not(settings: dict[str, Any]) -> None:
 def test_partitions_below_each_kind_of_prefix(prefix: str, tmp_path: Path) -> None:
     at = storage(tmp_path / "tier", "plain", prefix=prefix)
     data = write_segment(tmp_path / "segment")
-    named = [TopicIdPartition("A" * 22, TopicPartition("b-1", 3)), PARTITION]
+    named = [TopicIdPartition("B" * 22, TopicPartition("b-1", 3)), PARTITION]
     for each in named:
         metadata = copied(1000)
         segment = RemoteLogSegmentId(each, metadata.remote_log_segment_id.id)

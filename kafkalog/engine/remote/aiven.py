@@ -37,7 +37,6 @@ from kafkalog.engine.format import names, values
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.engine.format.message_reader import Reader
 from kafkalog.engine.format.message_writer import put_uvarint
-from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
@@ -46,7 +45,7 @@ from kafkalog.engine.remote.segment import (
     TopicIdPartition,
     epochs_of,
 )
-from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_segments
+from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_partition, found_segments
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -551,7 +550,9 @@ class AivenTieredStorage:
                 for inner in self.objects.folders(folder):
                     number = inner.rpartition("/")[2]
                     if _NUMBER.fullmatch(number):
-                        yield TopicIdPartition(topic_id, TopicPartition(topic, int(number)))
+                        partition = found_partition(topic, number, topic_id, self.objects.shown(inner))
+                        if partition is not None:
+                            yield partition
 
     def _folder_of(self, partition: TopicIdPartition) -> str:
         topic, number = partition.topic_partition

@@ -18,10 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog.engine.format import names
-from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
-from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_segments
+from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_partition, found_segments
 from kafkalog.errors import CorruptIndexException, RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
@@ -113,8 +112,8 @@ class LocalTieredStorage:
         for folder in self.objects.folders(ROOT):
             match = _FOLDER.fullmatch(folder.rpartition("/")[2])
             if match is not None:
-                topic, number, topic_id = match.groups()
-                found.append(TopicIdPartition(topic_id, TopicPartition(topic, int(number))))
+                partition = found_partition(*match.groups(), self.objects.shown(folder))
+                found += [] if partition is None else [partition]
         return sorted(found, key=lambda each: (each.topic_partition, each.topic_id))
 
     def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:

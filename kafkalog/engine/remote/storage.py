@@ -12,15 +12,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kafkalog._limits import LONG_MAX
+from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
+from kafkalog.engine.format.partition_metadata import checked_topic_id
+from kafkalog.engine.remote.segment import TopicIdPartition
+from kafkalog.errors import IllegalArgumentException, InvalidTopicException
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
     from kafkalog.engine.remote.objects import Object
-    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 
 
 class IndexType(Enum):
@@ -70,6 +75,25 @@ class FoundSegment(NamedTuple):
 
 _STEM = re.compile(r"[0-9]{20}-[a-zA-Z0-9_-]{22}")
 _STEM_CHARS, _BASE_CHARS = 43, 20
+_log = Lines("kafkalog.remote")
+
+
+def found_partition(topic: str, number: str, topic_id: str, shown: str) -> TopicIdPartition | None:
+    """The partition that the names of a folder say, which is `shown`; None where no partition has these."""
+    try:
+        names.validate_topic_name(topic)
+        checked_topic_id(topic_id)
+        if str(int(number)) == number and int(number) <= INT_MAX:
+            return TopicIdPartition(topic_id, names.TopicPartition(topic, int(number)))
+    except (InvalidTopicException, IllegalArgumentException):
+        pass
+    _tell_strange(shown)
+    return None
+
+
+@lru_cache(1000)  # once of each
+def _tell_strange(shown: str) -> None:
+    _log.warning("%s is passed over: no partition of Kafka has such a name, number and topic id", shown)
 
 
 def found_segments(
