@@ -241,7 +241,7 @@ class KafkasManager(LogManager):
         directories, registry, cleaning, doomed = self.directories, self.registry, self._cleaning, self._doomed
         self._start = KafkasStart(contexts, directories, registry, self._duplicates, doomed, cleaning, self._jobs)
         self._maker = KafkasMaker(contexts, directories, registry, self.changes, self._leftovers)
-        self._moves = KafkasMoves(directories, registry, cleaning, doomed, self._leftovers)
+        self._moves = KafkasMoves(directories, registry, cleaning, doomed, self._leftovers, contexts)
         self._removals = KafkasRemovals(directories, registry, cleaning, doomed)
         self._housekeeping = KafkasHousekeeping(registry, cleaning, self.clock)
         self._end = KafkasEnd(self._start, directories, registry, self._jobs, self.settings)

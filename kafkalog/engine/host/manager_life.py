@@ -183,7 +183,7 @@ class ManagerLife(Closing):
         directories, registry, cleaning, doomed = self.directories, self.registry, self._cleaning, self._doomed
         self._start = Start(contexts, directories, registry, self._duplicates, doomed, cleaning, self._jobs)
         self._maker = LogMaker(contexts, directories, registry, self.changes, self._leftovers)
-        self._moves = Moves(directories, registry, cleaning, doomed, self._leftovers)
+        self._moves = Moves(directories, registry, cleaning, doomed, self._leftovers, contexts)
         self._removals = Removals(directories, registry, cleaning, doomed)
         self._failures = Failures(directories, registry, cleaning, doomed, self.topic_configs)
         self._housekeeping = Housekeeping(registry, cleaning, self.clock)

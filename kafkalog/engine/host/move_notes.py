@@ -163,7 +163,7 @@ def is_left_behind(log: UnifiedLog, other: UnifiedLog, files: Files) -> bool:
     still has it.  It may have less, for a power loss takes what was never flushed.  OSError, KafkaStorageException."""
     said = _says(other, log, files)
     end = None if said is None else said.end
-    if end is not None and (log.log_end_offset > end or log.log_end_offset <= other.log_start_offset):
+    if end is not None and (log.log_end_offset > end or log.log_end_offset <= other.first_local_offset):
         return log.log_end_offset <= end
     return end_of_records(log) is None or has_last_of(other, log)
 

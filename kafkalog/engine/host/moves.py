@@ -5,6 +5,10 @@ ends.  Copying holds no lock.  When little is left the rest is copied under the 
 future log takes the place (`LogManager.switch_to_future_log`, atomic); an append that waited meanwhile is refused, and
 its caller gets the partition's new log from the manager.
 
+Of a log that goes on in a remote tier only what is on the disk is copied, segment by segment, so that what the tier has
+ends where a segment does.  The rest is told: the log start, the leader epochs, the producers as they were there.  (A
+broker's TierStateMachine fetches that from the tier.)
+
 A future log that an earlier move left goes on where it ends if it is certainly a beginning of the current log.  Where
 that was truncated meanwhile it is copied anew.  What a move did not finish, by an error or an interrupt, is a `-future`
 folder and a whole current log.
@@ -162,23 +166,35 @@ class Move:
         future.settle()  # an earlier move may have been interrupted in the middle of a cut
         known = self._truncations < 0 and goes_on(source, future)
         self._truncations = source.local_log.truncations
-        is_new = future.is_empty and future.log_start_offset == source.log_start_offset
+        is_new = future.is_empty and future.log_start_offset == source.log_start_offset == source.first_local_offset
         if not known and not is_new:
+            self._begin_anew(source, future)
+
+    @staticmethod
+    def _begin_anew(source: UnifiedLog, future: UnifiedLog) -> None:
+        if source.remote_log_enabled:
+            with source.lock:  # retention takes the snapshot of the producers there
+                future.begin_where(source)
+        else:
             future.truncate_fully_and_start_at(source.log_start_offset)
 
     def _left(self, source: UnifiedLog, future: UnifiedLog) -> int:
-        return source.size - future.size if future.log_end_offset < source.log_end_offset else 0
+        if future.log_end_offset >= source.log_end_offset:
+            return 0
+        first = source.local_log.segments.first_segment_base_offset if source.remote_log_enabled else None
+        gone = sum(each.size for each in future.log_segments() if first is not None and each.base_offset < first)
+        return source.size - future.size + gone  # retention keeps what it does not know to be copied
 
     def _copy(self, source: UnifiedLog, future: UnifiedLog) -> bool:
         """One piece; False when there is none, or the current log was truncated."""
-        start = source.log_start_offset
+        start = source.first_local_offset
         if future.log_end_offset < start:  # deleted behind us
-            future.truncate_fully_and_start_at(start)
+            self._begin_anew(source, future)
         # What a segment may be has perhaps become less than a piece.
         try:
             found = source.read(future.log_end_offset, min(COPY_BYTES, future.config.segment_size))
         except OffsetOutOfRangeException:
-            if source.log_start_offset == start:
+            if source.first_local_offset == start:
                 raise
             return True  # deleted just now
         try:
@@ -189,6 +205,9 @@ class Move:
             return False  # cut between the two
         if not data or self._truncations != source.local_log.truncations:
             return False
+        segment = found.fetch_offset_metadata.segment_base_offset
+        if source.remote_log_enabled and future.active_segment.base_offset < segment >= future.log_end_offset:
+            future.roll(segment)
         for piece in _up_to_markers(data):
             self._append(future, piece)
         self._bytes += len(data)
@@ -224,10 +243,20 @@ class Move:
                     source.log_start_offset, LogStartOffsetIncrementReason.LEADER_OFFSET_INCREMENTED
                 )
                 future.skip_to(source.log_end_offset)  # a crash may have left a hole before the current log's end
+                if source.remote_log_enabled:
+                    _take_over_tier(source, future)
                 assert future.log_end_offset == source.log_end_offset, (source, future)
                 future.flush(True)
                 manager.switch_to_future_log(self.partition)
         return True
+
+
+def _take_over_tier(source: UnifiedLog, future: UnifiedLog) -> None:
+    """What the future log is to know of the remote tier, whose lower offsets it has not read."""
+    future.leader_epoch_cache.take(source.epoch_entries)
+    future.update_highest_offset_in_remote_storage(source.highest_offset_in_remote_storage)
+    if future.active_segment.base_offset < source.active_segment.base_offset:
+        future.roll()  # all of the last segment may have been copied
 
 
 def _up_to_markers(data: bytes) -> Iterator[memoryview]:
@@ -249,7 +278,7 @@ def goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
     def is_beginning(start: int) -> bool:
         end = future.log_end_offset
         return (
-            future.log_start_offset <= start
+            future.first_local_offset <= start
             and _has_last_of(source, future, start)
             and _distance(future, start, end) == _distance(source, start, end)
         )
@@ -263,13 +292,13 @@ def has_last_of(log: UnifiedLog, other: UnifiedLog) -> bool:
 
 
 def _beside_retention(log: UnifiedLog, ask: Callable[[int], bool]) -> bool:
-    """What `ask` says of the log's start, again where that moved on meanwhile."""
+    """What `ask` says of the log's start on the disk, again where that moved on meanwhile."""
     while True:
-        start = log.log_start_offset
+        start = log.first_local_offset
         try:
             return ask(start)
         except OffsetOutOfRangeException:
-            if log.log_start_offset == start:
+            if log.first_local_offset == start:
                 raise
 
 

@@ -25,6 +25,7 @@ from kafkalog.engine.host.changes import inside
 from kafkalog.engine.host.cleaning import Cleaning
 from kafkalog.engine.host.doomed import DoomedLogs
 from kafkalog.engine.host.leftovers import Leftovers
+from kafkalog.engine.host.log_contexts import LogContexts
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.moves import Move, MoveProgress
 from kafkalog.engine.host.registry import LogRegistry
@@ -40,7 +41,9 @@ class Moves:
         cleaning: Cleaning,
         doomed: DoomedLogs,
         leftovers: Leftovers,
+        contexts: LogContexts,
     ) -> None:
+        self._contexts = contexts
         self._directories = directories
         self._files = directories.files
         self._failure_channel = directories.failure_channel
@@ -83,9 +86,9 @@ class Moves:
                 try:
                     self._prepare_replacing(source, destination)
                     destination.rename_dir(names.log_dir_name(partition), True)
+                    self._contexts.when_ready(destination)
                 except (KafkalogError, OSError):
-                    self._note_that_it_stays(source, destination)
-                    source.accept_changes()
+                    self._stay(source, destination)
                     raise
                 destination.update_high_watermark(source.high_watermark)
             self._registry.promote(destination)
@@ -119,6 +122,15 @@ class Moves:
             destination.context.check_online()
         move_notes.forget(source, destination, self._files, self._failure_channel)
         move_notes.write(source, destination, self._files, self._failure_channel)
+
+    def _stay(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+        self._note_that_it_stays(source, destination)
+        source.accept_changes()
+        if not destination.is_future:  # who is told of logs refused it, and has the present one again
+            with suppress(KafkalogError):
+                destination.rename_dir(names.log_future_dir_name(source.topic_partition), True)
+            with suppress(KafkalogError):
+                self._contexts.when_ready(source)
 
     def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None:
         """The disk would not have it: the partition goes on where it is.  What lies on the other disk says otherwise,

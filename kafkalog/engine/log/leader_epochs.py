@@ -116,6 +116,12 @@ class LeaderEpochFileCache:
                 epochs = self._with(epochs, entry)
             self._replace(epochs)
 
+    def take(self, entries: Sequence[EpochEntry]) -> None:
+        """Put entries in the place of those that there are."""
+        with self._lock:
+            if self.entries != tuple(entries):
+                self._replace(tuple(entries))
+
     def truncate_from_end_async_flush(self, end_offset: int) -> None:
         """Drop entries that begin at or above `end_offset`; the file follows by a scheduled task."""
         with self._lock:

@@ -189,6 +189,12 @@ class PartitionOffsets(Watermarks):
         return self.context.uses_remote_tier and not self.config.remote_log_copy_disable
 
     @property
+    def first_local_offset(self) -> int:
+        """Where what is read from the disk begins: the log start, unless the remote tier has the beginning."""
+        start = self.log_start_offset
+        return max(start, self.local_log_start_offset) if self.remote_log_enabled else start
+
+    @property
     def copied_offset(self) -> int:
         """The last one that the remote tier has, or is being given; -1 for none."""
         return max(self.highest_offset_in_remote_storage, self.offset_being_copied)

@@ -290,6 +290,21 @@ class ProducerStateManager(ProducerTable):
                 return snapshot.offset, open_in_snapshot(read_snapshot(snapshot.path, self.context.files))
         return None
 
+    def entries_in_snapshot(self, offset: int) -> list[ProducerSnapshotEntry]:
+        """What the snapshot at an offset says; nothing where there is none, or it is damaged."""
+        snapshot = self._snapshots.get(offset)
+        if snapshot is not None:
+            with contextlib.suppress(CorruptSnapshotException, FileNotFoundError):
+                return read_snapshot(snapshot.path, self.context.files)
+        return []
+
+    def load_entries(self, entries: Iterable[ProducerSnapshotEntry], current_time_ms: int) -> None:
+        """Take entries as a snapshot has them, but those that have expired."""
+        for entry in map(_from_snapshot, entries):
+            if not self._is_producer_expired(current_time_ms, entry):
+                self.load_producer_entry(entry)
+        self.update_oldest_txn_timestamp()
+
     def take_snapshot(self, sync: bool = True) -> str | None:
         """Write `<map end>.snapshot` if the map moved past the last one; its path, or None where nothing was done."""
         offset = self.map_end_offset
@@ -379,11 +394,8 @@ class ProducerStateManager(ProducerTable):
                 self.context.logger.warning("Producer snapshot %s is dropped: %s", snapshot.path, error)
                 self._remove_and_delete_snapshot(snapshot.offset)
                 continue
-            for entry in map(_from_snapshot, entries):
-                if not self._is_producer_expired(current_time_ms, entry):
-                    self.load_producer_entry(entry)
+            self.load_entries(entries, current_time_ms)
             self.map_end_offset = self._last_snap_offset = snapshot.offset
-            self.update_oldest_txn_timestamp()
             return
         self.map_end_offset = self._last_snap_offset = log_start_offset
 

@@ -29,6 +29,7 @@ from kafkalog.engine.format import names, values
 from kafkalog.engine.format.batch import MemoryRecords
 from kafkalog.engine.format.checkpoints import EpochEntry
 from kafkalog.engine.format.partition_metadata import checked_topic_id
+from kafkalog.engine.format.snapshots import ProducerSnapshotEntry
 from kafkalog.engine.log import list_offsets, log_metrics, retention
 from kafkalog.engine.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, append_row, check
 from kafkalog.engine.log.context import PartitionContext
@@ -535,10 +536,23 @@ class UnifiedLog(PartitionState):
                 lambda: self._truncate_fully(new_offset, new_offset if log_start_offset is None else log_start_offset)
             )
 
-    def _truncate_fully(self, new_offset: int, log_start_offset: int) -> None:
+    def begin_where(self, log: UnifiedLog) -> None:
+        """Throws all records away; the log goes on where what another log of the partition has on the disk begins,
+        with the start of that log and its producers as they were there.  The caller holds the other log's lock."""
+        offset, start = log.first_local_offset, log.log_start_offset
+        with self.local_log.guard("beginning a copy"), self.lock:
+            producers = log.producer_state_manager.entries_in_snapshot(offset)
+            self.settle()
+            self.local_log.check_changeable()
+            self.whole(lambda: self._truncate_fully(offset, start, producers))
+
+    def _truncate_fully(
+        self, new_offset: int, log_start_offset: int, producers: Sequence[ProducerSnapshotEntry] = ()
+    ) -> None:
         self.local_log.truncate_fully_and_start_at(new_offset, is_again=self.is_again)
         self.leader_epoch_cache.clear_and_flush()
         self.producer_state_manager.truncate_fully_and_start_at(new_offset)
+        self.producer_state_manager.load_entries(producers, self.context.clock.milliseconds())
         self.log_start_offset = log_start_offset
         if self.remote_log_enabled:
             self.local_log_start_offset = new_offset

@@ -199,16 +199,16 @@ class RLMCopyTask:
         log.flush_snapshot_at(log.active_segment.base_offset)
         log.flush(False)
 
-    @staticmethod
-    def _holds(log: UnifiedLog, candidate: EnrichedLogSegment) -> bool:
-        """Whether the segment is still there, and ends where it did.  From then on no truncation takes of it."""
+    def _holds(self, log: UnifiedLog, candidate: EnrichedLogSegment) -> bool:
+        """Whether the segment is still there, and ends where it did.  From then on no truncation takes of it, nor of
+        the log that takes the place of this one."""
         segment, next_offset = candidate
         with log.lock:
             segments = log.local_log.segments
             following = segments.higher_segment(segment.base_offset)
             if segments.get(segment.base_offset) is not segment or following is None:
                 return False
-            if following.base_offset != next_offset:
+            if self.cancelled.is_set() or log.local_log.is_closed or following.base_offset != next_offset:
                 return False
             log.offset_being_copied = next_offset - 1
             return True

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import values
-from kafkalog.engine.log.types import LogStartOffsetIncrementReason
+from kafkalog.engine.log.types import UNKNOWN_OFFSET, LogStartOffsetIncrementReason
 from kafkalog.engine.remote.chunks import Chunks
-from kafkalog.engine.remote.copying import RLMCopyTask, Tools
+from kafkalog.engine.remote.copying import RLMCopyTask, Tools, find_highest_remote_offset
 from kafkalog.engine.remote.expiring import RLMExpirationTask
 from kafkalog.engine.remote.index_cache import DISK_BYTES, RemoteIndexCache
 from kafkalog.engine.remote.opening import hasty
@@ -221,12 +221,14 @@ class RemoteLogManager:
                 if held is not None and held.log is log:
                     self._tasks[partition] = self._switched(partition, held)
                     return
-                if held is not None:
+                running = threading.Lock()
+                if held is not None:  # this one has taken its place
                     held.cancel()
+                    running, log.offset_being_copied = held.running, held.log.offset_being_copied
                 tier = PartitionTier(partition, log, self.metadata, self.storage, self.indexes, self.chunks, self.place)
                 copying = self.copy_task_class(partition, self._tools) if log.copies_to_remote else None
                 expiring = self.expiration_task_class(partition, self._tools)
-                self._tasks[partition] = _Tasks(log, copying, expiring, tier, threading.Lock())
+                self._tasks[partition] = _Tasks(log, copying, expiring, tier, running)
                 log.tier = tier
         if held is not None and log.config.remote_log_delete_on_disable and not log.remote_log_enabled:
             self.leave(partition, log)
@@ -337,12 +339,15 @@ class RemoteLogManager:
             self.finish_deletions()
         return sum(map(self._run, tasks))
 
-    @staticmethod
-    def _run(tasks: _Tasks) -> int:
+    def _run(self, tasks: _Tasks) -> int:
         with tasks.running:
-            copied = 0
-            if tasks.log.local_log.is_closed:
+            copied, log = 0, tasks.log
+            if log.local_log.is_closed:
                 return 0
+            if log.offset_being_copied != UNKNOWN_OFFSET:  # from the log before, and that copy has ended
+                highest = find_highest_remote_offset(self.metadata, tasks.expiring.topic_id_partition, log)
+                log.update_highest_offset_in_remote_storage(highest.offset)
+                log.offset_being_copied = UNKNOWN_OFFSET
             if tasks.copying is not None and tasks.log.copies_to_remote:
                 copied = tasks.copying.run(tasks.log)
             if tasks.log.remote_log_enabled:
