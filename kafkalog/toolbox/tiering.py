@@ -287,7 +287,8 @@ class _Copy:
             self.here.pwrite(self.there.fetch(begin, end), begin)
             self.here.flush_soon(begin, end - begin)
         else:
-            self.here.write_synced(parts_of(self.there, end))
+            done = self.here.copy_from(self.there, end)
+            self.here.write_synced(parts_of(self.there, end, begin=done), done)
         return end - begin
 
     def close(self) -> None:

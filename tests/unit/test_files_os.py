@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog._native.state.descriptor import ReadBuffers
-from kafkalog.engine.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, api, parent_dir
+from kafkalog.engine.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, api, os_files, parent_dir
 from kafkalog.engine.files.overlay import OverlayFiles
 from tests.file_doubles import RecordingFiles
 
@@ -55,6 +55,22 @@ def test_the_disk_is_at_work_while_a_file_is_written(path: str, monkeypatch: pyt
         assert file.write_synced([b"abcd", b"", memoryview(b"efgh"), b"ijkl", b"mnopqrstuvwxyz", b"!"]) == 27
         assert file.pread(100, 0) == b"abcdefghijklmnopqrstuvwxyz!"
     assert steps == [(0, 12), (12, 14), "sync"]
+
+
+@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="not a call of this system")
+def test_the_system_copies_as_far_as_it_can(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os_files, "FLUSH_BYTES", 10)
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(OsFile, "flush_soon", lambda file, position, count: told.append((position, count)))
+    (tmp_path / "source").write_bytes(bytes(range(27)))
+    with OS_FILES.open(path, create=True) as file, OS_FILES.open(str(tmp_path / "source"), writable=False) as source:
+        assert file.copy_from(source, 25) == 25
+        assert file.pread(100, 0) == bytes(range(25))
+        assert told == [(0, 10), (10, 10)]
+        assert file.copy_from(source, 99) == 27
+        with OverlayFiles() as overlay, overlay.open(str(tmp_path / "source"), writable=False) as other:
+            assert file.copy_from(other, 5) == 0
+    assert file.copy_from(source, 25) == 0  # both are closed
 
 
 def test_a_hint_is_only_one(path: str) -> None:

@@ -283,6 +283,16 @@ def test_what_fails_ahead_is_asked_for_again_by_who_wants_it(storage: LogStorage
     chunks.close()
 
 
+def test_what_fails_ahead_is_told_where_nobody_comes(storage: LogStorage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kafkalog.remote")
+    storage.errors = [RetriableRemoteStorageException("away for now", path="s3://b/key")]
+    chunks = Chunks()
+    chunks.fetch_ahead(storage, segment(), range(1), 1050)  # type: ignore[arg-type]
+    until(lambda: "s3://b/key" in caplog.text)
+    assert "away for now" in caplog.text
+    chunks.close()
+
+
 def test_an_interrupted_reader_leaves_the_others_to_themselves(storage: LogStorage) -> None:
     chunks = Chunks()
     storage.gate.clear()

@@ -18,7 +18,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.files import OS_FILES, OsFile
 from kafkalog.engine.remote import objects as objects_module
 from kafkalog.engine.remote.objects import Object, Objects, RateLimit, Retries
 from kafkalog.errors import (
@@ -124,6 +124,19 @@ def test_a_local_file_is_put(place: Objects, folder: str, tmp_path: Path) -> Non
     assert place.put_file(f"{folder}/a", str(source)) == 10_000
     assert place.put_file(f"{folder}/b", str(source), 10_000) == 10_000
     assert place.get(f"{folder}/a") == place.get(f"{folder}/b") == TEN * 1000
+
+
+@pytest.mark.parametrize("copied", [0, 3, 10])
+def test_what_the_system_does_not_copy_is_read(tmp_path: Path, copied: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, copy_from = Objects.at(str(tmp_path / "tier")), OsFile.copy_from
+    monkeypatch.setattr(OsFile, "copy_from", lambda file, source, size: copy_from(file, source, min(size, copied)))
+    (tmp_path / "source").write_bytes(TEN)
+    reads: list[int] = []
+    pread = OsFile.pread
+    monkeypatch.setattr(OsFile, "pread", lambda file, n, position: reads.append(n) or pread(file, n, position))
+    assert place.put_file("a", str(tmp_path / "source")) == 10
+    assert reads == [10 - copied] * (copied < 10)
+    assert (tmp_path / "tier" / "a").read_bytes() == TEN
 
 
 def test_another_local_file_than_was_meant_is_not_put(place: Objects, folder: str, tmp_path: Path) -> None:
@@ -689,7 +702,7 @@ def test_uploads_keep_to_their_rate(kind: str, sleeper: Sleeper, tmp_path: Path,
     place.put("a", lambda: [bytes(1000)] * 5)
     assert sleeper.slept == pytest.approx(4)
     (tmp_path / "source").write_bytes(bytes(3000))
-    monkeypatch.setattr(Objects.parts_of, "__defaults__", (1000,))
+    monkeypatch.setattr(Objects.parts_of, "__defaults__", (1000, 0))
     place.put_file("b", str(tmp_path / "source"))
     assert sleeper.slept == pytest.approx(7)  # the last part's second has not gone by
     place.get("a")

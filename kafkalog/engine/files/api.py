@@ -130,18 +130,22 @@ class File(ABC):
     def flush_soon(self, position: int, count: int) -> None:  # noqa: B027
         """A hint: these bytes are written, will be synced and hardly be read soon, so the disk may begin with them."""
 
-    def write_synced(self, parts: Iterable[Buffer]) -> int:
-        """Write all parts one behind the other from the file's begin, and sync them; the number of bytes.  The disk
-        is at work meanwhile: a sync at the end alone would wait for all of it."""
-        count = told = 0
+    def copy_from(self, source: File, size: int) -> int:
+        """Copy the first `size` bytes of another file without reading them, as far as the system can; how many."""
+        return 0
+
+    def write_synced(self, parts: Iterable[Buffer], position: int = 0) -> int:
+        """Write all parts one behind the other from `position` on, and sync them; the number of bytes.  The disk is at
+        work meanwhile: a sync at the end alone would wait for all of it."""
+        end = told = position
         for part in parts:
-            self.pwrite(part, count)
-            count += len(part)
-            if count - told >= FLUSH_BYTES:
-                self.flush_soon(told, count - told)
-                told = count
+            self.pwrite(part, end)
+            end += len(part)
+            if end - told >= FLUSH_BYTES:
+                self.flush_soon(told, end - told)
+                told = end
         self.sync()
-        return count
+        return end - position
 
     def doubt(self) -> None:  # noqa: B027
         """What it gave cannot be read: whatever is kept of it is fetched anew.  A disk keeps nothing."""

@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.remote.read_only import ReadOnlyFile
 from kafkalog.errors import IllegalArgumentException, RemoteStorageException
 
@@ -36,6 +37,7 @@ THREADS = 8
 AHEAD_MAX = 8  # chunks
 BEGUN_MAX = 100  # logs
 
+_log = Lines("kafkalog.remote")
 _Key = tuple[str, int]  # a segment's id, a chunk's number
 
 
@@ -160,13 +162,12 @@ class Chunks:
                     raise
 
     def _do(self, job: Callable[[], object]) -> None:
-        """Has a thread do it, whose errors nobody hears: whoever waits for what it brings is told, and who comes later
-        asks again.  RuntimeError where there will be no thread."""
+        """Has a thread do it.  RuntimeError where there will be no thread."""
         with self._lock:
             pool = self._pool
             if pool is None:
                 pool = self._pool = ThreadPoolExecutor(self._threads, "kafkalog-remote-reader")
-        pool.submit(job)
+        pool.submit(_quietly, job)
 
     def meanwhile(self, job: Callable[[], object]) -> None:
         """Has a thread do it, if there will be one."""
@@ -207,6 +208,13 @@ class Chunks:
             coming, self._coming = self._coming, {}
         for future in coming.values():
             future.cancel()  # whoever waits looks for himself
+
+
+def _quietly(job: Callable[[], object]) -> None:
+    try:
+        job()
+    except Exception as error:  # whoever waits for it is told, who comes later asks again, and nobody else may come
+        _log.info("what was to be read ahead was not: %s", error)
 
 
 def _fetched(storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, begin: int, stop: int) -> bytes:

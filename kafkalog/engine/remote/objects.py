@@ -259,8 +259,10 @@ class Objects:
         if size is not None and found != size:
             raise KafkaStorageException(f"found {found} bytes, expected {size}: nothing is uploaded", path=source)
         # A client's own way is the faster one, but would wait for the limit in the thread that serves all requests.
-        if self.is_local or self._uploads.bytes_per_s is not None:
+        if self._uploads.bytes_per_s is not None:
             return self.put(key, lambda: self.parts_of(source, found), syncs_name=syncs_name)
+        if self.is_local:
+            return self._tried("put", key, lambda: self._copy(key, source, found, syncs_name))
         return self._tried("put", key, lambda: self._put_file(key, source, found))
 
     def _put_file(self, key: str, source: str, size: int) -> int:
@@ -288,11 +290,11 @@ class Objects:
         except OSError as error:
             raise KafkaStorageException.because_of(error, f"cannot read {source}") from error
 
-    def parts_of(self, source: str, size: int, part_bytes: int = READ_BYTES) -> Iterator[bytes]:
-        """The first `size` bytes of a local file, in parts; errors as `put_file`."""
+    def parts_of(self, source: str, size: int, part_bytes: int = READ_BYTES, begin: int = 0) -> Iterator[bytes]:
+        """The bytes [begin, size) of a local file, in parts; errors as `put_file`."""
         try:
             with self._files.open(source, writable=False) as file:
-                yield from parts_of(file, size, part_bytes)
+                yield from parts_of(file, size, part_bytes, begin)
         except OSError as error:
             if isinstance(error, KafkaStorageException):
                 raise
@@ -300,7 +302,10 @@ class Objects:
 
     def _put(self, key: str, parts: Iterable[Buffer], syncs_name: bool) -> int:
         path = self.path(key)
-        count = self._put_locally(path, parts, syncs_name) if self.is_local else self._put_remotely(path, parts)
+        if self.is_local:
+            count = self._put_locally(path, lambda file: file.write_synced(self._limited(parts)), syncs_name)
+        else:
+            count = self._put_remotely(path, parts)
         return self._checked_put(key, path, count)
 
     def _checked_put(self, key: str, path: str, count: int) -> int:
@@ -332,14 +337,26 @@ class Objects:
             self._uploads.take(len(part))
             yield part
 
-    def _put_locally(self, path: str, parts: Iterable[Buffer], syncs_name: bool) -> int:
+    def _copy(self, key: str, source: str, size: int, syncs_name: bool) -> int:
+        """A put of a local file to a folder: by the system's own call, as far as that goes."""
+
+        def write(file: File) -> int:
+            done = 0
+            with suppress(OSError), self._files.open(source, writable=False) as there:
+                done = file.copy_from(there, size)
+            return done + file.write_synced(self.parts_of(source, size, begin=done), done)
+
+        path = self.path(key)
+        return self._checked_put(key, path, self._put_locally(path, write, syncs_name))
+
+    def _put_locally(self, path: str, write: Callable[[File], int], syncs_name: bool) -> int:
         files, folder = self._files, os.path.dirname(path)
         files.mkdirs_synced(folder)
         temporary = path + _TEMPORARY  # whoever deletes the object knows it, and no two ever put the same one at once
         try:
             with files.open(temporary, create=True) as file:
                 file.truncate(0)
-                count = file.write_synced(self._limited(parts))
+                count = write(file)
             files.rename(temporary, path)
             if syncs_name:
                 files.sync_dir(folder)
@@ -612,9 +629,9 @@ def _told(error: BaseException, options: _Options | None = None) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def parts_of(file: File, size: int, part_bytes: int = READ_BYTES) -> Iterator[bytes]:
-    """The first `size` bytes of a file, in parts; KafkaStorageException where it has fewer."""
-    for at in range(0, size, part_bytes):
+def parts_of(file: File, size: int, part_bytes: int = READ_BYTES, begin: int = 0) -> Iterator[bytes]:
+    """The bytes [begin, size) of a file, in parts; KafkaStorageException where it has fewer."""
+    for at in range(begin, size, part_bytes):
         want = min(part_bytes, size - at)
         part = file.pread(want, at)
         if len(part) != want:
