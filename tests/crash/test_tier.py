@@ -99,12 +99,13 @@ def moves(driver: Driver) -> None:
     driver.append("kept", 3)
     driver.copy()
     retain_locally(driver.store, "kept")
-    steps: list[Callable[[], object]] = [
-        lambda: driver.append("kept", 8),
-        driver.copy,
-        lambda: (retain_locally(driver.store, "kept"), driver.write("kept")),
-        lambda: driver.expire("kept", 3500),
-    ]
+
+    def retain() -> None:
+        retain_locally(driver.store, "kept")
+        driver.write("kept")
+
+    steps: list[Callable[[], object]] = [lambda: driver.append("kept", 8), driver.copy, retain]
+    steps.append(lambda: driver.expire("kept", 3500))
     driver.write("kept")
     driver.move("kept", lambda: steps and steps.pop(0)())
     assert not steps

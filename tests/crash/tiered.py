@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,7 +190,7 @@ def objects_after(ops: Iterable[Op], objects: dict[str, bytes] | None = None) ->
 # --- the store ------------------------------------------------------------------------------------------------
 
 
-def open_tiered(place: str, tier: RemoteStorage, files: Files | None = None, **options: Any) -> Store:
+def open_tiered(place: str | Sequence[str], tier: RemoteStorage, files: Files | None = None, **options: Any) -> Store:
     given = {"clock": ManualClock(NOW_MS), "maintenance": False, "durability": "fsync", **options}
     return kafkalog.open(
         place, remote=tier, tiering=RemoteLogManagerConfig(copier_threads=1), files=files or UnsyncedFiles(), **given
@@ -271,6 +271,14 @@ class Driver:
         may_go[:] = [each for each in before if each not in left]
         self.store.alter_topic(topic, {"retention.bytes": "-1"})  # else it would go on with each append
 
+    def move(self, topic: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """To the next directory; `meanwhile` happens after each piece but the last ones."""
+        manager, partition = self.store.manager, TopicPartition(topic, 0)
+        log = manager.get_log(partition)
+        assert log is not None
+        places = manager.live_log_dirs
+        manager.move(partition, places[places.index(log.parent_dir) - 1], lambda _: meanwhile())
+
     def delete(self, topic: str) -> None:
         self.mark(DELETE, topic)
         self.store.delete_topic(topic)
@@ -346,7 +354,7 @@ def check_agrees(store: Store) -> None:
     manager = store.remote_log_manager
     assert check_objects(manager.storage, manager.metadata) is None
     known = {each: manager.metadata.list_remote_log_segments(each) for each in manager.metadata.partitions()}
-    logs = {(log.topic_id, log.topic_partition): log for log in store.manager.all_logs()}
+    logs = {(log.topic_id, log.topic_partition): log for log in store.manager.all_logs() if not log.is_future}
     for partition, segments in known.items():
         assert manager.metadata.deletion_of(partition) is None, partition
         log = logs.get((partition.topic_id, partition.topic_partition))
@@ -375,10 +383,16 @@ def temporaries(folder: str) -> list[str]:
 
 
 def check_start(
-    place: str, tier: RemoteStorage, story: Story, files: Files | None = None, *, leaves: bool = False
+    place: str | Sequence[str],
+    tier: RemoteStorage,
+    story: Story,
+    files: Files | None = None,
+    *,
+    leaves: bool = False,
+    moves: bool = False,
 ) -> None:
     """Starts on what a crash left, and judges; has a pass made, and local retention, and judges; and again.  `leaves`:
-    the store is let go of as by a crash, and no more."""
+    the store is let go of as by a crash, and no more.  `moves`: its partitions move before that."""
     store = open_tiered(place, tier, files)
     try:
         story.judge(store)
@@ -391,6 +405,9 @@ def check_start(
         if leaves:
             return
         for topic in store.topics():
+            if moves:
+                Driver(store, story.told).move(topic)
+                story.judge(store)
             store.topic(topic).append(b"999999", partition=0)
             assert values_of(store, topic)[-1] == 999999
     finally:
@@ -403,7 +420,7 @@ def check_start(
 
 
 @contextlib.contextmanager
-def opened(place: str, tier: RemoteStorage, files: Files) -> Iterator[Store]:
+def opened(place: str | Sequence[str], tier: RemoteStorage, files: Files) -> Iterator[Store]:
     """A store that is closed if all went well."""
     store = open_tiered(place, tier, files)
     try:
