@@ -250,7 +250,11 @@ def test_folders_that_are_no_partitions_are_told_once(
     storage = in_a_place(layout, str(tmp_path / "tier"))
     copy(storage, tmp_path / "segment", (1, 0, 9))
     topic, number, topic_id = strange
-    key = f"{topic}-{topic_id}/{number}" if layout.startswith("aiven") else f"kafka-tiered-storage/{topic}-{number}-{topic_id}"
+    key = (
+        f"{topic}-{topic_id}/{number}"
+        if layout.startswith("aiven")
+        else f"kafka-tiered-storage/{topic}-{number}-{topic_id}"
+    )
     (tmp_path / "tier" / key).mkdir(parents=True)
     for _ in range(2):
         assert storage.partitions() == [PARTITION]

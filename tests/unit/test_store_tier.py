@@ -10,6 +10,8 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.files import OsFiles, parent_dir
+from kafkalog.engine.remote import partition_tier
+from kafkalog.engine.remote.lineage import chain
 from kafkalog.errors import (
     ConfigException,
     IllegalArgumentException,
@@ -62,6 +64,38 @@ def test_readers_do_not_notice_where_a_record_lies(places: tuple[Path, Path]) ->
         found = everything(bucket.topic("orders").partition(0))
         assert found == before[: len(found)]
         assert len(found) >= first
+
+
+def test_a_time_below_the_logs_start(places: tuple[Path, Path]) -> None:
+    """The start may lie within a remote segment, whose first records nobody has any more."""
+    with opened(places) as store:
+        partition = store.topic("orders").partition(0)
+        assert partition.delete_old_segments() > 0
+        partition.delete_records(20)
+        for timestamp in (1000, 1018, 1019, 1020, 1021, 1030):
+            assert partition.offset_for_time(timestamp) == max(20, timestamp - 1000)
+
+
+def test_a_reader_lists_the_tier_once(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each segment anew: there may be 10,000."""
+    calls = []
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return chain(*args)
+
+    monkeypatch.setattr(partition_tier, "chain", counted)
+    with opened(places) as store:
+        partition = store.topic("orders").partition(0)
+        assert partition.delete_old_segments() > 0
+        everything(partition)
+        assert len(calls) == 1
+        for number in range(60):
+            partition.append(values(number))
+        store.remote_log_manager.run_once()
+        assert partition.delete_old_segments() > 0
+        assert len(everything(partition)) == RECORDS + 30 + 60
+        assert len(calls) == 2
 
 
 @pytest.mark.parametrize("load", ["all", "on demand"])

@@ -309,15 +309,15 @@ class Snapshot:
 
     # --- times -------------------------------------------------------------------------------------
 
-    def offset_for_time(self, timestamp_ms: int) -> int | None:
-        for place in range(len(self.segments)):
-            found = self._offset_for_time_in(place, timestamp_ms)
+    def offset_for_time(self, timestamp_ms: int, start: int = 0) -> int | None:
+        for place in range(max(0, bisect_right(self.bases, start) - 1), len(self.segments)):
+            found = self._offset_for_time_in(place, timestamp_ms, start)
             if found is not None:
                 return found
         return None
 
-    def _offset_for_time_in(self, place: int, timestamp_ms: int) -> int | None:
-        first_offset = max(self.bases[place], self.log_start_offset)
+    def _offset_for_time_in(self, place: int, timestamp_ms: int, start: int) -> int | None:
+        first_offset = max(self.bases[place], self.log_start_offset, start)
         if first_offset >= self.log_end_offset:
             return None
         times = self.segments[place].time_entries

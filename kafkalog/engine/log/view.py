@@ -400,8 +400,9 @@ class PartitionView(Closing):
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         return self._sure(lambda seen: seen.visible_end(isolation))
 
-    def offset_for_time(self, timestamp_ms: int) -> int | None:
-        return self._sure(lambda seen: seen.offset_for_time(timestamp_ms))
+    def offset_for_time(self, timestamp_ms: int, start: int = 0) -> int | None:
+        """As Source, of records from `start` on."""
+        return self._sure(lambda seen: seen.offset_for_time(timestamp_ms, start))
 
     @property
     def last_stable_offset(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalog._limits import LONG_MAX
@@ -27,7 +28,7 @@ from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemote
 from kafkalog.engine.remote.object_segments import ObjectSegments, one_of_a_name
 from kafkalog.engine.remote.remote_files import missing
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import KafkalogError, SchemaException
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
@@ -79,16 +80,16 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
         """Whether a partition's events are here, or would be."""
         if not self.is_there:
             return False
-        if self.is_whole or self.cache_of(partition) is not None:
+        if self.is_whole or self.has_events(partition):
             return True
         return self._count >= PARTITIONS and metadata_partition(partition, self._count) in self._here
 
     def copied(self) -> Iterator[RemoteLogSegmentMetadata]:
         """The segments whose upload came to its end, and which are not deleted."""
         for partition in self.partitions():
-            for each in self.cache_of(partition) or ():
-                if each.state is COPY_SEGMENT_FINISHED:
-                    yield each
+            with suppress(SchemaException):  # of events that cannot be read
+                segments = self.list_remote_log_segments(partition)
+                yield from (each for each in segments if each.state is COPY_SEGMENT_FINISHED)
 
     def _log_in(self, number: int, create: bool) -> SourceStateLog | None:
         log_dir = self._here.get(number)
@@ -161,7 +162,10 @@ class DirectorySegments:
         return found
 
     def _is_copied(self, partition: TopicIdPartition) -> bool:
-        cache = self._metadata.cache_of(partition)
+        try:
+            cache = self._metadata.cache_of(partition)
+        except SchemaException:  # who reads it is told
+            return True
         is_deleted = self._metadata.deletion_of(partition) is not None
         return cache is not None and not is_deleted and any(each.state is COPY_SEGMENT_FINISHED for each in cache)
 
@@ -171,9 +175,7 @@ class DirectorySegments:
         cache = self._metadata.cache_of(partition)
         return [] if cache is None else list(_with_gaps(self._referenced(partition.topic_partition, cache)))
 
-    def _referenced(
-        self, partition: TopicPartition, cache: RemoteLogMetadataCache
-    ) -> Iterator[RemoteLogSegmentMetadata]:
+    def _referenced(self, partition: TopicPartition, cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
         """Those that a store's readers are led to."""
         folder = self._folders.get(partition)
         epochs: list[EpochEntry] = []

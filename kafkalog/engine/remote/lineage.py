@@ -6,7 +6,9 @@ functions of RemoteLogManager (4.4.0).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from kafkalog.engine.format.checkpoints import EpochEntry
@@ -56,25 +58,36 @@ def is_within_leader_epochs(metadata: RemoteLogSegmentMetadata, log_end_offset: 
 
 def chain(
     epochs: Sequence[EpochEntry], start: int, end: int, find: Find, segments_of: List = lambda _epoch: ()
-) -> Iterator[RemoteLogSegmentMetadata]:
-    """The segments that have the offsets [start, end) of a log with these leader epochs, one behind the other.
+) -> list[RemoteLogSegmentMetadata]:
+    """The segments that have the offsets [start, end) of a log with these leader epochs, by base offset.
 
-    Where the remote tier has a gap it goes on behind it: with the next segment of the epoch (`segments_of` lists them),
-    or with the next epoch.
+    Of two that overlap, as those of two leaders do, the later one counts from where it begins: Kafka, too, looks for
+    an offset there.  Where the remote tier has a gap it goes on behind it: with the next segment of the epoch
+    (`segments_of` lists them), or with the next epoch.
     """
+    chained: list[RemoteLogSegmentMetadata] = []
+    begins = [each.start_offset for each in epochs]
+    starts: dict[int, list[int]] = {}  # of segments, by epoch; needed at a gap
     offset = start
     while offset < end:
-        at = next((n for n in range(len(epochs) - 1, -1, -1) if epochs[n].start_offset <= offset), None)
-        found = None if at is None else find(epochs[at].epoch, offset)
+        at = bisect_right(begins, offset) - 1
+        behind = begins[at + 1 : at + 2]
+        found = None if at < 0 else find(epochs[at].epoch, offset)
         if found is not None:
-            yield found
-            offset = found.end_offset + 1
+            while chained and chained[-1].start_offset >= found.start_offset:
+                chained.pop()
+            chained.append(found)
+            # What it has of the epoch; what it has of a later one may be of a history that was given up.
+            offset = min([found.highest_offset_of(epochs[at].epoch) + 1, *behind])
             continue
-        behind = [each.start_offset for each in epochs if each.start_offset > offset][:1]
-        if at is not None:
+        if at >= 0:
             epoch = epochs[at].epoch
-            starts = (dict(each.segment_leader_epochs)[epoch] for each in segments_of(epoch))
-            behind += [each for each in starts if each > offset and find(epoch, each) is not None]
+            if epoch not in starts:
+                starts[epoch] = sorted(dict(each.segment_leader_epochs)[epoch] for each in segments_of(epoch))
+            later = range(bisect_right(starts[epoch], offset), len(starts[epoch]))
+            there = (starts[epoch][n] for n in later if find(epoch, starts[epoch][n]) is not None)
+            behind += itertools.islice(there, 1)
         if not behind:
-            return
+            break
         offset = min(behind)
+    return chained

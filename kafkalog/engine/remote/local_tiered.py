@@ -112,7 +112,8 @@ class LocalTieredStorage:
         for folder in self.objects.folders(ROOT):
             match = _FOLDER.fullmatch(folder.rpartition("/")[2])
             if match is not None:
-                partition = found_partition(*match.groups(), self.objects.shown(folder))
+                topic, number, topic_id = match.groups()
+                partition = found_partition(topic, number, topic_id, self.objects.shown(folder))
                 found += [] if partition is None else [partition]
         return sorted(found, key=lambda each: (each.topic_partition, each.topic_id))
 

@@ -6,6 +6,7 @@ first reads there, and looks again when an offset is asked for that it has not g
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ class PartitionTier:
         self._storage = storage
         self._indexes = indexes
         self._chunks = chunks
-        self._files = RemoteFiles(place, storage, self, indexes=indexes, chunks=chunks, poll_s=0.0)
+        self._files = RemoteFiles(place, storage, self, indexes=indexes, chunks=chunks, poll_s=math.inf)
         self._lock = threading.RLock()
         self._view: PartitionView | None = None
 
@@ -75,7 +76,7 @@ class PartitionTier:
             return self._metadata.list_remote_log_segments(self._partition, epoch)
 
         entries = log.leader_epoch_cache.entries
-        return list(chain(entries, log.log_start_offset, self._end(), find, segments_of))
+        return chain(entries, log.log_start_offset, self._end(), find, segments_of)
 
     def _end(self) -> int:
         """Behind all that the tier has, also of what the disk has still: a power loss may have left there the log of a
@@ -91,6 +92,7 @@ class PartitionTier:
             if view is None:
                 view = self._view = PartitionView(self._files.root, self._partition.topic_partition, files=self._files)
             elif view.log_end_offset < up_to or view.log_start_offset > up_to:
+                self._files.look_again()
                 view.refresh()
             return view
 
@@ -136,14 +138,15 @@ class PartitionTier:
     def owns(self, extent: Extent) -> bool:
         return extent.path.startswith(self._files.root) or self.has(extent)
 
+    def check(self) -> None:
+        self._metadata.list_remote_log_segments(self._partition)
+
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         # The transaction may have ended in any of it.
         return self._seen(max(first_offset + 1, self._end())).aborted_in(first_offset, last_offset)
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        view = self._seen(self._log.local_log_start_offset)
-        found = view.offset_for_time(timestamp_ms)
-        return None if found is None or found < self._log.log_start_offset else found
+        return self._seen(self._log.local_log_start_offset).offset_for_time(timestamp_ms, self._log.log_start_offset)
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """Of the first segment that reaches the time, as a broker: what is on the disk, too, is asked there."""
@@ -174,8 +177,9 @@ class PartitionTier:
     ) -> TimestampAndOffset | None:
         view = self._seen(metadata.end_offset + 1)
         extent = view.extent(max(metadata.start_offset, starting_offset, view.log_start_offset))
-        position = 0 if extent is None else extent.position
-        file = self._files.open(f"{view.directory}/{metadata.start_offset:020d}.log", writable=False)
+        path = f"{view.directory}/{metadata.start_offset:020d}.log"
+        position = extent.position if extent is not None and extent.segment_base == metadata.start_offset else 0
+        file = self._files.opened(metadata, path)  # which a later one may have taken the place of
         with file:
             for piece in LogScan(file, position, file.size()):
                 for row in piece.table:
@@ -193,6 +197,7 @@ class PartitionTier:
     def _forget(self) -> None:
         with self._lock:
             view, self._view = self._view, None
+            self._files.look_again()
         if view is not None:
             view.close()
 

@@ -313,13 +313,14 @@ class RemoteFiles(Files):
         metadata = self.metadata_of(path)
         if metadata is not None and path.endswith(names.LOG_FILE_SUFFIX):
             check_there(metadata, path)
-            file = self._opened(metadata, path)
+            file = self.opened(metadata, path)
             if not self.has_metadata and not metadata.segment_leader_epochs:
                 self._look_before(metadata, path, is_local=not isinstance(file, RemoteFile))
             return file
         return BytesFile(path, self.read_bytes(path))
 
-    def _opened(self, metadata: RemoteLogSegmentMetadata, path: str) -> File:
+    def opened(self, metadata: RemoteLogSegmentMetadata, path: str) -> File:
+        """A segment's log, under that path."""
         local = self.asked(self.storage.open_local, metadata)
         if local is None:
             return _ListedFile(self, metadata, path)
