@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark bench-spark-remote spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -169,6 +169,9 @@ spark-connector: $(CONNECTOR)/.packages  ## the same rows as Spark's own Kafka c
 
 bench-spark: $(CONNECTOR)/.packages  ## the Spark source beside Spark's own Kafka connector with its broker; prints ratios
 	$(CONNECTOR)/bin/python -m bench.spark $(BENCH_FLAGS)
+
+bench-spark-remote: $(CONNECTOR)/.packages  ## planning over a large bucket; tiered segments beside local ones and Spark's connector; prints ratios
+	$(CONNECTOR)/bin/python -m bench.spark_remote $(BENCH_FLAGS)
 
 MICRO := .benchmarks
 $(VENV)/.bench: pyproject.toml $(VENV)/.packages

@@ -20,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,13 @@ def value(draw: random.Random, number: int) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def produce(bootstrap: str, topic: str, codec: str, count: int, batch_bytes: int) -> None:
+def produce(
+    bootstrap: str, topic: str, codec: str, count: int, batch_bytes: int, config: Mapping[str, str] | None = None
+) -> None:
     """Records by librdkafka with its defaults, but for the codec, the batches' size and a linger that fills them."""
     from confluent_kafka import Producer
 
-    clients.create_topics(bootstrap, {topic: (PARTITIONS, {})})
+    clients.create_topics(bootstrap, {topic: (PARTITIONS, config or {})})
     draw = random.Random(topic)
     values = [value(draw, number) for number in range(50_000)]
     producer = Producer(

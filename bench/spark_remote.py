@@ -1,11 +1,16 @@
-"""`python -m bench.spark_remote`: what planning over a bucket costs as it grows, and what a read of the tier costs
-beside one of local segments.
+"""`python -m bench.spark_remote`: what planning over a bucket costs as it grows, and what a count of tiered segments
+costs beside one of local segments, and beside Spark's own connector with a live broker.
 
-First: one partition of N segments, in a file system that answers listings from a formula (so what is measured is ours,
-and not the disk's), in each layout.  A layout of Kafka's LocalTieredStorage is planned from names and sizes alone;
-Aiven's wants each manifest, one request a segment, which are made side by side.  Then: the same records as a local
-directory, as both tiers and as the tier alone, each read by this process.  Seconds are of the processor, MiB are the
-peak of the whole process.
+First: one partition of N segments, in a file system that answers listings from a formula in the place of s3fs (so what
+is measured is ours, and not the line's), in each layout.  A plan wants names and sizes alone, and the segments that it
+cuts.  Seconds are of the processor and of the clock, MiB are the peak of the whole process.
+
+Then: a broker (Apache Kafka 4.3.1 with LocalTieredStorage) has a topic, which is copied as it is, and tiered.  Spark
+counts its records in the copy, in the broker's directory together with the tier's folder, in the folder alone, and by
+its connector through the broker: in one session, by turns, the best of which counts, by the clock and by the processor
+(of all processes that a side needs, the broker, too).  Spark tells a Python source no columns, so a count costs those
+that are asked for: all, or with the option `columns` one.  Needs the PySpark that there is a connector for: `make
+bench-spark-remote` runs it in an environment of its own.
 """
 
 from __future__ import annotations
@@ -21,22 +26,31 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import fsspec
 import fsspec.asyn
 
 import kafkalog
+from bench.spark import BATCH_BYTES, CODECS, PARTITIONS, RECORDS, TURNS, Broker, clock_of, place_of, produce, timed
 from kafkalog.engine.remote.local_tiered import ROOT
-from kafkalog.remote import RemoteStorage
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
-from kafkalog.spark.tasks import read_range
+from tests.broker.test_tiering import POM, tiering, until
+from tests.spark import connector
 
 SEGMENTS = (1_000, 10_000, 100_000)
 LAYOUTS = ("local-tiered", "aiven")
-BATCHES, RECORDS = 4, 10
+BATCHES, BATCH_RECORDS = 4, 10
+TOPIC = "orders"
+SEGMENT_BYTES = 16 << 20
+LOCAL, BOTH, TIER, CONNECTOR = ("local segments", "both tiers", "the tier alone", "connector")
+PRUNED = "both tiers, columns=offset"
+WAYS = (LOCAL, BOTH, PRUNED, TIER, CONNECTOR)
+LOCAL_AIM, CONNECTOR_AIM = 0.8, 5
 TOPIC_ID = "AWrCeLx2TDOJMreDImAzTA"
 START_MS = 1_700_000_000_000
 FILES = {
@@ -90,13 +104,13 @@ class Formula(fsspec.asyn.AsyncFileSystem):  # type: ignore[misc]
         if name.endswith(".log"):
             data = bytearray(self.log)
             for batch in range(BATCHES):
-                struct.pack_into(">q", data, batch * (len(data) // BATCHES), base + batch * RECORDS)
+                struct.pack_into(">q", data, batch * (len(data) // BATCHES), base + batch * BATCH_RECORDS)
             return bytes(data[start:end])
         return manifest(base, len(self.log)) if name.endswith("manifest") else b""
 
 
 def base_of(number: int) -> int:
-    return number * BATCHES * RECORDS
+    return number * BATCHES * BATCH_RECORDS
 
 
 def id_of(number: int) -> str:
@@ -106,7 +120,7 @@ def id_of(number: int) -> str:
 def manifest(base: int, size: int) -> bytes:
     chunks = {"type": "fixed", "originalChunkSize": 4 << 20, "originalFileSize": size}
     chunks |= {"transformedChunkSize": 4 << 20, "finalTransformedChunkSize": size}
-    said = {"startOffset": base, "endOffset": base + BATCHES * RECORDS - 1, "maxTimestampMs": START_MS}
+    said = {"startOffset": base, "endOffset": base + BATCHES * BATCH_RECORDS - 1, "maxTimestampMs": START_MS}
     said |= {"brokerId": 0, "eventTimestampMs": 0, "segmentLeaderEpochs": {"0": base}}
     nothing = {"position": 0, "size": 0}
     kinds = ("offset", "timestamp", "producerSnapshot", "leaderEpoch")
@@ -123,7 +137,7 @@ def plan_once(layout: str, segments: int) -> None:
     try:
         with kafkalog.open_log(folder, "orders-0") as log:
             for number in range(BATCHES):
-                log.append_many([(b"v" * 100, b"key", [], START_MS + number)] * RECORDS)
+                log.append_many([(b"v" * 100, b"key", [], START_MS + number)] * BATCH_RECORDS)
         (first,) = (folder / "orders-0").glob("*.log")
         Formula.log = first.read_bytes()
     finally:
@@ -144,40 +158,86 @@ def plan_once(layout: str, segments: int) -> None:
     print(json.dumps(found))
 
 
-def read_times(place: Path, records: int) -> dict[str, float]:
-    """Processor seconds of the best of three reads."""
-    config = {"segment.bytes": str(16 << 20)}
-    with kafkalog.open(place / "full") as store:
-        topic = store.create_topic("orders", 1, config=config)
-        for number in range(records):
-            topic.append(value=b"v" * 100, key=b"key%d" % number)
-    shutil.copytree(place / "full", place / "part")
-    url = f"file://{place}/tier"
-    with kafkalog.open(place / "part", remote=RemoteStorage(url)) as store:
-        tiered = {"remote.storage.enable": "true", "local.retention.bytes": "1", "retention.ms": "-1"}
-        store.alter_topic("orders", tiered)
-        store.remote_log_manager.run_once()
-        store.manager.cleanup_logs()
-    ways = {
-        "local": {"path": str(place / "full")},
-        "both tiers": {"path": str(place / "part"), "remote": url},
-        "tier alone": {"remote": url},
-    }
-    best: dict[str, float] = {}
-    for _ in range(3):
-        for name, options in ways.items():
-            parsed = parse_options({"subscribe": "orders"} | options)
-            begin = time.process_time()
-            rows = sum(batch.num_rows for work in plan(parsed) for batch in read_range(work, parsed, ("offset",)))
-            taken = (time.process_time() - begin) / rows * 1e6
-            best[name] = min(best.get(name, taken), taken)
-    return best
+class Sides:
+    """The ways to read the topic."""
+
+    def __init__(self, spark: Any, broker: Broker, place: Path) -> None:
+        self.spark, self.broker, self._place = spark, broker, place
+        both = {"path": str(broker.log_dir), "remote": f"file://{place}/tier"}
+        self._ways = {
+            LOCAL: {"path": str(place / "full")},
+            BOTH: both,
+            PRUNED: both | {"columns": "offset"},
+            TIER: {"path": both["remote"]},
+        }
+
+    def count(self, way: str) -> int:
+        if way == CONNECTOR:
+            reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.broker.bootstrap)
+        else:
+            reader = self.spark.read.format("kafkalog").options(**self._ways[way])
+        found: int = reader.option("subscribe", TOPIC).load().count()
+        return found
+
+
+def fill(broker: Broker, place: Path, given: argparse.Namespace) -> None:
+    """The topic, a copy of its directories as they are, and then all but the last segments in the tier alone."""
+    import confluent_kafka.admin as admin
+
+    produce(broker.bootstrap, TOPIC, given.codec, given.records, BATCH_BYTES, {"segment.bytes": str(SEGMENT_BYTES)})
+    folders = [f"{TOPIC}-{number}" for number in range(PARTITIONS)]
+    for name in folders:
+        shutil.copytree(broker.log_dir / name, place / "full" / name)
+    wanted = {"remote.storage.enable": "true", "local.retention.bytes": "1", "retention.ms": "-1"}
+    entries = [
+        admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+        for name, value in wanted.items()
+    ]
+    asked = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, TOPIC, incremental_configs=entries)
+    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in client.incremental_alter_configs([asked]).values():
+        future.result(60)
+    until(lambda: all(len(list((broker.log_dir / name).glob("*.log"))) == 1 for name in folders), "it is not tiered")
+
+
+def counts(given: argparse.Namespace) -> None:
+    with place_of(None) as place:
+        settings = tiering(place) | {"num.network.threads": "3", "num.io.threads": "8"}
+        (place / "node").mkdir()
+        broker = Broker(place / "node", settings=settings, pom=POM, shares_metadata=True)
+        broker.start()
+        spark = connector.session(place / "spark", **{"spark.ui.showConsoleProgress": "false"})
+        try:
+            fill(broker, place, given)
+            sides, found = Sides(spark, broker, place), dict.fromkeys(WAYS, 0)
+            best = {clock: dict.fromkeys(WAYS, float("inf")) for clock in ("clock", "processor")}
+            for _ in range(given.turns):
+                for way in WAYS:
+                    processor = clock_of("connector" if way == CONNECTOR else "kafkalog", True, broker.pid)
+                    seconds, (busy, found[way]) = timed(partial(timed, partial(sides.count, way), processor), monotonic)
+                    for clock, taken in (("clock", seconds), ("processor", busy)):
+                        best[clock][way] = min(best[clock][way], taken)
+        finally:
+            spark.stop()
+            broker.stop()
+    assert found[LOCAL] == found[BOTH] == found[PRUNED] == found[CONNECTOR] == given.records >= found[TIER], found
+    print(f"\ncount of {given.records:,} records, codec {given.codec}, segments of {SEGMENT_BYTES >> 20} MiB")
+    print("| read | seconds of the | records | M records/s | of local segments | of the connector |")
+    print("|---|---|---|---|---|---|")
+    for clock, times in best.items():
+        rates = {way: found[way] / times[way] / 1e6 for way in WAYS}
+        for way, rate in rates.items():
+            ratios = f"{rate / rates[LOCAL]:.2f} | {rate / rates[CONNECTOR]:.1f}x"
+            print(f"| {way} | {clock} | {found[way]:,} | {rate:.2f} | {ratios} |", flush=True)
+    print(f"aims, of both tiers: {LOCAL_AIM} of local segments, {CONNECTOR_AIM}x of the connector")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_remote")
     parser.add_argument("--segments", type=int, action="append")
-    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--codec", default="none", choices=CODECS)
     parser.add_argument("--plan", nargs=2, metavar=("LAYOUT", "SEGMENTS"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.plan:
@@ -191,13 +251,10 @@ def main() -> None:
             found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
             figures = f"{found['cpu_s']:.2f} | {found['s']:.2f} | {found['mib']:.0f} | {found['ranges']:,}"
             print(f"| {segments:,} | {layout} | {figures} | {found['requests']:,} |", flush=True)
-    place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
-    try:
-        times = read_times(place, given.records)
-    finally:
-        shutil.rmtree(place)
-    for name, taken in times.items():
-        print(f"{name}: {taken:.3f} us a record, {taken / times['local']:.2f} of local segments")
+    if connector.missing() is not None:
+        print(connector.missing())
+        return
+    counts(given)
 
 
 if __name__ == "__main__":
