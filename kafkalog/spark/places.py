@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog.engine.files import OS_FILES, Files, OsFiles, local_path
 from kafkalog.engine.files.mounts import mount as mount_files
 from kafkalog.engine.files.mounts import mounted
+from kafkalog.engine.files.mounts import unmount as unmount_files
 from kafkalog.errors import IllegalArgumentException, RemoteStorageException
 from kafkalog.remote import RemoteStorage, is_address, is_tier
 
@@ -49,6 +53,8 @@ class Place(NamedTuple):
 
 
 _mounted: dict[str, Place] = {}
+_lock = threading.Lock()
+_holders: Counter[str] = Counter()  # jobs that run, by path; guarded by _lock
 
 
 def files_of(log_dir: str) -> Files:
@@ -174,6 +180,21 @@ def _with_layout(place: Place) -> RemoteStorage:
         if error.hint is not None and error.hint.startswith("give credentials"):
             error.hint += " (remote.option.key ...); spark.hadoop.fs.s3a.* after kafkalog.spark.source.register(spark)"
         raise
+
+
+@contextmanager
+def held(found: Sequence[Place]) -> Iterator[None]:
+    """What was made readable for a job, until the last job with it ends: its process may be one that writes there."""
+    with _lock:
+        _holders.update(each.path for each in found)
+    try:
+        yield
+    finally:
+        with _lock:
+            _holders.subtract(each.path for each in found)
+            for path in {each.path for each in found if not _holders[each.path]}:
+                unmount_files(path)
+                _mounted.pop(path, None)
 
 
 def mount(found: Sequence[Place]) -> None:

@@ -85,6 +85,20 @@ def test_a_remote_that_is_none_is_told(shop: Path, remote: str) -> None:
     assert ("remote.layout says what it will be" in str(error.value)) == (remote == "nothing")
 
 
+def test_what_jobs_read_is_mounted_until_the_last_one_ends(shop: Path) -> None:
+    _, found = places.places_of(None, [shop / "logs"], RemoteStorage(shop / "tier"))
+    path = str(shop / "logs")
+    with places.held(found):
+        with places.held(found):
+            assert mounts.mounted(path) is not None
+        assert mounts.mounted(path) is not None
+    assert mounts.mounted(path) is None
+    with kafkalog.open(shop / "logs", remote=RemoteStorage(shop / "tier")) as store:
+        assert store.topic("orders").partition(0).end_offset == RECORDS
+    _, found = places.places_of(None, [shop / "logs"], RemoteStorage(shop / "tier"))
+    assert mounts.mounted(path) is not None
+
+
 def test_hadoops_settings_are_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemoteStorage, "with_layout", lambda self, *_: self)
     monkeypatch.setattr(places, "mount", lambda found: None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -201,14 +201,15 @@ def export_ranges(
         known = ", ".join(sorted(FORMATS["parquet"]))
         raise IllegalArgumentException(f"parquet has no compression {codec!r}", hint=f"it has {known}")
     range_bytes = values.whole(range_bytes, "range_bytes", low=1, expected="bytes of a log for one task")
-    roots, places = readable(spark, log_dirs, remote)
-    chosen = choose(roots, partitions, internal=False)
-    _refuse_twice(chosen)
-    place = os.path.realpath(local_path(target, what="target"))
-    _refuse_log_directory(place, roots)
-    layout = Layout(headers, isolation)
-    check_session(spark)
-    with _target(place) as shared:
+    with ExitStack() as begun:
+        roots, places = begun.enter_context(readable(spark, log_dirs, remote))
+        chosen = choose(roots, partitions, internal=False)
+        _refuse_twice(chosen)
+        place = os.path.realpath(local_path(target, what="target"))
+        _refuse_log_directory(place, roots)
+        layout = Layout(headers, isolation)
+        check_session(spark)
+        shared = begun.enter_context(_target(place))
         with os_errors_named(TARGET_EXPECTED):
             settle_layout(place, layout)
             drop_unnoted(place, [task.partition for task in chosen])

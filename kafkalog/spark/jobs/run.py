@@ -29,7 +29,7 @@ from kafkalog.errors import (
     UnsupportedOperationException,
 )
 from kafkalog.remote import RemoteStorage
-from kafkalog.spark.places import Place, mount, places_of
+from kafkalog.spark.places import Place, held, mount, places_of
 from kafkalog.spark.worker import AnswersAtOnce
 
 T = TypeVar("T")
@@ -73,10 +73,15 @@ def _directory(given: Dir) -> str:
     return text if OS_FILES.owns(text) else os.path.realpath(local_path(text, what="log_dirs"))
 
 
-def readable(spark: Any, log_dirs: Dirs, remote: str | RemoteStorage | None) -> tuple[list[str], tuple[Place, ...]]:
-    """Paths of what a job reads, and how executors reach the remote tiers among them, which are readable here now."""
+@contextmanager
+def readable(
+    spark: Any, log_dirs: Dirs, remote: str | RemoteStorage | None
+) -> Iterator[tuple[list[str], tuple[Place, ...]]]:
+    """Paths of what a job reads, and how executors reach the remote tiers among them, which are readable here
+    meanwhile."""
     paths, places = places_of(spark, _given(log_dirs), remote)
-    return list(paths), places
+    with held(places):
+        yield list(paths), places
 
 
 def names_of(wanted: Names | None) -> set[str] | None:

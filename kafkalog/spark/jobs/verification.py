@@ -90,16 +90,18 @@ def verified(
 ) -> list[Verified]:
     """As `verify`, in the toolbox's own words."""
     found = []
-    roots, places = readable(spark, log_dirs, remote)
-    if partitions is None:
-        for root in roots:
-            report = Report()
-            with os_errors_named("expected a Kafka log directory"):
-                verify_directory(root, OS_FILES, report)
-            found.append(Verified(root, None, report))
-    tasks = choose(roots, partitions)
-    work = partial(_verify, deep)
-    return found + run(spark, work, tasks, failed=_failed, size=lambda it: it.bytes, progress=progress, places=places)
+    with readable(spark, log_dirs, remote) as (roots, places):
+        if partitions is None:
+            for root in roots:
+                report = Report()
+                with os_errors_named("expected a Kafka log directory"):
+                    verify_directory(root, OS_FILES, report)
+                found.append(Verified(root, None, report))
+        tasks = choose(roots, partitions)
+        return found + run(
+            spark, partial(_verify, deep), tasks, failed=_failed, size=lambda it: it.bytes, progress=progress,
+            places=places,
+        )  # fmt: skip
 
 
 def _verify(deep: bool, task: Chosen) -> Verified:
