@@ -149,6 +149,17 @@ def test_who_reads_here_and_there_pays_for_one_chunk(storage: LogStorage) -> Non
     assert storage.fetched == [(number * 100, number * 100 + 100) for number in (7, 2, 9, 4, 0)]
 
 
+def test_one_read_of_several_chunks_has_none_fetched_ahead(storage: LogStorage) -> None:
+    """Who plans looks at one place, whatever a chunk is there."""
+    file = file_of(storage, Chunks())
+    assert file.pread(250, 110) == LOG[110:360]
+    assert file.pread(60, 340) == LOG[340:400]
+    time.sleep(0.02)
+    assert sorted(storage.fetched) == [(100, 200), (200, 300), (300, 400)]
+    file.pread(150, 400)
+    until(lambda: len(storage.fetched) == 7)  # two more were read, and two are ahead
+
+
 def test_reading_ahead_stays_within_half_the_cache(storage: LogStorage) -> None:
     chunks = Chunks(cache_bytes=600)
     file = file_of(storage, chunks)

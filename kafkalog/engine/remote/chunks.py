@@ -279,32 +279,33 @@ class RemoteFile(ReadOnlyFile):
         first, last = position // size, (end - 1) // size
         if last > first:  # what this read wants is fetched side by side
             self._chunks.fetch_ahead(self._storage, self._metadata, range(first + 1, last + 1), self._size)
+        self._read_ahead(first, last, position, end)
         pieces = []
         for number in range(first, last + 1):
-            self._read_ahead(number, max(position, number * size), min(end, (number + 1) * size))
             data = memoryview(self._chunks.get(self._storage, self._metadata, number, self._size))
             begin = number * size
             pieces.append(data[max(position - begin, 0) : end - begin])
         return pieces
 
-    def _read_ahead(self, number: int, begin: int, end: int) -> None:
-        """Notes that [begin, end) of a chunk is read now.  Who reads on has the next chunks fetched, twice as many with
-        each one that he comes to.  Who looks for one record reads on, too, but not far: he gets none ahead."""
-        follows, before, self._next = number == self._next, self._next, number + 1
-        if before < 0 and not number:
+    def _read_ahead(self, first: int, last: int, begin: int, stop: int) -> None:
+        """Notes that [begin, stop) is read now, of the chunks from `first` to `last`.  Who reads on has the next chunks
+        fetched, twice as many with each one that he comes to.  Who looks for one record reads on, too, but not far, and
+        one read may want several chunks: that gets none ahead."""
+        before, self._next = self._next, last + 1
+        if before < 0 and not first:
             self._ahead = self._chunks.begun(self._metadata.remote_log_segment_id.id)
-        elif not follows and number != before - 1:
+        elif not before - 1 <= first <= before:
             self._from, self._ahead = begin, 0
-        elif follows and end - self._from > self._chunk_bytes // 2:
-            self._ahead = min(AHEAD_MAX, self._chunks.most_ahead(self._chunk_bytes), max(1, 2 * self._ahead))
+        elif last >= before and stop - self._from > self._chunk_bytes // 2:
+            ahead = max(1, 2 * self._ahead) << min(last - before, AHEAD_MAX)
+            self._ahead = min(AHEAD_MAX, self._chunks.most_ahead(self._chunk_bytes), ahead)
         else:
             return
-        count, last = -(-self._size // self._chunk_bytes), number + self._ahead
+        count, end = -(-self._size // self._chunk_bytes), last + 1 + self._ahead
         if self._ahead:
-            ahead = range(number + 1, min(last + 1, count))
-            self._chunks.fetch_ahead(self._storage, self._metadata, ahead, self._size)
-            if last >= count:
-                self._go_on(last + 1 - count)
+            self._chunks.fetch_ahead(self._storage, self._metadata, range(last + 1, min(end, count)), self._size)
+            if end > count:
+                self._go_on(end - count)
 
     def _go_on(self, count: int) -> None:
         """There is room ahead for more than this log has left: for so many chunks of what follows it."""
