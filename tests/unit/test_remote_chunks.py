@@ -154,10 +154,11 @@ def test_one_read_of_several_chunks_has_none_fetched_ahead(storage: LogStorage) 
     file = file_of(storage, Chunks())
     assert file.pread(250, 110) == LOG[110:360]
     assert file.pread(60, 340) == LOG[340:400]
+    assert file.pread(160, 340) == LOG[340:500]  # more of the same place
     time.sleep(0.02)
-    assert sorted(storage.fetched) == [(100, 200), (200, 300), (300, 400)]
-    file.pread(150, 400)
-    until(lambda: len(storage.fetched) == 7)  # two more were read, and two are ahead
+    assert sorted(storage.fetched) == [(100, 200), (200, 300), (300, 400), (400, 500)]
+    file.pread(150, 500)
+    until(lambda: len(storage.fetched) == 8)  # two more were read, and two are ahead
 
 
 def test_reading_ahead_stays_within_half_the_cache(storage: LogStorage) -> None:

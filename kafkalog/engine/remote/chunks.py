@@ -230,7 +230,7 @@ def _fetched(storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, 
 class RemoteFile(ReadOnlyFile):
     """A segment's log in the remote tier, to be read.  Each handle knows how it is read, and reads ahead by that."""
 
-    __slots__ = ("_ahead", "_chunk_bytes", "_chunks", "_from", "_metadata", "_next", "_size", "_storage")
+    __slots__ = ("_ahead", "_begin", "_chunk_bytes", "_chunks", "_from", "_metadata", "_next", "_size", "_storage")
 
     def __init__(
         self, chunks: Chunks, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, path: str
@@ -242,6 +242,7 @@ class RemoteFile(ReadOnlyFile):
         self._size = storage.log_size(metadata)
         self._chunk_bytes = max(1, storage.chunk_bytes(metadata))
         self._from = 0  # where somebody began to read on
+        self._begin = -1  # of the read before
         self._next = -1  # the chunk that comes next where it is read on
         self._ahead = 0  # how many are fetched ahead
 
@@ -289,14 +290,15 @@ class RemoteFile(ReadOnlyFile):
 
     def _read_ahead(self, first: int, last: int, begin: int, stop: int) -> None:
         """Notes that [begin, stop) is read now, of the chunks from `first` to `last`.  Who reads on has the next chunks
-        fetched, twice as many with each one that he comes to.  Who looks for one record reads on, too, but not far, and
-        one read may want several chunks: that gets none ahead."""
+        fetched, twice as many with each one that he comes to.  Who looks for one record reads on, too, but not far, or
+        more of the same place, and one read may want several chunks: that gets none ahead."""
         before, self._next = self._next, last + 1
+        is_same, self._begin = begin == self._begin, begin
         if before < 0 and not first:
             self._ahead = self._chunks.begun(self._metadata.remote_log_segment_id.id)
         elif not before - 1 <= first <= before:
             self._from, self._ahead = begin, 0
-        elif last >= before and stop - self._from > self._chunk_bytes // 2:
+        elif not is_same and last >= before and stop - self._from > self._chunk_bytes // 2:
             ahead = max(1, 2 * self._ahead) << min(last - before, AHEAD_MAX)
             self._ahead = min(AHEAD_MAX, self._chunks.most_ahead(self._chunk_bytes), ahead)
         else:
