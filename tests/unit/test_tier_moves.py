@@ -392,6 +392,25 @@ def test_the_tier_follows_a_log_that_is_closed_and_opened(tmp_path: Path, load: 
         house.check()
 
 
+def test_nobody_has_a_log_before_it_has_its_tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be it made, loaded or moved: who read it would not find what is there, who cut it would cut what was copied."""
+    house, seen = House(tmp_path, load="on demand"), list[bool]()
+    with house.store as store:
+        manager = store.remote_log_manager
+        join = manager.on_leadership_change
+
+        def joining(log: UnifiedLog) -> None:
+            if log.tier is None:
+                seen.append(store.manager.registry.get(ORDERS) is log)
+            join(log)
+
+        monkeypatch.setattr(manager, "on_leadership_change", joining)
+        house.make()
+        store.manager.close_log(ORDERS, clean=True)
+        house.move()
+    assert seen == [False] * 3
+
+
 def test_a_log_that_goes_with_its_disk_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     house = House(tmp_path)
     with house.store as store:

@@ -123,7 +123,6 @@ class LogContexts:
                 "opens both",
                 log.log_start_offset, log.local_log_start_offset,
             )  # fmt: skip
-        self.when_ready(log)
 
     def topic_updated(self, topic: str) -> None:
         """The logs of a topic that are being made take its configuration anew when they are ready."""

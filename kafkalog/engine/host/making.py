@@ -107,6 +107,11 @@ class LogMaker:
                     if not left:
                         raise
             log = made[0]
+            try:
+                self._contexts.when_ready(log)
+            except KafkalogError:
+                log.close_quietly()
+                raise
             self._registry.put(log, is_future=is_future)
             self._preferred.pop(partition, None)
             self._contexts.finish(

@@ -266,6 +266,7 @@ class Start:
                 log.context.logger.warning("Log in %s marked stray and renamed to %s", folder, log.dir)
                 self._leave_stray(log)
             else:
+                self._contexts.when_ready(log)
                 self._register(log)
             self._contexts.finish(partition, log, opening)
         except BaseException:
