@@ -223,9 +223,10 @@ def test_a_tier_is_interrupted(
 
 
 def test_copies_retention_and_readers_at_once(base: Path) -> None:
-    """Appends, two threads that copy, one that has the disk let go, and readers from anywhere."""
+    """Appends, two threads that copy, one that has the disk let go, one that moves the partition to and fro, and
+    readers from anywhere."""
     ends, failures = threading.Event(), []
-    with kafkalog.open(base / "store", remote=base / "tier", maintenance=False) as store:
+    with kafkalog.open([base / "one", base / "two"], remote=base / "tier", maintenance=False) as store:
         topic = store.create_topic("t", 1, config={**SETTINGS, "local.retention.bytes": "3000"})
         partition = topic.partition(0)
 
@@ -252,9 +253,14 @@ def test_copies_retention_and_readers_at_once(base: Path) -> None:
             assert found == [(start + n, values(start + n)) for n in range(len(found))]
             assert len(found) >= min(300, end - start)
 
+        def move(rng: random.Random) -> None:
+            store.manager.move("t-0", rng.choice(store.manager.live_log_dirs))
+            time.sleep(0.01)
+
         counter = itertools.count()
         threads = [
             repeated(append, 1),
+            repeated(move, 8),
             repeated(lambda rng: store.remote_log_manager.run_once(), 2),
             repeated(lambda rng: store.remote_log_manager.run_once(), 3),
             repeated(lambda rng: partition.delete_old_segments(), 4),
