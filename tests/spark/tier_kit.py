@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,13 @@ class Server:
             aws_secret_access_key=SECRET,
             region_name="us-east-1",
         )
+
+    def settle(self) -> None:
+        """Waits until what was asked ahead has been answered."""
+        seen = -1
+        while seen != len(self.requests):
+            seen = len(self.requests)
+            time.sleep(0.3)
 
     @property
     def lists(self) -> int:
