@@ -434,8 +434,16 @@ class Catalog:
                 left = self._with_retention(left)
             checked_overrides({**elsewhere, **left}, "config")
             self._check_tiering({**elsewhere, **left}, {**elsewhere, **self._stored.overrides(topic)})
-            self._set(topic, left, self._adopted(topic, found))
+            self._set(topic, left, self._adopted(topic, found)._replace(leaves=self._leaves(topic, left)))
             return self.must(topic)
+
+    def _leaves(self, topic: str, overrides: Mapping[str, str]) -> bool:
+        """Whether a topic that is to have these settings leaves the remote tier, or did, which is not noted there."""
+        known, before = self._stored.known_of(topic), self._manager.config_of(topic)
+        after = self._manager.config_with(topic, overrides)
+        if after.remote_storage_enable or not after.remote_log_delete_on_disable:
+            return False
+        return before.remote_storage_enable or (known is not None and known.leaves)
 
     def _check_tiering(self, overrides: Mapping[str, str], before: Mapping[str, str]) -> None:
         settings = self._manager.settings
@@ -475,8 +483,12 @@ class Catalog:
             return Deletion(topic, known.topic_id, was_all_here)
 
     def deleted(self) -> list[tuple[str, str]]:
-        """The topics of which it is not sure that nothing is left, and their ids."""
-        return [(topic, known.topic_id) for topic, known in self._stored.known.items() if known.is_deleted]
+        """The topics of which it is not sure that nothing is left, and their ids; none that is to come back."""
+        if self.changing.is_mine():
+            return []
+        with self.changing:
+            known = [(topic, each) for topic, each in self._stored.known.items() if topic not in self._refused]
+        return [(topic, each.topic_id) for topic, each in known if each.is_deleted]
 
     def partly_elsewhere(self) -> str | None:
         """A topic of which it is written down that it has partitions in other directories; None where there is none."""

@@ -16,6 +16,7 @@ from kafkalog._face.coordinators import StoreStateLog
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.meta_properties import read_meta_properties
+from kafkalog.engine.host.topic_configs import StoredTopicConfigs
 from kafkalog.engine.remote.chunks import Chunks
 from kafkalog.engine.remote.copying import find_highest_remote_offset, find_log_start_offset, restore_leader_epochs
 from kafkalog.engine.remote.metadata_manager import TopicBasedRemoteLogMetadataManager
@@ -27,6 +28,7 @@ from kafkalog.errors import (
     KafkalogError,
     KafkaStorageException,
     RetriableRemoteStorageException,
+    SchemaException,
 )
 from kafkalog.remote import RemoteStorage, is_address
 
@@ -110,6 +112,9 @@ class StoreTier:
     ) -> None:
         self._manager = manager
         self._catalog = catalog
+        stored = manager.topic_configs
+        assert isinstance(stored, StoredTopicConfigs), stored
+        self._stored = stored
         log_dir = next(iter(manager.directories.live))
         metadata = TopicBasedRemoteLogMetadataManager(
             self._metadata_log, clock, catalog.partition_count(names.REMOTE_LOG_METADATA_TOPIC)
@@ -134,13 +139,15 @@ class StoreTier:
         """Every log that uses the tier is read and copied from now on; `runs`: in the background."""
         manager = self.remote_log_manager
         manager.metadata.partitions()  # its logs are loaded now: when another log joins, none can be
+        manager.deleted_topics = lambda: [topic_id for _, topic_id in self._catalog.deleted()]
+        for topic in self._stored.known:
+            self._note_leaving(topic)
         with suppress(RetriableRemoteStorageException):  # it is asked again before anything happens there
             manager.check_place()
         for log in self._manager.all_logs():
             self.join(log)
         self._manager.tell_of_logs(self.join)
         try:
-            manager.mark_deleted([topic_id for _, topic_id in self._catalog.deleted()])
             manager.finish_deletions()
         except KafkalogError as error:
             _log.warning("deletions in the remote tier go on at the next start: %s", error)
@@ -149,7 +156,8 @@ class StoreTier:
 
     def join(self, log: UnifiedLog) -> None:
         """A log was opened, and nobody has it yet.  It begins where the tier does, for a crash may have lost how far
-        retention had moved its start, and goes on behind what the tier has.
+        retention had moved its start, and goes on behind what the tier has.  Where an event of its metadata cannot be
+        read, it stays as it is on the disk.
 
         IllegalArgumentException where its settings know nothing of the tier; KafkaStorageException where the disk has
         lost what follows the tier.
@@ -159,6 +167,19 @@ class StoreTier:
         if not is_current or topic_id is None or log.topic_partition.topic in names.INTERNAL_TOPICS:
             return
         partition = TopicIdPartition(topic_id, log.topic_partition)
+        if manager.metadata.deletion_of(partition) is not None:  # and until it is finished, nothing is copied
+            if log.remote_log_enabled:
+                manager.on_leadership_change(log)
+            log.leave_remote_tier()
+            return
+        try:
+            self._join(partition, log)
+        except SchemaException as error:
+            if log.remote_log_enabled:
+                _log.error("%s is neither copied to the remote tier nor read there: %s", partition, error)
+
+    def _join(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
+        manager = self.remote_log_manager
         if not log.remote_log_enabled:
             self._check_untiered(partition, log)
             return
@@ -181,25 +202,39 @@ class StoreTier:
 
     def _check_untiered(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         """IllegalArgumentException where the tier has segments of a log whose settings do not say that it is tiered:
-        nobody would find them, and its start would be taken for that of what is on the disk.  Those of a log that was
-        to leave the tier when a crash came (`remote.log.delete.on.disable`) are deleted."""
-        manager = self.remote_log_manager
-        segments = manager.metadata.list_remote_log_segments(partition)
-        if segments and log.config.remote_log_delete_on_disable:
-            manager.leave(partition, log)
-        elif any(each.state is COPY_SEGMENT_FINISHED for each in segments):
+        nobody would find them, and its start would be taken for that of what is on the disk."""
+        segments = self.remote_log_manager.metadata.list_remote_log_segments(partition)
+        if any(each.state is COPY_SEGMENT_FINISHED for each in segments):
             topic = partition.topic_partition.topic
+            if log.config.remote_storage_enable:
+                found = "its cleanup.policy compacts"
+                hint = "a compacted topic cannot be tiered: open the store with the settings that it had"
+            else:
+                found = "remote.storage.enable is not among its settings"
+                hint = (
+                    f"where the metadata of {topic!r}'s cluster is elsewhere, broker_config= names its "
+                    f'server.properties; or config={{"remote.storage.enable": "true"}}'
+                )
             raise IllegalArgumentException(
-                f"{partition.topic_partition} has segments in the remote tier, and remote.storage.enable is not "
-                "among its settings",
-                hint=f"where the metadata of {topic!r}'s cluster is elsewhere, broker_config= names its "
-                f'server.properties; or config={{"remote.storage.enable": "true"}}',
+                f"{partition.topic_partition} has segments in the remote tier, and {found}", hint=hint
             )
 
-    def take(self, logs: Iterable[UnifiedLog]) -> None:
-        """Logs are here, or their settings have changed."""
+    def take(self, topic: str, logs: Iterable[UnifiedLog]) -> None:
+        """A topic's settings have changed, or its logs are here.  One that leaves the tier is noted in its events
+        before anything of it goes; the settings say so until then, and a crash in between is finished by `start`."""
+        self._note_leaving(topic)
         for log in logs:
             self.remote_log_manager.on_leadership_change(log)
+
+    def _note_leaving(self, topic: str) -> None:
+        known = self._stored.known_of(topic)
+        if known is None or not known.leaves or self._manager.config_of(topic).remote_storage_enable:
+            return
+        if not self.remote_log_manager.mark_deleted([known.topic_id]):
+            return
+        with suppress(KafkalogError), self._catalog.changing:  # else it is noted once more by the next start
+            if self._stored.known_of(topic) == known:
+                self._stored.set(topic, self._stored.overrides(topic), known._replace(leaves=False))
 
     def delete(self, topic_id: str | None, logs: Iterable[UnifiedLog]) -> bool:
         """A topic was deleted.  What the storage refuses is deleted later; False where not even that could be noted,

@@ -311,7 +311,7 @@ class StoreHome:
         """As `Store.alter_topic`."""
         found = self.catalog.alter(name, config)
         if self.tier is not None:
-            self.tier.take(self._logs_of(name))
+            self.tier.take(name, self._logs_of(name))
         for partition, appends in list(self._partitions.items()):
             if partition.topic == name:
                 appends.take_settings()

@@ -3,7 +3,8 @@ when they are told to.
 
 `run` answers as the Java program does.  `KafkasRemoteLogManager` leaves out what is better here than there: an upload
 that came to no end is removed by the next run, a deletion by the next one, whatever lies before it; a log never starts
-with a segment that is being deleted; and retention by size does not count what goes anyhow.  A partition that was
+with a segment that is being deleted; retention by size does not count what goes anyhow; and a log that leaves the tier
+forgets up to where it was copied.  A partition that was
 deleted is forgotten here, and copied from its start when it comes back: the Java program tells Kafka's store of it, for
 a broker does not, and goes on behind what it once copied.
 """
@@ -224,6 +225,12 @@ class KafkasExpirationTask(RLMExpirationTask):
 class KafkasRemoteLogManager(RemoteLogManager):
     copy_task_class = KafkasCopyTask
     expiration_task_class = KafkasExpirationTask
+
+    def leave(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
+        """What a log knows of its copies outlives them."""
+        highest = log.highest_offset_in_remote_storage
+        super().leave(partition, log)
+        log.highest_offset_in_remote_storage = highest
 
 
 class Replay:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -160,31 +159,6 @@ def test_a_topic_leaves_the_tier(places: tuple[Path, Path]) -> None:
         assert not objects(places[1])
     with kafkalog.open(places[0]) as store:
         assert store.topic("orders").partition(0).log_start_offset == local
-
-
-@pytest.mark.parametrize("load", ["all", "on demand"])
-def test_a_crash_while_a_topic_leaves_the_tier(places: tuple[Path, Path], tmp_path: Path, load: Any) -> None:
-    """The settings were changed, and nothing else."""
-    with opened(places) as store:
-        partition = store.topic("orders").partition(0)
-        partition.delete_old_segments()
-        local = partition.engine.local_log_start_offset
-        shutil.copytree(places[0] / "orders-0", tmp_path / "orders-0")
-    shutil.copytree(places[1], tmp_path / "objects")
-    with opened(places) as store:
-        metadata = {path.name: shutil.copytree(path, tmp_path / path.name) for path in places[0].glob("__remote*-*")}
-        store.alter_topic("orders", {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
-    for name, kept in {**metadata, "orders-0": tmp_path / "orders-0"}.items():
-        shutil.rmtree(places[0] / name)
-        shutil.copytree(kept, places[0] / name)
-    for name in (".kafka_cleanshutdown", "log-start-offset-checkpoint"):
-        (places[0] / name).unlink(missing_ok=True)
-    shutil.rmtree(places[1])
-    shutil.copytree(tmp_path / "objects", places[1])
-    with opened(places, load=load) as store:
-        partition = store.topic("orders").partition(0)
-        assert partition.log_start_offset == local
-        assert not objects(places[1])
 
 
 def test_a_topic_whose_settings_know_nothing_of_the_tier(places: tuple[Path, Path]) -> None:

@@ -344,6 +344,10 @@ class LogManager(ManagerLife):
         """A topic's settings, as the logs that are opened from now on have them."""
         return self._contexts.config_of(topic)
 
+    def config_with(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
+        """What a topic's settings would be with these overrides.  ConfigException."""
+        return self._contexts.config_with(topic, overrides)
+
     def tell_of_logs(self, when_ready: Callable[[UnifiedLog], object]) -> None:
         """`when_ready` is told of each log that is opened from now on, before anybody else has it."""
         self._contexts.when_ready = when_ready

@@ -53,7 +53,8 @@ class KnownTopic(NamedTuple):
     `is_deleted`: it has none any more, and what is left of it is to go.  `made`: how many of them are there for sure,
     None where all are; fewer while they are being made, with 0 of a topic that is just being created.  `gone`: the ids
     of topics that had the name before, and of which folders may be left in a directory that was not there.  `numbers`:
-    the partitions of a coordinator's topic that were made so far; other topics are made whole, and have none there."""
+    the partitions of a coordinator's topic that were made so far; other topics are made whole, and have none there.
+    `leaves`: its settings say no more that it uses the remote tier, and what is there is to go."""
 
     partitions: int
     topic_id: str
@@ -61,6 +62,7 @@ class KnownTopic(NamedTuple):
     made: int | None = None
     gone: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
+    leaves: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -418,6 +420,8 @@ def _fields_of(known: KnownTopic) -> dict[str, Any]:
         fields["gone"] = list(known.gone)
     if known.numbers:
         fields["numbers"] = list(known.numbers)
+    if known.leaves:
+        fields["leaves"] = True
     return fields
 
 
@@ -484,5 +488,7 @@ def _known(topic: str, fields: Any) -> KnownTopic:
     numbers = fields.get("numbers", [])
     if type(numbers) is not list or not all(type(each) is int and 0 <= each < partitions for each in numbers):
         raise ValueError(f"{topic}: numbers {numbers}, expected a list of numbers below {partitions}")
-    former = tuple(map(checked_topic_id, gone))
-    return KnownTopic(partitions, checked_topic_id(fields["id"]), deleted, made, former, tuple(numbers))
+    former, leaves = tuple(map(checked_topic_id, gone)), fields.get("leaves", False)
+    if type(leaves) is not bool:
+        raise ValueError(f"{topic}: leaves {leaves}, expected a flag")
+    return KnownTopic(partitions, checked_topic_id(fields["id"]), deleted, made, former, tuple(numbers), leaves)

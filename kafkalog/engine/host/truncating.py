@@ -15,7 +15,7 @@ from kafkalog.errors import IllegalArgumentException
 
 def refuse_copied(log: UnifiedLog, offset: int) -> None:
     """IllegalArgumentException for an offset that the remote tier has, or is being given: other records would get it in
-    the same leader epoch, and nobody could tell which ones count."""
+    the same leader epoch, and nobody could tell which ones count.  SchemaException where nobody knows what it has."""
     copied = log.copied_offset
     if log.remote_log_enabled and log.tier is None:
         raise IllegalArgumentException(
@@ -23,6 +23,8 @@ def refuse_copied(log: UnifiedLog, offset: int) -> None:
             "where it was copied",
             hint='kafkalog.open(..., remote="s3://bucket/prefix") opens both',
         )
+    if log.remote_log_enabled and log.tier is not None:
+        log.tier.check()
     if offset <= copied:
         raise IllegalArgumentException(
             f"offset: found {offset}, expected one above {copied}: the remote tier has what is up to there",

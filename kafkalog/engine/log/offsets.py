@@ -200,7 +200,8 @@ class PartitionOffsets(Watermarks):
         return max(self.highest_offset_in_remote_storage, self.offset_being_copied)
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Up to `offset`, inclusively, the remote tier has everything: what is known of that only grows."""
+        """Up to `offset`, inclusively, the remote tier has everything: what is known of that only grows, until
+        the log leaves it."""
         with self.lock:
             if self.remote_log_enabled and offset > self.highest_offset_in_remote_storage:
                 self.highest_offset_in_remote_storage = offset
@@ -211,6 +212,14 @@ class PartitionOffsets(Watermarks):
             self.maybe_increment_log_start_offset(
                 remote_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION
             )
+
+    def leave_remote_tier(self) -> None:
+        """What the remote tier has of the log goes: it starts with what is on the disk, which nobody else has."""
+        with self.lock:
+            self.maybe_increment_log_start_offset(
+                self.local_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION
+            )
+            self.highest_offset_in_remote_storage = UNKNOWN_OFFSET
 
     def raise_local_log_start_offset(self, offset: int) -> None:
         """What lies below is in the remote tier alone.  For who holds the lock and has settled."""

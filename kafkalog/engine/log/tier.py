@@ -25,6 +25,9 @@ class Tier(Protocol):
     def owns(self, extent: Extent) -> bool:
         """Whether a stretch is one of this tier's."""
 
+    def check(self) -> None:
+        """Raises where what the tier has cannot be known."""
+
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         """Aborted transactions that ended in the tier and may have a record in [first_offset, last_offset]."""
 

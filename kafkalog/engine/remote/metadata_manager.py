@@ -2,7 +2,15 @@
 
 A partition's events are in one partition of that topic, chosen by its id and number.  They are read from the beginning
 when somebody first asks, and later on what was written since.  An event is durable when
-`add...` or `update...` returns, and only then counted: what it allows (deleting a local segment) comes after it.
+`add...` or `update...` returns, and only then counted: what it allows (deleting a local segment) comes after it.  One
+whose flush failed counts with the next that succeeds, for what comes behind it was decided without it.
+
+An event that cannot be read may say anything.  As with Kafka, whose consumer stops there, nobody is told anything of
+the partitions whose events lie in that partition of the topic, and none is added, until it can be read.
+
+The order of locks: `writing` of a partition of the topic, then the catalog's and the manager's, then `lock`.  A log
+that joins asks here with the manager's locks held; an event that is the first of its partition has the log made.
+So nothing is asked of a log, or for one, with `lock` held.
 
 Source classes: TopicBasedRemoteLogMetadataManager, RemotePartitionMetadataStore, RemoteLogMetadataTopicPartitioner
 (4.4.0).
@@ -17,11 +25,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkalog._native.codec.murmur2 import murmur2
 from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format import names
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.engine.format.message_reader import MessageException
 from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
 from kafkalog.engine.remote.records import deserialize, serialize
 from kafkalog.engine.remote.segment import (
+    COPY_SEGMENT_STARTED,
     RemoteLogMetadata,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataSnapshot,
@@ -30,7 +40,12 @@ from kafkalog.engine.remote.segment import (
     RemotePartitionDeleteState,
     TopicIdPartition,
 )
-from kafkalog.errors import RemoteResourceNotFoundException
+from kafkalog.errors import (
+    BadBytesError,
+    IllegalArgumentException,
+    RemoteResourceNotFoundException,
+    SchemaException,
+)
 
 if TYPE_CHECKING:
     from kafkalog.engine.coordinator.state_log import StateLog
@@ -89,10 +104,14 @@ class RemoteLogMetadataManager(Protocol):
 class _MetadataPartition:
     """One partition of the topic: up to where it was read, and whose events it has."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.writing = threading.RLock()  # held from an append to its flush
+        self.lock = threading.RLock()  # guards what was read
         self.log: StateLog | None = None
+        self.unflushed: int | None = None  # the first offset that is not durable; set by whoever writes
         self.read_to = 0
+        self.unreadable: SchemaException | None = None
         self.caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
         self.deletions: dict[TopicIdPartition, RemotePartitionDeleteMetadata] = {}
 
@@ -113,33 +132,66 @@ class TopicBasedRemoteLogMetadataManager:
         self._partitions: dict[int, _MetadataPartition] = {}
 
     def _of(self, partition: TopicIdPartition) -> _MetadataPartition:
-        number = metadata_partition(partition, self._count)
+        """Where a partition's events are.  SchemaException where one there cannot be read."""
+        found = self._numbered(metadata_partition(partition, self._count))
+        if found.unreadable is not None:
+            raise SchemaException(found.unreadable.message, path=found.unreadable.path, hint=found.unreadable.hint)
+        return found
+
+    def _numbered(self, number: int) -> _MetadataPartition:
         with self._lock:
             found = self._partitions.get(number)
             if found is None:
-                found = self._partitions[number] = _MetadataPartition()
-        with found.lock:
-            if found.log is None:
-                found.log = self._log_of(number, False)
-            self._catch_up(found)
+                found = self._partitions[number] = _MetadataPartition(number)
+        if found.log is None:
+            found.log = self._log_of(number, False)
+        self._catch_up(found)
         return found
 
     def _catch_up(self, of: _MetadataPartition) -> None:
-        """Takes in what the topic has since it was read last; under its lock."""
+        """Takes in what the topic has since it was read last, as far as it is durable."""
         log = of.log
-        if log is None or of.read_to >= log.end:
+        if log is None or of.unreadable is not None:
             return
-        for batch in log.read(of.read_to or None):
-            if batch.base_offset < of.read_to:
-                continue
-            for record in batch.records:
-                try:
-                    self._take(of, deserialize(record.value))
-                except MessageException as error:
-                    _log.error("%s: the event at offset %d is passed over: %s", log.place, record.offset, error)
-            of.read_to = batch.next_offset
-        for cache in of.caches.values():
-            cache.mark_initialized()
+        end = log.end if (unflushed := of.unflushed) is None else unflushed
+        if of.read_to >= end:
+            return
+        batches = log.read(of.read_to or None)
+        while True:
+            try:
+                batch = next(batches, None)
+            except BadBytesError as error:
+                self._refuse(of, log, of.read_to, error)
+                return
+            with of.lock:
+                if batch is None or batch.base_offset >= end:
+                    break
+                if batch.base_offset < of.read_to:  # another thread was faster
+                    continue
+                for record in batch.records:
+                    try:
+                        self._take(of, deserialize(record.value))
+                    except (MessageException, IllegalArgumentException) as error:
+                        self._refuse(of, log, record.offset, error)
+                of.read_to = batch.next_offset
+        with of.lock:
+            for cache in of.caches.values():
+                cache.mark_initialized()
+
+    @staticmethod
+    def _refuse(
+        of: _MetadataPartition, log: StateLog, offset: int, error: BadBytesError | IllegalArgumentException
+    ) -> None:
+        """What is behind the event is read for the partitions' names alone."""
+        if of.unreadable is None:
+            of.unreadable = SchemaException(
+                f"the event at offset {offset} of {names.REMOTE_LOG_METADATA_TOPIC}-{of.number} cannot be read: "
+                f"{error.message}",
+                path=log.place,
+                hint="nothing is copied, expired or read in the remote tier of the partitions whose events are there; "
+                "`kafkalog dump --remote-log-metadata-decoder` shows it, a later version may have written it",
+            )
+            _log.error("%s", of.unreadable)
 
     @staticmethod
     def _take(of: _MetadataPartition, event: RemoteLogMetadata) -> None:
@@ -166,9 +218,18 @@ class TopicBasedRemoteLogMetadataManager:
     # --- writing -----------------------------------------------------------------------------------------
 
     def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
+        if metadata.state is not COPY_SEGMENT_STARTED:
+            raise IllegalArgumentException(
+                f"Given remoteLogSegmentMetadata should have state as {COPY_SEGMENT_STARTED.name} "
+                f"but it contains state as: {metadata.state.name}"
+            )
         self._store(metadata.topic_id_partition, metadata)
 
     def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        if update.state is COPY_SEGMENT_STARTED:
+            raise IllegalArgumentException(
+                f"Given remoteLogSegmentMetadata should not have the state as: {COPY_SEGMENT_STARTED.name}"
+            )
         self._store(update.topic_id_partition, update)
 
     def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
@@ -176,15 +237,18 @@ class TopicBasedRemoteLogMetadataManager:
 
     def _store(self, partition: TopicIdPartition, event: RemoteLogMetadata) -> None:
         found = self._of(partition)
-        with found.lock:
+        with found.writing:
             if found.log is None:
-                found.log = self._log_of(metadata_partition(partition, self._count), True)
+                found.log = self._log_of(found.number, True)
                 assert found.log is not None, partition
             builder = MemoryRecordsBuilder()
             builder.append(self._clock.milliseconds(), None, serialize(event))
+            if found.unflushed is None:
+                found.unflushed = found.log.end
             found.log.append(builder.build())
             found.log.flush()
-            self._catch_up(found)
+            found.unflushed = None
+        self._catch_up(found)
 
     # --- asking ------------------------------------------------------------------------------------------
 
@@ -218,18 +282,18 @@ class TopicBasedRemoteLogMetadataManager:
         return cache.list_remote_log_segments(leader_epoch)
 
     def partitions(self) -> list[TopicIdPartition]:
-        """Those that have events, in any partition of the topic that there is."""
+        """Those that have events, in any partition of the topic that there is, also such as cannot be read."""
         found: list[TopicIdPartition] = []
         for number in range(self._count):
-            with self._lock:
-                of = self._partitions.setdefault(number, _MetadataPartition())
+            of = self._numbered(number)
             with of.lock:
-                if of.log is None:
-                    of.log = self._log_of(number, False)
-                self._catch_up(of)
                 found += of.caches
         return found
 
+    def has_events(self, partition: TopicIdPartition) -> bool:
+        """Whether it is one of `partitions`."""
+        return partition in self._numbered(metadata_partition(partition, self._count)).caches
+
     def deletion_of(self, partition: TopicIdPartition) -> RemotePartitionDeleteMetadata | None:
-        """How far its deletion has come; None where it is not being deleted."""
-        return self._of(partition).deletions.get(partition)
+        """How far its deletion has come; None where it is not being deleted, as far as its events can be read."""
+        return self._numbered(metadata_partition(partition, self._count)).deletions.get(partition)

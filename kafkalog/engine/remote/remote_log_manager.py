@@ -7,7 +7,8 @@
 Each log that uses the tier has a copy task and an expiration task; a process has the logs alone, so it is their leader.
 A task that fails is tried again; nothing that fails here keeps a log from being written to, or read where it is on the
 disk.  Whoever deletes a topic calls `stop_partition(delete=True)`, and what a crash leaves of that is gone on with by
-`finish_deletions`.
+`finish_deletions`.  A deletion takes what there was when it began: until it is finished, nothing of the partition is
+copied, and its log, if it uses the tier again, has nothing there.
 
 Source class: RemoteLogManager (4.4.0).
 """
@@ -17,13 +18,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import values
-from kafkalog.engine.log.types import UNKNOWN_OFFSET, LogStartOffsetIncrementReason
+from kafkalog.engine.log.types import UNKNOWN_OFFSET
 from kafkalog.engine.remote.chunks import Chunks
 from kafkalog.engine.remote.copying import RLMCopyTask, Tools, find_highest_remote_offset
 from kafkalog.engine.remote.expiring import RLMExpirationTask
@@ -41,7 +43,7 @@ from kafkalog.engine.remote.segment import (
     RemotePartitionDeleteState,
     TopicIdPartition,
 )
-from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.errors import IllegalArgumentException, KafkalogError, SchemaException
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import Clock
@@ -143,6 +145,7 @@ class RemoteLogManager:
         )
         self.copy_quota = quota
         self.on_copied: Callable[[int], object] | None = None  # told of the bytes of each segment that was copied
+        self.deleted_topics: Callable[[], Collection[str]] = list  # ids of topics of which something may be left
         self._tools = Tools(
             storage,
             metadata,
@@ -174,8 +177,9 @@ class RemoteLogManager:
         copied = []
         for partition in self.metadata.partitions():
             if self.metadata.deletion_of(partition) is None:
-                listed = self.metadata.list_remote_log_segments(partition)
-                copied.append([each for each in listed if each.state is COPY_SEGMENT_FINISHED])
+                with suppress(SchemaException):  # of events that cannot be read, which was told
+                    listed = self.metadata.list_remote_log_segments(partition)
+                    copied.append([each for each in listed if each.state is COPY_SEGMENT_FINISHED])
         copied = [each for each in copied if each][:ASKED_FOR]
         self._is_doubted = True
         last = [each[-1] for each in copied]
@@ -230,7 +234,8 @@ class RemoteLogManager:
                 expiring = self.expiration_task_class(partition, self._tools)
                 self._tasks[partition] = _Tasks(log, copying, expiring, tier, running)
                 log.tier = tier
-        if held is not None and log.config.remote_log_delete_on_disable and not log.remote_log_enabled:
+        has_left = log.config.remote_log_delete_on_disable and not log.remote_log_enabled
+        if has_left and (held is not None or self.metadata.deletion_of(partition) is not None):
             self.leave(partition, log)
 
     def _switched(self, partition: TopicIdPartition, held: _Tasks) -> _Tasks:
@@ -247,9 +252,10 @@ class RemoteLogManager:
 
     def leave(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         """A log uses the tier no more: it starts with what is on the disk, and what the tier has of it is deleted."""
-        log.maybe_increment_log_start_offset(log.local_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+        self._stop(partition, log)
+        log.leave_remote_tier()
         try:
-            self.stop_partition(partition.topic_id, log, delete=True)
+            self.delete_remote_log_partition(partition)
         except KafkalogError as error:
             _log.warning("deleting %s in the remote tier goes on later: %s", partition, error)
 
@@ -262,6 +268,11 @@ class RemoteLogManager:
         """A log goes; `delete`: what the tier has of it, too.  Errors are those of the storage: what is left then is
         deleted by `finish_deletions`."""
         partition = TopicIdPartition(topic_id, log.topic_partition)
+        self._stop(partition, log)
+        if delete:
+            self.delete_remote_log_partition(partition)
+
+    def _stop(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         with self._lock:
             held = self._tasks.pop(partition, None)
         if held is not None:
@@ -271,8 +282,6 @@ class RemoteLogManager:
             held.tier.close()
         log.tier = None
         self.metrics_of(partition.topic_partition.topic).forget(partition.topic_partition.partition)
-        if delete:
-            self.delete_remote_log_partition(partition)
 
     def delete_remote_log_partition(self, partition: TopicIdPartition) -> None:
         """All segments of a partition go; noted before, so that a crash in between is gone on with."""
@@ -280,15 +289,19 @@ class RemoteLogManager:
             self._delete_partition(partition)
 
     def _delete_partition(self, partition: TopicIdPartition) -> None:
-        segments = self.metadata.list_remote_log_segments(partition)
-        if not segments and self.metadata.deletion_of(partition) is None:
+        deletion = self.metadata.deletion_of(partition)
+        if not self.metadata.list_remote_log_segments(partition) and deletion is None:
             return
         if self._is_doubted:
             self.check_place()
-        self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
-        self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
+        if deletion is None:
+            self._begin_deletion(partition)
+        if deletion is None or deletion.state is RemotePartitionDeleteState.DELETE_PARTITION_MARKED:
+            self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
+        segments = self.metadata.list_remote_log_segments(partition)
         for each in segments:
-            self._tools.update(each, DELETE_SEGMENT_STARTED)
+            if each.state is not DELETE_SEGMENT_STARTED:
+                self._tools.update(each, DELETE_SEGMENT_STARTED)
         for each in segments:
             self.storage.delete_log_segment_data(each)
         self.indexes.remove_all(each.remote_log_segment_id.id for each in segments)
@@ -296,24 +309,49 @@ class RemoteLogManager:
             self._tools.update(each, DELETE_SEGMENT_FINISHED)
         self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 
+    def _begin_deletion(self, partition: TopicIdPartition) -> None:
+        """Notes it.  What a task is at ends before; of a log that uses the tier all the same, another one begins."""
+        with self._lock:
+            held = self._tasks.get(partition)
+        if held is None:
+            self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+            return
+        self._stop(partition, held.log)
+        try:
+            self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+            held.log.leave_remote_tier()
+        finally:
+            if held.log.remote_log_enabled:
+                self.on_leadership_change(held.log)
+
     def _mark(self, partition: TopicIdPartition, state: RemotePartitionDeleteState) -> None:
         tools = self._tools
         self.metadata.put_remote_partition_delete_metadata(
             RemotePartitionDeleteMetadata(partition, state, tools.clock.milliseconds(), tools.broker_id)
         )
 
-    def mark_deleted(self, topic_ids: Collection[str]) -> None:
-        """Notes that these topics were deleted: what the tier has of them goes with `finish_deletions`."""
-        for partition in self.metadata.partitions():
-            if (
-                partition.topic_id in topic_ids
-                and self.metadata.deletion_of(partition) is None
-                and self.metadata.list_remote_log_segments(partition)
-            ):
-                self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+    def mark_deleted(self, topic_ids: Collection[str]) -> bool:
+        """Notes that these topics were deleted, or left the tier: what it has of them goes with `finish_deletions`.
+        False where that could not be noted of a partition."""
+        is_noted = True
+        for partition in self.metadata.partitions() if topic_ids else ():
+            if partition.topic_id in topic_ids and self.metadata.deletion_of(partition) is None:
+                try:
+                    if self.metadata.list_remote_log_segments(partition):
+                        self._begin_deletion(partition)
+                except KafkalogError as error:
+                    _log.warning("%s in the remote tier is deleted later: %s", partition, error)
+                    is_noted = False
+        return is_noted
 
     def finish_deletions(self) -> None:
-        """Goes on with deletions of partitions that a crash, or the storage, cut short."""
+        """Goes on with deletions of partitions that a crash, an interrupt, or the storage, cut short."""
+        gone = self.deleted_topics()
+        with self._lock:
+            left = [(partition, each.log) for partition, each in self._tasks.items() if partition.topic_id in gone]
+        for partition, log in left:
+            self._stop(partition, log)
+        self.mark_deleted(gone)
         for partition in self.metadata.partitions():
             if self.metadata.deletion_of(partition) is not None:
                 try:
@@ -341,11 +379,11 @@ class RemoteLogManager:
 
     def _run(self, tasks: _Tasks) -> int:
         with tasks.running:
-            copied, log = 0, tasks.log
-            if log.local_log.is_closed:
+            copied, log, partition = 0, tasks.log, tasks.expiring.topic_id_partition
+            if log.local_log.is_closed or self.metadata.deletion_of(partition) is not None:
                 return 0
             if log.offset_being_copied != UNKNOWN_OFFSET:  # from the log before, and that copy has ended
-                highest = find_highest_remote_offset(self.metadata, tasks.expiring.topic_id_partition, log)
+                highest = find_highest_remote_offset(self.metadata, partition, log)
                 log.update_highest_offset_in_remote_storage(highest.offset)
                 log.offset_being_copied = UNKNOWN_OFFSET
             if tasks.copying is not None and tasks.log.copies_to_remote:
