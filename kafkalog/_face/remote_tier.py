@@ -188,8 +188,11 @@ class StoreTier:
         restore_leader_epochs(log)
         copied, epoch = find_highest_remote_offset(manager.metadata, partition, log)
         log.update_highest_offset_in_remote_storage(copied)
-        known = manager.metadata.highest_offset_for_epoch(partition, epoch)
-        if known is not None and epoch == log.leader_epoch_cache.latest_epoch and known >= log.log_end_offset:
+        known, latest = manager.metadata.highest_offset_for_epoch(partition, epoch), log.leader_epoch_cache.latest_epoch
+        if latest is None:  # nothing is left of it, or nothing ever was
+            segments = manager.metadata.list_remote_log_segments(partition)
+            known = max((each.end_offset for each in segments if each.state is COPY_SEGMENT_FINISHED), default=None)
+        if known is not None and latest in (None, epoch) and known >= log.log_end_offset:
             # What is appended now would get offsets that others have there, in the same leader epoch.
             raise KafkaStorageException(
                 f"the log ends at offset {log.log_end_offset}, and the remote tier has it up to {known}: the disk has "

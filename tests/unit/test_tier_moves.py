@@ -421,11 +421,9 @@ def test_a_log_that_goes_with_its_disk_is_left_alone(tmp_path: Path, caplog: pyt
         assert others_log is not None
         others_log.roll()
         house.copy()
-        metadata = next(log for log in store.manager.all_logs() if log.topic_partition.topic.startswith("__remote"))
-        store.manager.move("others-0", metadata.parent_dir)
+        for log in store.manager.all_logs():  # those of the metadata, too
+            store.manager.move(log.topic_partition, house.dirs[log.topic_partition == ORDERS])
         store.topic("others").append(b"last")
-        if house.log.parent_dir == metadata.parent_dir:
-            house.move()
         house.append(30)
         failed = house.log
         failed.context.log_dir_failure_channel.give_up(failed.parent_dir, "its disk", OSError(5, "EIO"))
