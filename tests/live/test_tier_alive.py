@@ -37,15 +37,16 @@ _numbers = itertools.count()
 
 
 class World:
-    """A directory, its tier, and the store that is open on them, if one is."""
+    """Two directories, their tier, and the store that is open on them, if one is."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
+        self.dirs = [str(place / "store"), str(place / "two")]
         self.tier = kafkalog.RemoteStorage(place / "tier")
         self.store: kafkalog.Store | None = None
 
     def open(self) -> None:
-        self.store = kafkalog.open(self.place / "store", remote=self.tier, maintenance=False)
+        self.store = kafkalog.open(self.dirs, remote=self.tier, maintenance=False)
 
     def opened(self) -> kafkalog.Store:
         if self.store is None:
@@ -75,6 +76,13 @@ class Case(NamedTuple):
         return self.name
 
 
+def move(world: World) -> None:
+    manager = world.opened().manager
+    log = manager.get_log("t-0")
+    assert log is not None
+    manager.move("t-0", next(each for each in world.dirs if each != log.parent_dir))
+
+
 def expire(world: World) -> None:
     world.opened().alter_topic("t", {"retention.bytes": "9000"})
     world.copy()
@@ -92,6 +100,7 @@ CASES = [
     Case("local retention", lambda world: world.partition().delete_old_segments()),
     Case("expire", expire),
     Case("copy no more", copy_no_more),
+    Case("move", move),
     Case("delete", lambda world: world.opened().delete_topic("t"), deletes=True),
     Case("open", World.open, opens=True),
     Case("close", lambda world: world.opened().close()),
@@ -133,7 +142,7 @@ def judge_objects(world: World) -> None:
     """No object is nobody's: of a store that is closed."""
     storage = world.tier.manager()
     try:
-        metadata = tiering.known_segments([str(world.place / "store")])
+        metadata = tiering.known_segments(world.dirs)
         assert not tiering.orphans(storage, metadata)
     finally:
         storage.close()
@@ -183,8 +192,7 @@ def go_on(case: Case, world: World, leaks: bool) -> None:
     gc.collect()
     left = no_descriptors_below(str(world.place))
     assert not left or leaks, f"left open: {left}"
-    lock = world.place / "store" / ".lock"
-    if lock.exists():
+    for lock in world.place.glob("*/.lock"):
         OS_FILES.lock(str(lock)).release()  # the file of a release that was interrupted: nobody has it
     world.open()
     judge(world, may_be_gone=case.deletes)
