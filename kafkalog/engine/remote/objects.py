@@ -184,7 +184,7 @@ class Objects:
         self._has_folders = self.is_local or protocol == "memory"
         self._is_s3 = protocol == "s3"
         # Left to itself s3fs has a whole segment in memory, or ten parts of 50 MiB.
-        self._put_settings = {"chunksize": PART_BYTES, "max_concurrency": SIDE_BY_SIDE} if self._is_s3 else {}
+        self._put_settings = {"chunksize": 2 * PART_BYTES, "max_concurrency": 2} if self._is_s3 else {}
         self._large = threading.Lock()  # one file at a time is on its way in parts: they fill the line, and the memory
 
     @classmethod
