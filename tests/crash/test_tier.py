@@ -135,7 +135,8 @@ def test_crashes_in_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             tier = BucketTier(bucket_at(recording, state.op_count))
             check_start([f"{place}/{disk}" for disk in disks], tier, story, moves=True)
 
-        count = check_crashes(recording, check, sample=SAMPLE, keep=tmp_path / "kept", at=str(root), **KINDS)
+        sample = None if SAMPLE is None else 3 * SAMPLE
+        count = check_crashes(recording, check, sample=sample, keep=tmp_path / "kept", at=str(root), **KINDS)
     print(f"{len(recording.ops)} steps, {count} states")
 
 
