@@ -28,7 +28,7 @@ from kafkalog.engine.remote.segment import (
 from kafkalog.errors import IllegalArgumentException, SchemaException
 from kafkalog.toolbox import tiering
 from tests.file_doubles import Fault, FaultyFiles
-from tests.unit.tier_kit import SETTINGS, tiered
+from tests.unit.tier_kit import SETTINGS, die, tiered
 
 Place = tuple[Path, Path]
 
@@ -159,30 +159,30 @@ def test_states_that_no_reader_takes_are_not_written(place: Place) -> None:
 def test_an_event_whose_flush_failed_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upload is over, and that is not durable: the segment stays on the disk, and is not copied once more."""
     disks, tier, files = [tmp_path / "disk0", tmp_path / "disk1"], tmp_path / "tier", FaultyFiles(OsFiles())
-    with kafkalog.open(disks, remote=tier, maintenance=False, files=files) as store:
-        orders = store.create_topic("orders", 1, config={**SETTINGS, "local.retention.bytes": "3000"})
-        for number in range(60):
-            orders.append(b"value %d " % number + b"." * 100)
-        manager, partition = store.remote_log_manager, orders.partition(0)
-        copy = manager.storage.copy_log_segment_data
+    store = kafkalog.open(disks, remote=tier, maintenance=False, files=files)
+    orders = store.create_topic("orders", 1, config={**SETTINGS, "local.retention.bytes": "3000"})
+    for number in range(60):
+        orders.append(b"value %d " % number + b"." * 100)
+    manager, partition = store.remote_log_manager, orders.partition(0)
+    copy = manager.storage.copy_log_segment_data
 
-        def copied(metadata: RemoteLogSegmentMetadata, data: Any) -> bytes | None:
-            if metadata.start_offset > 0:
-                files.fault = Fault(files.count, errno.EIO, kinds=("sync",), paths=lambda path: "__remote_log" in path)
-            return copy(metadata, data)
+    def copied(metadata: RemoteLogSegmentMetadata, data: Any) -> bytes | None:
+        if metadata.start_offset > 0:
+            files.fault = Fault(files.count, errno.EIO, kinds=("sync",), paths=lambda path: "__remote_log" in path)
+        return copy(metadata, data)
 
-        monkeypatch.setattr(manager.storage, "copy_log_segment_data", copied)
-        for _ in range(3):
-            manager.run_once()
-        assert files.failed
-        first, second = segments(store)
-        assert (first.state, second.state) == (COPY_SEGMENT_FINISHED, COPY_SEGMENT_STARTED)
-        assert partition.engine.highest_offset_in_remote_storage == first.end_offset
-        assert len(list(tier.rglob("*.log"))) == 2
-        partition.delete_old_segments()
-        assert partition.engine.local_log_start_offset == second.start_offset
-        assert len(list(partition)) == 60
-        files.fault = None
+    monkeypatch.setattr(manager.storage, "copy_log_segment_data", copied)
+    for _ in range(3):
+        manager.run_once()
+    assert files.failed
+    first, second = segments(store)
+    assert (first.state, second.state) == (COPY_SEGMENT_FINISHED, COPY_SEGMENT_STARTED)
+    assert partition.engine.highest_offset_in_remote_storage == first.end_offset
+    assert len(list(tier.rglob("*.log"))) == 2
+    partition.delete_old_segments()
+    assert partition.engine.local_log_start_offset == second.start_offset
+    assert len(list(partition)) == 60
+    die(store)
     monkeypatch.undo()
     with kafkalog.open(disks, remote=tier, maintenance=False) as store:
         store.remote_log_manager.run_once()

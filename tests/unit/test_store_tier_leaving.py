@@ -14,7 +14,7 @@ from kafkalog._face.remote_tier import StoreTier
 from kafkalog.engine.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog.engine.remote.remote_log_manager import RemoteLogManager
 from kafkalog.errors import IllegalArgumentException, RetriableRemoteStorageException
-from tests.unit.tier_kit import SETTINGS
+from tests.unit.tier_kit import SETTINGS, die
 
 LEAVES = {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
 COMES = {"remote.storage.enable": "true"}
@@ -153,10 +153,6 @@ def test_an_open_with_other_settings_deletes_nothing(place: Place, forgotten: di
 
 
 # --- cut short ---------------------------------------------------------------------------------------------
-
-
-def die(store: kafkalog.Store) -> None:
-    store._home.abandon()  # type: ignore[union-attr]
 
 
 @contextlib.contextmanager
