@@ -38,7 +38,7 @@ __all__ = [
     "orphans", "remove", "restore", "tier_segments", "waiting",
 ]  # fmt: skip
 
-COPY_BYTES = 8 << 20
+COPY_BYTES = 12 << 20
 THREADS = 4  # that restore, each with a piece in memory
 Progress = Callable[[int], object]
 
