@@ -97,9 +97,7 @@ class Catalog:
         self._topic_settings = topic_settings  # what others say of a topic
         self.changing = PartitionLock()  # held over a whole change
         self._seen: dict[str, _Seen] = {}  # what topics were when they were looked at
-        self._by_metric: dict[
-            str, set[str]
-        ] = {}  # topics that metrics could not tell apart; perhaps some that are gone
+        self._by_metric: dict[str, set[str]] = {}  # that metrics could not tell apart; some may be gone
         self._indexed = -1  # up to which topic (`LogRegistry.topics_made`)
         self._refused: dict[str, Callable[[], None]] = {}  # guarded by changing; what takes a half made change back
         self.changes = 0  # of topics so far, counted when each is done; who asks less often than it changes keeps it
@@ -275,7 +273,8 @@ class Catalog:
             logs = [log for log in logs if log not in left]
         ids = [log.topic_id for log in logs if log.topic_id is not None]
         if logs and (known.is_deleted or (ids and known.topic_id not in ids)):  # made again, by others
-            again = KnownTopic(_highest(logs) + 1, ids[0] if ids else new_topic_id(), gone=_with(known))
+            highest = max(log.topic_partition.partition for log in logs)
+            again = KnownTopic(highest + 1, ids[0] if ids else new_topic_id(), gone=_with(known))
             self._set(topic, self._stored.overrides(topic), again)
         elif not (known.is_whole or known.is_deleted or self._manager.offline_log_dirs):
             self._make(topic, known, range(known.partitions))
@@ -346,11 +345,15 @@ class Catalog:
         if colliding:
             raise InvalidTopicException(f"Topic '{topic}' collides with existing topic: {', '.join(colliding)}")
         if topic_id is not None:
+            known, hint = self._stored.known_of(topic), "leave it out for a random one"
             for each in self._manager.registry.topics():
                 if topic_id in self._manager.topic_ids(each) and self._known(each) is not None:
-                    raise IllegalArgumentException(
-                        f"topic_id: {topic_id} is the id of topic {each!r}", hint="leave it out for a random one"
-                    )
+                    raise IllegalArgumentException(f"topic_id: {topic_id} is the id of topic {each!r}", hint=hint)
+            if known is not None and known.is_deleted and topic_id in _with(known):
+                raise IllegalArgumentException(
+                    f"topic_id: {topic_id} is the id of a deleted topic {topic!r}, of which something may be left",
+                    hint=hint,
+                )
 
     def _colliding(self, topic: str) -> list[str]:
         """The topics that metrics could not tell from a new one."""
@@ -441,9 +444,8 @@ class Catalog:
         """Whether a topic that is to have these settings leaves the remote tier, or did, which is not noted there."""
         known, before = self._stored.known_of(topic), self._manager.config_of(topic)
         after = self._manager.config_with(topic, overrides)
-        if after.remote_storage_enable or not after.remote_log_delete_on_disable:
-            return False
-        return before.remote_storage_enable or (known is not None and known.leaves)
+        is_out = not after.remote_storage_enable and after.remote_log_delete_on_disable
+        return is_out and (before.remote_storage_enable or (known is not None and known.leaves))
 
     def _check_tiering(self, overrides: Mapping[str, str], before: Mapping[str, str]) -> None:
         settings = self._manager.settings
@@ -647,10 +649,6 @@ class Catalog:
 def _used(log: UnifiedLog) -> bool:
     """Whether anything was ever written there."""
     return log.log_end_offset > 0
-
-
-def _highest(logs: Sequence[UnifiedLog]) -> int:
-    return max(log.topic_partition.partition for log in logs)
 
 
 def _with(known: KnownTopic | None) -> tuple[str, ...]:

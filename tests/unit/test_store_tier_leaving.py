@@ -51,10 +51,11 @@ def retain(store: kafkalog.Store) -> int:
     return store.topic("orders").partition(0).delete_old_segments()
 
 
-def refuse_deletions(store: kafkalog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(metadata: object) -> None:
-        raise RetriableRemoteStorageException("503")
+def refuse(*args: object) -> None:
+    raise RetriableRemoteStorageException("503")
 
+
+def refuse_deletions(store: kafkalog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store.remote_log_manager.storage, "delete_log_segment_data", refuse)
 
 
@@ -124,6 +125,26 @@ def test_a_topic_of_the_same_id_tiers_again(place: Place, monkeypatch: pytest.Mo
         assert everything(store) == before
     with opened(place) as store:
         assert everything(store) == before
+
+
+def test_a_topic_of_the_id_of_one_whose_deletion_is_not_noted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(place) as store:
+        store.create_topic("orders", 1, config=SETTINGS)
+        write(store)
+        topic_id = store.topic("orders").partition(0).engine.topic_id
+        with monkeypatch.context() as refused:
+            refused.setattr(RemoteLogManager, "_delete_partition", refuse)
+            store.delete_topic("orders")
+        with pytest.raises(IllegalArgumentException, match="deleted topic 'orders', of which something may be left"):
+            store.create_topic("orders", 1, config=SETTINGS, topic_id=topic_id)
+        store.create_topic("orders", 1, config=SETTINGS)
+        before = write(store, 100)
+        assert everything(store) == before
+    with opened(place) as store:
+        assert everything(store) == before
+        metadata = store.remote_log_manager.metadata
+        known = [each for partition in metadata.partitions() for each in metadata.list_remote_log_segments(partition)]
+        assert len(objects(place)) == len(known) > 2
 
 
 def test_a_refused_deletion_writes_its_events_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
