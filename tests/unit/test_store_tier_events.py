@@ -129,18 +129,23 @@ def test_an_event_that_cannot_be_read_stops_its_partition(
 
 def test_both_tiers_are_not_read_past_an_event_that_cannot_be_read(place: Place) -> None:
     with opened(place) as store:
-        store.topic("orders").partition(0).delete_old_segments()
+        orders = store.topic("orders").partition(0)
+        orders.delete_old_segments()
+        local, end = orders.engine.local_log_start_offset, orders.end_offset
         (log,) = store.manager.logs_by_topic(REMOTE_LOG_METADATA_TOPIC)
         builder = MemoryRecordsBuilder()
         builder.append(1, None, b"?")
         log.append_as_leader(builder.build(), 0)
-    with (
-        pytest.raises(SchemaException, match="the event at offset"),
-        kafkalog.open(place[0], remote=place[1], read_only=True) as view,
-    ):
-        list(view.topic("orders").partition(0))
+        store.create_topic("others", 1).append(b"read")
+    with kafkalog.open(place[0], remote=place[1], read_only=True) as view:
+        partition = view.topic("orders").partition(0)
+        for offset in (0, 1, local - 1):
+            with pytest.raises(SchemaException, match="the event at offset"):
+                next(partition.records(offset))
+        assert [each.offset for each in partition.records(local)] == list(range(local, end))
+        assert [each.value for each in view.topic("others").partition(0)] == [b"read"]
     with kafkalog.open(place[0], read_only=True) as view:
-        assert list(view.topic("orders").partition(0))
+        assert [each.offset for each in view.topic("orders").partition(0)] == list(range(local, end))
 
 
 def test_states_that_no_reader_takes_are_not_written(place: Place) -> None:

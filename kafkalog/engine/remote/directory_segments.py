@@ -172,7 +172,10 @@ class DirectorySegments:
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
         if not self._metadata.speaks_of(partition):
             return self._objects.segments(partition)
-        cache = self._metadata.cache_of(partition)
+        try:
+            cache = self._metadata.cache_of(partition)
+        except SchemaException as error:  # the disk is read, and other partitions are
+            return [missing(partition, 0, LONG_MAX - 1, str(error))]
         return [] if cache is None else list(_with_gaps(self._referenced(partition.topic_partition, cache)))
 
     def _referenced(self, partition: TopicPartition, cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:

@@ -43,6 +43,7 @@ from kafkalog.errors import (
     LogReadOnlyException,
     RemoteResourceNotFoundException,
     RemoteStorageException,
+    SchemaException,
 )
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ class RemoteSegments(Protocol):
         for offsets that none of them has."""
 
 
-def missing(partition: TopicIdPartition, first: int, last: int) -> RemoteLogSegmentMetadata:
-    """What stands for the offsets from `first` to `last`, which no segment has."""
-    nobody = RemoteLogSegmentId(partition, "A" * 22)
-    return RemoteLogSegmentMetadata(nobody, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, None, True)
+def missing(partition: TopicIdPartition, first: int, last: int, why: str | None = None) -> RemoteLogSegmentMetadata:
+    """What stands for the offsets from `first` to `last`, which no segment has; `why`: or nobody knows."""
+    nobody, said = RemoteLogSegmentId(partition, "A" * 22), None if why is None else why.encode()
+    return RemoteLogSegmentMetadata(nobody, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, said, True)
 
 
 def tell_gap(partition: TopicPartition, first: int, last: int) -> None:
@@ -92,8 +93,10 @@ def tell_gap(partition: TopicPartition, first: int, last: int) -> None:
 
 
 def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
-    """RemoteResourceNotFoundException for offsets that are missing."""
+    """RemoteResourceNotFoundException for offsets that are missing, SchemaException where that is not known."""
     if metadata.state is DELETE_SEGMENT_FINISHED:
+        if metadata.custom_metadata is not None:
+            raise SchemaException(metadata.custom_metadata.decode())
         partition, first, last = metadata.topic_id_partition, metadata.start_offset, metadata.end_offset
         raise RemoteResourceNotFoundException(
             f"{partition.topic_partition}: offsets {first} to {last} are missing, no segment of topic id "
