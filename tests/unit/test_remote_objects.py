@@ -201,6 +201,13 @@ def test_parts_of_a_file(tmp_path: Path) -> None:
 # --- an address ---------------------------------------------------------------------------------------------
 
 
+def test_colons_in_a_name_are_of_the_name(tmp_path: Path) -> None:
+    """fsspec itself takes them for several addresses, one in the other."""
+    for name in ("a::b", "a::c", "memory::x"):
+        for address in (str(tmp_path / name), f"file://{tmp_path}/{name}"):
+            assert Objects.at(address).root == str(tmp_path / name)
+
+
 def test_a_scheme_that_nobody_knows() -> None:
     with pytest.raises(IllegalArgumentException, match="nosuch://bucket"):
         Objects.at("nosuch://bucket")
@@ -213,7 +220,7 @@ def test_a_client_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, url: st
     def missing(*_: object, **__: object) -> None:
         raise ImportError("no such client")
 
-    monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
     with pytest.raises(MissingPackageException) as caught:
         Objects.at(url, {"secret": "hidden"})
     assert f"kafkalog[{extra}]" in str(caught.value)
@@ -360,8 +367,9 @@ def test_who_asks_first_is_soon_told() -> None:
 
 def test_pauses_double_up_to_the_longest(monkeypatch: pytest.MonkeyPatch, fs: FaultyObjects) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(objects_module.time, "sleep", slept.append)
-    place = fs.objects(retries=Retries(attempts=8, first_pause_s=0.1, longest_pause_s=1.0))
+    never = threading.Event()
+    monkeypatch.setattr(never, "wait", slept.append)
+    place = fs.objects(retries=Retries(attempts=8, first_pause_s=0.1, longest_pause_s=1.0)).until(never)
     place.put("a", lambda: [TEN])
     fs.fail("cat_file", ConnectionResetError(), times=99)
     with pytest.raises(RetriableRemoteStorageException, match="tried 8 times"):
@@ -651,19 +659,22 @@ def test_a_rate_is_more_than_nothing(rate: float) -> None:
         RateLimit(rate)
 
 
-class Sleeper:
-    """A clock that goes on when somebody sleeps."""
+class Sleeper(threading.Event):
+    """A clock that goes on when somebody sleeps, who is not given up."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.now = 1000.0
         self.slept = 0.0
 
     def monotonic(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.slept += seconds
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.now += timeout
+        self.slept += timeout
+        return self.is_set()
 
 
 @pytest.fixture
@@ -675,22 +686,22 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Sleeper:
 
 def test_bytes_wait_for_those_before(sleeper: Sleeper) -> None:
     limit = RateLimit(100)
-    limit.take(50)
+    limit.take(50, sleeper)
     assert sleeper.slept == 0
-    limit.take(10)
+    limit.take(10, sleeper)
     assert sleeper.slept == pytest.approx(0.5)
-    limit.take(10)
+    limit.take(10, sleeper)
     assert sleeper.slept == pytest.approx(0.6)
     sleeper.now += 60  # what was not used is not saved up
-    limit.take(1000)
-    limit.take(1)
+    limit.take(1000, sleeper)
+    limit.take(1, sleeper)
     assert sleeper.slept == pytest.approx(10.6)
 
 
 def test_without_a_rate_nobody_waits(sleeper: Sleeper) -> None:
     limit = RateLimit(None)
     for _ in range(5):
-        limit.take(1 << 40)
+        limit.take(1 << 40, sleeper)
     assert sleeper.slept == 0
 
 
@@ -699,6 +710,7 @@ def test_uploads_keep_to_their_rate(kind: str, sleeper: Sleeper, tmp_path: Path,
     monkeypatch.setattr(objects_module, "PART_BYTES", 1000)
     settings: dict[str, Any] = {"upload_bytes_per_s": 1000.0}
     place = Objects.at(str(tmp_path / "t"), **settings) if kind == "file" else FaultyObjects().objects(**settings)
+    place = place.until(sleeper)
     place.put("a", lambda: [bytes(1000)] * 5)
     assert sleeper.slept == pytest.approx(4)
     (tmp_path / "source").write_bytes(bytes(3000))
@@ -719,9 +731,36 @@ def test_a_limited_file_waits_in_the_callers_thread(fs: FaultyObjects, tmp_path:
 
 
 def test_downloads_keep_to_their_rate(fs: FaultyObjects, sleeper: Sleeper) -> None:
-    place = fs.objects(download_bytes_per_s=100.0)
+    place = fs.objects(download_bytes_per_s=100.0).until(sleeper)
     place.put("a", lambda: [bytes(1000)])
     assert sleeper.slept == 0
     for _ in range(4):
         place.get("a", 0, 50)
     assert sleeper.slept == pytest.approx(1.5)
+
+
+# --- given up -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["file", "double"])
+def test_who_waits_for_the_limit_may_be_given_up(kind: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"upload_bytes_per_s": 100.0}
+    place = Objects.at(str(tmp_path / "t"), **settings) if kind == "file" else FaultyObjects().objects(**settings)
+    given_up = threading.Event()
+    threading.Timer(0.05, given_up.set).start()
+    began = time.monotonic()
+    with pytest.raises(RetriableRemoteStorageException, match=r"tried 1 times .* the limit of 100 bytes a second"):
+        place.until(given_up).put("a", lambda: [bytes(100)] * 90)
+    assert time.monotonic() - began < 5
+    assert place.within() == place.left_behind() == []
+    place.put("b", lambda: [bytes(10)])  # the bytes that never went are not waited for
+    assert time.monotonic() - began < 5
+
+
+def test_closing_ends_pauses(fs: FaultyObjects) -> None:
+    place = fs.objects(retries=Retries(attempts=9, first_pause_s=60.0, longest_pause_s=60.0))
+    place.put("a", lambda: [TEN])
+    fs.fail("cat_file", ConnectionResetError(), times=99)
+    threading.Timer(0.05, place.close).start()
+    with pytest.raises(RetriableRemoteStorageException, match="tried 1 times"):
+        place.hasty().get("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from kafkalog.errors import (
     KafkaStorageException,
     LogReadOnlyException,
 )
+from kafkalog.toolbox.tiering import known_segments, orphans
 from tests.unit.tier_kit import RECORDS, SETTINGS, tiered, values
 
 
@@ -178,6 +180,29 @@ def test_a_deleted_topic_goes_in_both_tiers(places: tuple[Path, Path]) -> None:
         again = store.create_topic("orders", 1, config=SETTINGS)
         again.append(b"new")
         assert everything(again.partition(0)) == [b"new"]
+
+
+@pytest.mark.parametrize("way", ["close", "delete"])
+def test_nobody_waits_for_an_upload_that_waits_for_its_limit(tmp_path: Path, way: str) -> None:
+    place = kafkalog.RemoteStorage(tmp_path / "tier", upload_bytes_per_s=1)
+    tiering = kafkalog.RemoteLogManagerConfig(task_interval_ms=1)
+    store = kafkalog.open(tmp_path / "store", remote=place, tiering=tiering)
+    orders = store.create_topic("orders", 1, config=SETTINGS)
+    for number in range(90):
+        orders.append(b"value %d" % number + b"." * 100, partition=0)
+    while not any(name.endswith(".index.kafkalog_upload") for name in objects(tmp_path / "tier")):
+        time.sleep(0.01)
+    began = time.monotonic()
+    if way == "delete":
+        store.delete_topic("orders")
+        assert not objects(tmp_path / "tier")
+    store.close()
+    assert time.monotonic() - began < 5
+    if way == "close":
+        with opened((tmp_path / "store", tmp_path / "tier")) as store:
+            assert store.remote_log_manager.run_once() > 3
+            assert len(everything(store.topic("orders").partition(0))) == 90
+            assert not orphans(place.manager(), known_segments([str(tmp_path / "store")]))
 
 
 def test_compacted_topics_are_not_tiered(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.engine.format.names import producer_snapshot_file
 from kafkalog.engine.log.types import UNKNOWN_OFFSET
+from kafkalog.engine.remote.opening import until
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
     COPY_SEGMENT_STARTED,
@@ -151,7 +152,8 @@ class RLMCopyTask:
             _log.error("%s is not copied any more: %s", self.topic_id_partition, error)
             self.cancel()
         except RetriableRemoteStorageException as error:
-            _log.warning("copying %s is tried again: %s", self.topic_id_partition, error)
+            tell = _log.info if self.cancelled.is_set() else _log.warning
+            tell("copying %s is tried again: %s", self.topic_id_partition, error)
         except KafkalogError as error:
             if not self.cancelled.is_set():
                 metrics.failed_copy_requests.mark()
@@ -242,7 +244,7 @@ class RLMCopyTask:
         tools.metadata.add_remote_log_segment_metadata(started)
         metrics.copy_requests.mark()
         try:
-            custom = tools.storage.copy_log_segment_data(started, data)
+            custom = until(tools.storage, self.cancelled).copy_log_segment_data(started, data)
         except RetriableRemoteStorageException:
             raise
         except KafkalogError:

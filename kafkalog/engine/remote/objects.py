@@ -89,15 +89,20 @@ class RateLimit:
         self._lock = threading.Lock()
         self._free_at = 0.0
 
-    def take(self, count: int) -> None:
+    def take(self, count: int, given_up: threading.Event) -> bool:
+        """Waits until so many bytes may go; False where they are given up before, and take no time of the others'."""
         if self.bytes_per_s is None:
-            return
+            return True
+        takes_s = count / self.bytes_per_s
         with self._lock:
             now = time.monotonic()
             begins = max(now, self._free_at)
-            self._free_at = begins + count / self.bytes_per_s
-        if begins > now:
-            time.sleep(begins - now)
+            self._free_at = begins + takes_s
+        if begins > now and given_up.wait(min(begins - now, threading.TIMEOUT_MAX)):
+            with self._lock:
+                self._free_at -= takes_s
+            return False
+        return True
 
 
 class _Options:
@@ -179,6 +184,7 @@ class Objects:
         self._downloads = RateLimit(download_bytes_per_s)
         self._files = files
         self._options = _Options(options or {})
+        self._given_up = threading.Event()  # nobody waits any more
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self.is_local = protocol in ("file", "local")
         self._has_folders = self.is_local or protocol == "memory"
@@ -202,8 +208,9 @@ class Objects:
             ) from error
         given_scheme, colon, rest = url.partition("://")
         scheme = given_scheme.lower() if colon else "file"
-        if colon:  # abfss is abfs, whose client always uses TLS
-            url = f"{'abfs' if scheme == 'abfss' else scheme}://{rest}"
+        protocol = "abfs" if scheme == "abfss" else scheme  # whose client always uses TLS
+        if colon:
+            url = f"{protocol}://{rest}"
         given = dict(options or {})
         if scheme in ("s3", "s3a"):
             timeout_s, attempts = settings.get("timeout_s", 60.0), (settings.get("retries") or Retries()).attempts
@@ -213,7 +220,9 @@ class Objects:
         if scheme != "file":
             given.setdefault("use_listings_cache", False)
         try:
-            fs, root = fsspec.core.url_to_fs(url, **given)
+            # Not `url_to_fs`, which takes a name with `::` for several addresses.
+            client = fsspec.get_filesystem_class(protocol)
+            fs, root = client(**{**client._get_kwargs_from_urls(url), **given}), client._strip_protocol(url)
         except ImportError as error:
             extra = _EXTRAS.get(scheme, "remote")
             raise MissingPackageException(
@@ -233,6 +242,12 @@ class Objects:
         made = copy.copy(self)
         made.retries = self.retries._replace(attempts=min(self.retries.attempts, HASTY_ATTEMPTS))
         made.timeout_s = min(self.timeout_s, HASTY_TIMEOUT_S)
+        return made
+
+    def until(self, given_up: threading.Event) -> Objects:
+        """The same for who may give up: from then on nobody waits for a limit, nor for another try."""
+        made = copy.copy(self)
+        made._given_up = given_up
         return made
 
     def path(self, key: str) -> str:
@@ -303,7 +318,7 @@ class Objects:
     def _put(self, key: str, parts: Iterable[Buffer], syncs_name: bool) -> int:
         path = self.path(key)
         if self.is_local:
-            count = self._put_locally(path, lambda file: file.write_synced(self._limited(parts)), syncs_name)
+            count = self._put_locally(path, lambda file: file.write_synced(self._limited(path, parts)), syncs_name)
         else:
             count = self._put_remotely(path, parts)
         return self._checked_put(key, path, count)
@@ -320,7 +335,7 @@ class Objects:
         file = self.fs.open(path, "wb", block_size=PART_BYTES)
         count = 0
         try:
-            for part in self._limited(parts):
+            for part in self._limited(path, parts):
                 file.write(part)
                 count += len(part)
             file.close()  # only this makes it an object
@@ -332,10 +347,16 @@ class Objects:
             raise
         return count
 
-    def _limited(self, parts: Iterable[Buffer]) -> Iterator[Buffer]:
+    def _limited(self, path: str, parts: Iterable[Buffer]) -> Iterator[Buffer]:
         for part in parts:
-            self._uploads.take(len(part))
+            self._take(self._uploads, len(part), path)
             yield part
+
+    def _take(self, limit: RateLimit, count: int, path: str) -> None:
+        if not limit.take(count, self._given_up):
+            raise RetriableRemoteStorageException(
+                f"given up while it waited for the limit of {limit.bytes_per_s:g} bytes a second", path=path
+            )
 
     def _copy(self, key: str, source: str, size: int, syncs_name: bool) -> int:
         """A put of a local file to a folder: by the system's own call, as far as that goes."""
@@ -395,7 +416,7 @@ class Objects:
         if end is not None and end <= start:
             return b""
         data = self._tried("get", key, lambda: self._get(key, start, end))
-        self._downloads.take(len(data))
+        self._take(self._downloads, len(data), self.shown(key))
         return data
 
     def _get(self, key: str, start: int, end: int | None) -> bytes:
@@ -569,16 +590,18 @@ class Objects:
                 last = error
             failed += 1
             shown, told = self.shown(key), self._told(last)
-            if failed >= self.retries.attempts:
+            gives_up = failed >= self.retries.attempts or self._given_up.is_set()
+            if not gives_up:
+                pause_s = self.retries.pause_s(failed)
+                _log.warning(
+                    "%s of %s failed (attempt %d of %d), it is tried again in %.1f s: %s",
+                    doing, shown, failed, self.retries.attempts, pause_s, told,
+                )  # fmt: skip
+                gives_up = self._given_up.wait(pause_s)
+            if gives_up:
                 tries = f"tried {failed} times in {time.monotonic() - began:.1f} s"
                 message = f"cannot {doing} the object, {tries}: {told}"
                 raise RetriableRemoteStorageException(message, path=shown) from self._cause(last)
-            pause_s = self.retries.pause_s(failed)
-            _log.warning(
-                "%s of %s failed (attempt %d of %d), it is tried again in %.1f s: %s",
-                doing, shown, failed, self.retries.attempts, pause_s, told,
-            )  # fmt: skip
-            time.sleep(pause_s)
 
     def _final(self, doing: str, key: str, error: Exception) -> KafkalogError | None:
         """What another try would meet as well; None for what may pass."""
@@ -618,7 +641,8 @@ class Objects:
         return error if self._options.hidden(str(error)) == str(error) else None
 
     def close(self) -> None:
-        """Nothing: connections are the client's."""
+        """From now on nobody waits for a limit, nor for another try; connections are the client's."""
+        self._given_up.set()
 
 
 def _told(error: BaseException, options: _Options | None = None) -> str:

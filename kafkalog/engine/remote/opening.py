@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -52,9 +53,18 @@ S = TypeVar("S", bound="RemoteStorageManager")
 
 def hasty(storage: S) -> S:
     """The same for who asks first (`Objects.hasty`)."""
+    return _with(storage, Objects.hasty)
+
+
+def until(storage: S, given_up: threading.Event) -> S:
+    """The same for who may give up (`Objects.until`)."""
+    return _with(storage, lambda objects: objects.until(given_up))
+
+
+def _with(storage: S, change: Callable[[Objects], Objects]) -> S:
     made = copy.copy(storage)
     if isinstance(made, AivenTieredStorage | LocalTieredStorage):
-        made.objects = made.objects.hasty()
+        made.objects = change(made.objects)
     return made
 
 

@@ -232,8 +232,8 @@ class RemoteLogManager:
                 tier = PartitionTier(partition, log, self.metadata, self.storage, self.indexes, self.chunks, self.place)
                 copying = self.copy_task_class(partition, self._tools) if log.copies_to_remote else None
                 expiring = self.expiration_task_class(partition, self._tools)
+                log.tier = tier  # first: interrupted, all of it is done again
                 self._tasks[partition] = _Tasks(log, copying, expiring, tier, running)
-                log.tier = tier
         has_left = log.config.remote_log_delete_on_disable and not log.remote_log_enabled
         if has_left and (held is not None or self.metadata.deletion_of(partition) is not None):
             self.leave(partition, log)
@@ -430,18 +430,19 @@ class RemoteLogManager:
                 _log.exception("%s failed", what)
 
     def close(self) -> None:
-        """Ends the tasks: an upload that is under way is waited for, and none begins."""
+        """Ends the tasks.  An upload that is under way is waited for, unless it waits itself, for the limit of the rate
+        or another try: that is given up, and the next start deletes what is there of it."""
         self._stopping.set()
         with self._lock:
             tasks, threads = list(self._tasks.values()), self._threads
         for each in tasks:
             each.cancel()
+        self.storage.close()
         for thread in threads:
             thread.join()
         for each in tasks:
             each.tier.close()
         self.chunks.close()
-        self.storage.close()
 
     def abandon(self) -> None:
         """Lets go without waiting: the process is a child, or the store was dropped."""
