@@ -23,7 +23,9 @@ import pytest
 import zstandard
 
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.remote import aiven
 from kafkalog.engine.remote.aiven import (
+    CHUNK_BYTES,
     AivenTieredStorage,
     decode_custom_metadata,
     decode_sizes,
@@ -558,6 +560,37 @@ def test_a_log_of_many_chunks_costs_nothing(bucket: Callable[[str], Path]) -> No
     changed(root, ("chunkIndex", "finalTransformedChunkSize"), 1)
     with bounded_memory(1 << 20):
         assert storage(root, "plain").fetch_log_segment(RECORDED, 4990, 5010) == LOG[4990:5010]
+
+
+def test_a_chunk_that_would_fill_the_memory(bucket: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some bytes of zstd are as many zeros as one likes."""
+    monkeypatch.setattr(aiven, "READ_BYTES_MAX", 16 << 20)
+    root, size = bucket("zstd"), (16 << 20) + 1
+    bomb = zstandard.ZstdCompressor().compress(bytes(size))
+    (root / f"{PATH}.log").write_bytes(bomb)
+    chunks = {
+        "originalChunkSize": size,
+        "originalFileSize": size,
+        "transformedChunks": packed(encode_sizes([len(bomb)])),
+    }
+    for name, value in chunks.items():
+        changed(root, ("chunkIndex", name), value)
+    metadata = RECORDED._replace(segment_size_in_bytes=size)
+    with bounded_memory(4 << 20), pytest.raises(RemoteStorageException, match=f"a chunk has {size} bytes") as caught:
+        storage(root, "zstd").fetch_log_segment(metadata, 5, 6)
+    assert caught.value.path == f"{root}/{PATH}.log"
+    assert caught.value.hint is not None
+    assert f"chunk_bytes={size}" in caught.value.hint
+    assert storage(root, "zstd", chunk_bytes=size).fetch_log_segment(metadata, 5, 6) == b"\0"
+
+
+def test_a_plain_log_is_asked_for_in_small_parts(bucket: Callable[[str], Path]) -> None:
+    """Whatever its chunks: any range of it can be had."""
+    root = bucket("plain")
+    for name in ("originalChunkSize", "transformedChunkSize", "originalFileSize", "finalTransformedChunkSize"):
+        changed(root, ("chunkIndex", name), 1 << 30)
+    assert storage(root, "plain").chunk_bytes(RECORDED) == CHUNK_BYTES
+    assert storage(root, "plain").fetch_log_segment(RECORDED, 5, 60) == LOG[5:60]
 
 
 def packed(data: bytes) -> str:

@@ -63,6 +63,7 @@ LOG, INDEXES, MANIFEST = "log", "indexes", "rsm-manifest"
 CHUNK_BYTES = 4 << 20
 SIZES_BYTES_MAX = 10 << 20  # of a packed chunk index, as there
 CHUNK_BYTES_MAX = 1 << 30
+READ_BYTES_MAX = 256 << 20  # of a packed chunk, which is in memory as a whole; more where the settings have larger ones
 MANIFESTS_KEPT = 1_000
 _TOPIC = re.compile(r"([a-zA-Z0-9._-]+)-([a-zA-Z0-9_-]{22})")
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -436,7 +437,13 @@ class AivenTieredStorage:
         if manifest.key is None and not manifest.compression:
             return self.objects.get(key, start, end)
         first, last = start // chunks.chunk_bytes, (end - 1) // chunks.chunk_bytes
-        begin = chunks.starts[first]
+        begin, largest = chunks.starts[first], max(map(chunks.chunk_size, {first, last}))
+        if largest > max(READ_BYTES_MAX, self._chunk_bytes):  # a few packed bytes may become as many as one likes
+            hint = f"RemoteStorage(chunk_bytes={largest}) reads it all the same, with as much memory for each chunk"
+            raise RemoteStorageException(
+                f"the manifest says that a chunk has {largest} bytes, expected at most {READ_BYTES_MAX}",
+                path=self.objects.shown(key), position=begin, hint=hint if largest <= CHUNK_BYTES_MAX else None,
+            )  # fmt: skip
         data = memoryview(self.objects.get(key, begin, chunks.end(last)))
         parts = []
         for number in range(first, last + 1):
@@ -493,7 +500,9 @@ class AivenTieredStorage:
         return metadata.segment_size_in_bytes >= 0 and not is_listed
 
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
-        return self.manifest(metadata).chunks.chunk_bytes
+        manifest = self.manifest(metadata)
+        is_packed = manifest.compression or manifest.key is not None
+        return manifest.chunks.chunk_bytes if is_packed else min(manifest.chunks.chunk_bytes, CHUNK_BYTES)
 
     # --- whether it is the place that is meant -----------------------------------------------------------
 

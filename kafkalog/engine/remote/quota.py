@@ -18,7 +18,11 @@ LOOK_S = 1.0
 
 
 class RLMQuotaManager:
-    """At most `quota` bytes a second, over `samples` windows of `window_s` seconds.  Thread-safe."""
+    """At most `quota` bytes a second, over `samples` windows of `window_s` seconds.  Thread-safe.
+
+    The time is the day's, as a broker's: where the clock is set back after the quota was used up, nothing is copied
+    until it is where it was.
+    """
 
     def __init__(self, clock: Clock, quota: int = LONG_MAX, samples: int = 11, window_s: int = 1) -> None:
         self._clock = clock
