@@ -371,6 +371,26 @@ def test_a_move_goes_on_where_it_was_left(house: House, slow_moves: None) -> Non
     house.check()
 
 
+def test_an_interrupt_as_the_tier_takes_the_new_log(house: House) -> None:
+    class Interrupting(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            super().__setitem__(key, value)
+            manager._tasks = dict(self)
+            raise KeyboardInterrupt
+
+    house.make()
+    house.copy()
+    house.partition.delete_old_segments()
+    manager = house.store.remote_log_manager
+    manager._tasks = Interrupting(manager._tasks)
+    with pytest.raises(KeyboardInterrupt):
+        house.move()
+    house.check()
+    house.append(30)
+    assert house.copy() > 0
+    house.check()
+
+
 # --- other ways -----------------------------------------------------------------------------------------------
 
 
