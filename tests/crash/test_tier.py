@@ -140,6 +140,40 @@ def test_crashes_in_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     print(f"{len(recording.ops)} steps, {count} states")
 
 
+def leaves(driver: Driver) -> None:
+    """A topic leaves the tier, comes back, and leaves it again."""
+    driver.create("kept")
+    for _ in range(2):
+        driver.append("kept", 8)
+        driver.copy()
+        retain_locally(driver.store, "kept")
+        driver.append("kept", 5)
+        driver.leave("kept")
+        driver.append("kept", 3)
+        driver.store.alter_topic("kept", {"remote.storage.enable": "true"})
+        retain_locally(driver.store, "kept")
+    driver.copy()
+    retain_locally(driver.store, "kept")
+
+
+def test_crashes_while_a_topic_leaves_the_tier(tmp_path: Path) -> None:
+    """What only the disk has is read, whichever of the events are there, and no object is nobody's."""
+    with harness.fast_dir() as root:
+        os.mkdir(root / "disk")
+        recording = RecordingFiles(str(root), FAST)
+        bucket = Bucket()
+        bucket.tell = recording.mark
+        with opened(str(root / "disk"), BucketTier(bucket), recording) as store:
+            leaves(Driver(store, recording.mark))
+
+        def check(place: str, state: CrashState) -> None:
+            story = Story.of(recording.ops[: state.op_count])
+            check_start(f"{place}/disk", BucketTier(bucket_at(recording, state.op_count)), story)
+
+        count = check_crashes(recording, check, sample=SAMPLE, keep=tmp_path / "kept", **KINDS)
+    print(f"{len(recording.ops)} steps, {count} states")
+
+
 def test_crashes_of_the_start_after_a_crash() -> None:
     """What a killed process had written and not synced is found by the next one, which copies and deletes by it; then
     the power goes."""

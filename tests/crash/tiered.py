@@ -279,6 +279,13 @@ class Driver:
         places = manager.live_log_dirs
         manager.move(partition, places[places.index(log.parent_dir) - 1], lambda _: meanwhile())
 
+    def leave(self, topic: str) -> None:
+        """The topic leaves the tier, with what the tier alone has."""
+        partition = self.store.topic(topic).partition(0)
+        local = partition.engine.local_log_start_offset
+        self.mark(EXPIRE, (topic, [int(each.value.split(b".")[0]) for each in partition if each.offset < local]))
+        self.store.alter_topic(topic, {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
+
     def delete(self, topic: str) -> None:
         self.mark(DELETE, topic)
         self.store.delete_topic(topic)
