@@ -411,3 +411,24 @@ def test_other_processes_are_told_of_a_tier_in_a_folder(folders: Path) -> None:
         found, remote = storages_of(places)
     assert [type(each) for each in found] == [kafkalog.RemoteStorage, str]
     assert remote is None
+
+
+def test_a_folder_after_a_topic_was_deleted(run: Run, tmp_path: Path) -> None:
+    """Folders that held its objects may be gone, or empty."""
+    store, tier = str(tmp_path / "store"), tmp_path / "tier"
+    copied = tiered(tmp_path / "store", tier)
+    tiered(tmp_path / "other", tier, topic="gone")
+    with kafkalog.open(tmp_path / "other", remote=tier, maintenance=False) as other:
+        other.delete_topic("gone")
+    (tier / "kafka-tiered-storage" / f"left-0-{'A' * 22}").mkdir()
+    assert len(objects(run("tier", "list", str(tier), "--json"))) == copied
+    assert len(objects(run("tier", "list", store, "--remote", str(tier), "--json"))) > copied
+    assert run("tier", "copy", store, "--remote", str(tier), "--yes").code == 0
+    assert run("tier", "verify", str(tier)).code == 0
+
+
+@pytest.mark.parametrize("lead", ["", "file://"])
+def test_a_folder_in_aivens_layout_needs_no_name_of_it(run: Run, tmp_path: Path, lead: str) -> None:
+    copied = tiered(tmp_path / "store", kafkalog.RemoteStorage(tmp_path / "tier", layout="aiven"))
+    assert len(objects(run("tier", "list", f"{lead}{tmp_path}/tier", "--json"))) == copied
+    assert run("topics", f"{lead}{tmp_path}/tier").code == 0
