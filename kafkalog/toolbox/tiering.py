@@ -331,7 +331,7 @@ class _Copies:
             return
         there = self._source.open(path, writable=False)
         try:
-            copy = _Copy(there, self._files.open(target, create=True), there.size())
+            copy = _Copy(there, self._files.open(target, create=True), self._source.own_bytes(path))
         except BaseException:
             there.close()
             raise

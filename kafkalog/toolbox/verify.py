@@ -319,22 +319,28 @@ class SegmentCheck:
                 self.report.add(path, size, file.size() - size, f"found {file.size()} bytes, {TOO_LARGE}")
             skip = partial(self._damage, file, path, size, base, following)
             for piece in slices_past_damage(file, size, skip):
-                self._check_table(path, piece.table, base, following)
-                indexes.feed(piece.table)
-                if self.observe is not None and not self._walked:
-                    self.observe(path, piece.table, piece.data, piece.position)
+                table = self._own(path, piece.table, following)
+                if len(table):
+                    self._check_table(path, table, base, following)
+                    indexes.feed(table)
+                    if self.observe is not None and not self._walked:
+                        self.observe(path, table, piece.data, piece.position)
                 self._tell(int(piece.table["size"].sum()))
             self._walked = True
         indexes.finish()
         if indexes.remark is not None:
             self.report.notes.append(f"{names.time_index_file(self.directory, base)}: {indexes.remark}")
 
-    def _check_table(self, path: str, table: np.ndarray, base: int, following: int | None) -> None:
+    def _own(self, path: str, table: np.ndarray, following: int | None) -> np.ndarray:
+        """The batches in front of those that the next segment has, too, and begins with."""
         if self._is_over:
-            return
+            return table[:0]
         starts = np.flatnonzero(table["base_offset"] == (-1 if following is None else following))
-        if len(starts) and self.files.may_overlap(path):  # what comes now the next segment has, too, and begins with
+        if len(starts) and self.files.may_overlap(path):
             self._is_over, table = True, table[: starts[0]]
+        return table
+
+    def _check_table(self, path: str, table: np.ndarray, base: int, following: int | None) -> None:
         self.report.batches += len(table)
         counts = table["record_count"]
         self.report.records += int(np.where(table["magic"] >= 2, counts, 1).sum())

@@ -153,14 +153,23 @@ def test_of_two_one_of_which_says_nothing_the_other_counts(fs: FaultyObjects, tm
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_segments_never_overlap(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
-    """Two leaders uploaded: the later one's segments begin within the earlier one's."""
+def test_segments_of_a_history_that_was_given_up(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
+    """Two leaders uploaded at once: the later one's segments begin within the earlier one's, and only manifests tell
+    that what the earlier one has behind it does not count."""
     storage = at(layout, fs)
     copy(storage, tmp_path, (1, 0, 99), (2, 100, 199))
     copy(storage, tmp_path, (3, 60, 149), (4, 150, 170), epoch=1)
-    found = ranges(storage)
-    assert [(start, end) for _, start, end in found[:-1]] == [(0, 59), (60, 99), (100, 149)]
-    assert found[-1][1] == 150
+    by_name = [(0, 59), (60, 99), (100, 149), (150, -1)]
+    expected = by_name if layout == "local-tiered" else [(0, 99), (60, 149), (150, 170)]
+    assert [(start, end) for _, start, end in ranges(storage)] == expected
+
+
+@pytest.mark.parametrize("layout", ["aiven", "aiven zstd"])
+def test_a_segment_that_a_later_leaders_has_whole(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
+    """A new leader copies the segment that has the first offset which is missing, however early that begins."""
+    storage = at(layout, fs)
+    copy(storage, tmp_path, (1, 0, 35), (2, 36, 53), (3, 30, 70), (4, 71, 80))
+    assert [(start, end) for _, start, end in ranges(storage)] == [(0, 35), (30, 70), (71, 80)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -23,7 +23,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import partitions_in
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.remote.lineage import chain
+from kafkalog.engine.remote.lineage import chain_of
 from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemoteLogMetadataManager, metadata_partition
 from kafkalog.engine.remote.object_segments import ObjectSegments, one_of_a_name
 from kafkalog.engine.remote.remote_files import missing
@@ -189,18 +189,7 @@ class DirectorySegments:
             path = os.path.join(folder, names.LEADER_EPOCH_CHECKPOINT_FILE)
             if self._files.exists(path):
                 epochs = LeaderEpochCheckpointFile(path, self._files, create=False).read()
-        find, segments_of = cache.remote_log_segment_metadata, cache.list_remote_log_segments
-        return chain(epochs or _epochs_of(cache), start, LONG_MAX, find, segments_of)
-
-
-def _epochs_of(segments: Iterable[RemoteLogSegmentMetadata]) -> list[EpochEntry]:
-    """The leader epochs of a partition without a folder, as its segments have them."""
-    starts: dict[int, int] = {}
-    for each in segments:
-        if each.state is COPY_SEGMENT_FINISHED:
-            for epoch, start in each.segment_leader_epochs:
-                starts[epoch] = min(start, starts.get(epoch, start))
-    return [EpochEntry(epoch, start) for epoch, start in sorted(starts.items())]
+        return chain_of(cache, epochs, start)
 
 
 def _with_gaps(segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogSegmentMetadata]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.checkpoints import EpochEntry
-from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
+from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, Epochs, RemoteLogSegmentMetadata
+
+if TYPE_CHECKING:
+    from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
 
 List: TypeAlias = Callable[[int], Iterable[RemoteLogSegmentMetadata]]  # of an epoch
 Find: TypeAlias = Callable[[int, int], RemoteLogSegmentMetadata | None]  # of an epoch and an offset
@@ -91,3 +95,20 @@ def chain(
             break
         offset = min(behind)
     return chained
+
+
+def chain_of(
+    cache: RemoteLogMetadataCache, epochs: Sequence[EpochEntry] = (), start: int = 0
+) -> list[RemoteLogSegmentMetadata]:
+    """`chain`, of a partition of which somebody else has the log; without its epochs as the segments have them."""
+    find, segments_of = cache.remote_log_segment_metadata, cache.list_remote_log_segments
+    return chain(epochs or _epochs_of(cache), start, LONG_MAX, find, segments_of)
+
+
+def _epochs_of(segments: Iterable[RemoteLogSegmentMetadata]) -> list[EpochEntry]:
+    starts: dict[int, int] = {}
+    for each in segments:
+        if each.state is COPY_SEGMENT_FINISHED:
+            for epoch, start in each.segment_leader_epochs:
+                starts[epoch] = min(start, starts.get(epoch, start))
+    return [EpochEntry(epoch, start) for epoch, start in sorted(starts.items())]

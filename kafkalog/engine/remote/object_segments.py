@@ -1,21 +1,25 @@
 """What a bucket alone says of its segments, where no `__remote_log_metadata` does: names, manifests, sizes.
 
 A segment whose upload came to its end has all its objects; another one is passed over, it is being uploaded, deleted,
-or was left by a crash.  Each goes up to where the next one begins.  Where two begin at one offset (an upload was
-repeated, or two leaders wrote) the one counts whose leader epochs are the later ones, then the longer one; the leader
-epochs of each lie beside it.  Offsets between two segments that none of them has are told of once, and passed over:
-manifests say where a segment ends; where names alone are there, whoever reads on sees it (`RemoteFiles`).
+or was left by a crash.  Where two begin at one offset (an upload was repeated, or two leaders wrote) the one counts
+whose leader epochs are the later ones, then the longer one; the leader epochs of each lie beside it.  Where manifests
+say the epochs of all, those segments count that the epochs lead to, as in a store.  Names alone do not tell a segment
+whose offsets a later leader's has, too: there each goes up to where the next one begins.  Offsets between two segments
+that none of them has are told of once, and passed over: manifests say where a segment ends; where names alone are
+there, whoever reads on sees it (`RemoteFiles`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, groupby
+from itertools import chain, groupby, zip_longest
 from typing import TYPE_CHECKING
 
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
+from kafkalog.engine.remote.lineage import chain_of
+from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
 from kafkalog.engine.remote.remote_files import tell_gap
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
@@ -69,15 +73,22 @@ class ObjectSegments:
         return list(self._described(chosen))
 
     def _described(self, found: list[FoundSegment]) -> Iterator[RemoteLogSegmentMetadata]:
-        behind = [*found[1:], None] if found else []
-        for each, one, following in zip(found, self._said(found), behind, strict=True):
-            told = _told(each, following) if one is None else one
-            # Two leaders that wrote at once overlap: a segment ends in front of the next one.
-            if following is not None and not 0 <= told.end_offset < following.base_offset:
-                told = told._replace(end_offset=following.base_offset - 1)
-            if following is not None and told.end_offset + 1 < following.base_offset:
-                self._tell_gap(told, following.base_offset)
-            yield told
+        said = list(self._said(found))
+        known = [one for one in said if one is not None and one.segment_leader_epochs]
+        if len(known) == len(said):
+            told = _of_history(known)
+        else:
+            pairs = zip(found, said, strict=True)
+            told = [_told(each) if one is None else one for each, one in pairs]
+        for each, following in zip_longest(told, told[1:]):
+            if following is None:
+                yield each
+                break
+            if each.end_offset < each.start_offset:  # unknown
+                each = each._replace(end_offset=following.start_offset - 1)
+            if each.end_offset + 1 < following.start_offset:
+                self._tell_gap(each, following.start_offset)
+            yield each
 
     def _tell_gap(self, before: RemoteLogSegmentMetadata, begin: int) -> None:
         """Once: a listing is repeated."""
@@ -92,8 +103,7 @@ class ObjectSegments:
             return [None] * len(found)
         if self._only_listed:
             packed = found[0].object_bytes / max(1, first.segment_size_in_bytes) or 1.0
-            rest = zip(found[1:], [*found[2:], None], strict=False)
-            return [first, *(_told(each, following, packed) for each, following in rest)]
+            return [first, *(_told(each, packed) for each in found[1:])]
         if len(found) <= THREADS:
             return [first, *map(self._storage.metadata_of, found[1:])]
         with ThreadPoolExecutor(THREADS, "kafkalog-remote-manifests") as pool:
@@ -117,7 +127,7 @@ class ObjectSegments:
 
     def epochs_of(self, found: FoundSegment) -> list[EpochEntry]:
         """The leader epochs up to a segment's end, as lie beside it."""
-        told = _told(found, None)
+        told = _told(found)
         data = self._storage.fetch_index(told, IndexType.LEADER_EPOCH)
         return LeaderEpochCheckpointFile(found.id, create=False).decode(data)
 
@@ -150,14 +160,20 @@ def one_of_a_name(
     return found
 
 
-def _told(found: FoundSegment, following: FoundSegment | None, packed: float = 1.0) -> RemoteLogSegmentMetadata:
-    """What names and sizes say: of the last segment they do not say where it ends (-1).  An object is about so many
-    times as long as its log."""
-    end = -1 if following is None else following.base_offset - 1
+def _of_history(segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+    """Those that a store's readers would be led to, had they been copied in the order of their ends."""
+    cache = RemoteLogMetadataCache()
+    cache.take(sorted(segments, key=lambda each: (each.end_offset, -each.start_offset)))
+    return chain_of(cache)
+
+
+def _told(found: FoundSegment, packed: float = 1.0) -> RemoteLogSegmentMetadata:
+    """What a name and a size say: not where the segment ends (-1).  An object is about so many times as long as its
+    log."""
     return RemoteLogSegmentMetadata(
         RemoteLogSegmentId(found.partition, found.id),
         found.base_offset,
-        end,
+        -1,
         -1,
         -1,
         -1,

@@ -22,15 +22,17 @@ import os
 import re
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from kafkalog._limits import LONG_MAX
 from kafkalog.engine.files import File, Files, FileStat
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
-from kafkalog.engine.format.index_entries import OFFSET_ENTRIES
+from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
 from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, PartitionMetadata
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
@@ -77,8 +79,9 @@ class RemoteSegments(Protocol):
         """Those that have anything there."""
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
-        """By base offset, none of them over another: each ends in front of the next one.  `missing` among them stands
-        for offsets that none of them has."""
+        """By base offset.  One may go on behind where the next one begins, with what that has, too, or with what is of
+        a history that was given up: whoever reads it goes on with the next one there.  `missing` among them stands for
+        offsets that none of them has."""
 
 
 def missing(partition: TopicIdPartition, first: int, last: int, why: str | None = None) -> RemoteLogSegmentMetadata:
@@ -111,6 +114,7 @@ class _Folder(NamedTuple):
 
     partition: TopicIdPartition
     logs: dict[int, RemoteLogSegmentMetadata]  # by base offset
+    bases: list[int]
     snapshots: dict[int, RemoteLogSegmentMetadata]  # by the offset behind the segment
     names: list[str]
     listed_ms: int
@@ -119,13 +123,14 @@ class _Folder(NamedTuple):
 
     def following(self, base: int) -> int | None:
         """The base offset of the log behind another one."""
-        return min((each for each in self.logs if each > base), default=None)
+        at = bisect_right(self.bases, base)
+        return self.bases[at] if at < len(self.bases) else None
 
     def reaches(self, offset: int) -> bool:
         """Whether no offset in front of this one is missing, as far as is known."""
-        bases = [base for base in self.logs if base < offset]
+        at = bisect_left(self.bases, offset)
         is_whole = all(each.state is not DELETE_SEGMENT_FINISHED for each in self.logs.values())
-        return is_whole and bool(bases) and self.logs[max(bases)].end_offset >= offset - 1
+        return is_whole and at > 0 and self.logs[self.bases[at - 1]].end_offset >= offset - 1
 
 
 class RemoteFiles(Files):
@@ -199,7 +204,7 @@ class RemoteFiles(Files):
         if held is not None and held.logs == logs:
             return held._replace(due=due, disk_start=disk_start)
         listed, snapshots = [names.PARTITION_METADATA_FILE], {}
-        for base, each in logs.items():
+        for (base, each), following in zip(logs.items(), [*[*logs][1:], LONG_MAX], strict=False):
             prefix = names.filename_prefix_from_offset(base)
             listed.append(f"{prefix}.log")
             if each.state is DELETE_SEGMENT_FINISHED:
@@ -207,14 +212,14 @@ class RemoteFiles(Files):
             listed += [f"{prefix}.index", f"{prefix}.timeindex"]
             if not each.is_txn_idx_empty:
                 listed.append(f"{prefix}.txnindex")
-            if each.end_offset >= base:
+            if base <= each.end_offset < following:
                 snapshots[each.end_offset + 1] = each
                 listed.append(f"{names.filename_prefix_from_offset(each.end_offset + 1)}.snapshot")
         if logs:
             listed.append(names.LEADER_EPOCH_CHECKPOINT_FILE)
         before = -1 if held is None else held.listed_ms
         now_ms = max(int(time.time() * 1000), before + 1)
-        return _Folder(partition, logs, snapshots, sorted(listed), now_ms, due, disk_start)
+        return _Folder(partition, logs, sorted(logs), snapshots, sorted(listed), now_ms, due, disk_start)
 
     def metadata_of(self, path: str) -> RemoteLogSegmentMetadata | None:
         """The segment that a path of a log names; None for any other path."""
@@ -375,7 +380,27 @@ class RemoteFiles(Files):
         if suffix == "log":
             check_there(metadata, path)
             return self.asked(self.storage.fetch_log_segment, metadata, 0, self.storage.log_size(metadata))
-        return self.asked(self.indexes.get, metadata, _INDEXES[suffix])
+        data = self.asked(self.indexes.get, metadata, _INDEXES[suffix])
+        following = folder.following(offset)
+        return data if following is None else _up_to(data, _INDEXES[suffix], offset, following)
+
+    def own_bytes(self, path: str) -> int:
+        """How much of a log lies in front of what the next segment has, too: for who copies it."""
+        metadata = self.metadata_of(path)
+        assert metadata is not None, path
+        base, size = metadata.start_offset, self.storage.log_size(metadata)
+        following = self._folder(self._parts(path)[0], path).following(base)
+        is_known = metadata.segment_leader_epochs and base <= metadata.end_offset
+        if following is None or (is_known and metadata.end_offset < following):
+            return size
+        index = _up_to(self.asked(self.indexes.get, metadata, IndexType.OFFSET), IndexType.OFFSET, base, following)
+        with self.opened(metadata, path) as file:
+            scan = LogScan(file, int(np.frombuffer(index, OFFSET_ENTRIES)["position"][-1]) if index else 0, size)
+            for piece in scan:
+                starts = piece.table["position"][piece.table["base_offset"] == following]
+                if len(starts):
+                    return int(starts[0])
+        return size
 
     def exists(self, path: str) -> bool:
         parts = self._parts(path) if self.owns(path) else ["?"] * 3
@@ -486,6 +511,18 @@ def _whole(file: File, size: int) -> File:
             hint="the object was damaged, or replaced: put the one that was copied in its place",
         )
     return file
+
+
+def _up_to(data: bytes, index_type: IndexType, base: int, following: int) -> bytes:
+    """The entries of an index, of batches and transactions that end in front of the next segment."""
+    entries, field, begins = {
+        IndexType.OFFSET: (OFFSET_ENTRIES, "offset", base),
+        IndexType.TIMESTAMP: (TIME_ENTRIES, "offset", base),
+        IndexType.TRANSACTION: (TXN_ENTRIES, "last_offset", 0),
+    }[index_type]
+    ends = np.frombuffer(data, entries, len(data) // entries.itemsize)[field]
+    count = int(np.searchsorted(ends, following - begins))
+    return data if count == len(ends) else data[: count * entries.itemsize]
 
 
 def _inode(metadata: RemoteLogSegmentMetadata) -> int:

@@ -1,0 +1,123 @@
+"""A tier to which two leaders copied, whose segments begin and end at other offsets: read, verified and restored."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import kafkalog
+from kafkalog._face import coordinators
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.remote.segment import TopicIdPartition, random_uuid
+from tests.unit.cli_kit import Run, run
+
+__all__ = ["run"]
+
+SETTINGS = {"remote.storage.enable": "true", "index.interval.bytes": "100", "retention.ms": "-1"}
+BEGUN, ABORTED = 39, 48  # a transaction that begins in front of the overlap, and is aborted in it
+NOW_MS = int(time.time() * 1000) - 1000  # else the transaction's marker begins a segment, as one that comes late
+TIMES = range(NOW_MS, NOW_MS + 130)
+
+
+class Overlap(NamedTuple):
+    """The second leader's directory, the tier, the partition's records, those that are not aborted, the first ones of
+    TIMES, and where the overlap starts and the tier ends."""
+
+    log_dir: Path
+    tier: kafkalog.RemoteStorage
+    all: list[tuple[int, bytes | None]]
+    committed: list[tuple[int, bytes | None]]
+    times: list[int | None]
+    start: int
+    last: int
+
+
+def fill(store: kafkalog.Store, topic_id: str, segment_bytes: int, count: int) -> None:
+    settings = {**SETTINGS, "internal.segment.bytes": str(segment_bytes)}
+    topic = store.create_topic("orders", 1, config=settings, topic_id=topic_id)
+    transaction = store.transaction("t")
+    for number in range(count):
+        if number == BEGUN:
+            transaction.begin()
+            transaction.append("orders", b"aborted", partition=0, timestamp=NOW_MS + number)
+        if number == ABORTED:
+            transaction.abort()
+        topic.append(b"value %d " % number + b"." * 100, timestamp=NOW_MS + number)
+
+
+def read(partition: kafkalog.Partition, **how: str) -> list[tuple[int, bytes | None]]:
+    return [(each.offset, each.value) for each in partition.records(**how)]
+
+
+@pytest.fixture(params=["local-tiered", "aiven"])
+def overlap(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overlap:
+    monkeypatch.setattr(coordinators.secrets, "randbits", lambda bits: 7)  # both leaders have the same records
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=request.param)
+    topic_id = random_uuid()
+    with kafkalog.open(tmp_path / "a", remote=tier, maintenance=False) as first:
+        fill(first, topic_id, 3300, 70)
+        assert first.remote_log_manager.run_once() > 0
+    with kafkalog.open(tmp_path / "b", remote=tmp_path / "no tier", maintenance=False) as second:
+        fill(second, topic_id, 2700, 120)
+    for path in (tmp_path / "b").glob("__remote_log_metadata-*"):
+        shutil.rmtree(path)
+    for path in (tmp_path / "a").glob("__remote_log_metadata-*"):
+        shutil.copytree(path, tmp_path / "b" / path.name)
+    with kafkalog.open(tmp_path / "b", remote=tier, maintenance=False) as second:
+        assert second.remote_log_manager.run_once() > 0
+        partition = second.topic("orders").partition(0)
+        every, committed = read(partition), read(partition, isolation="read_committed")
+        times = [partition.offset_for_time(each) for each in TIMES]
+        named = TopicIdPartition(topic_id, TopicPartition("orders", 0))
+        known = second.remote_log_manager.metadata.list_remote_log_segments(named)
+        copied = sorted(known, key=lambda each: each.start_offset)
+        ((before, after),) = [each for each in pairwise(copied) if each[0].end_offset >= each[1].start_offset]
+        assert before.start_offset < BEGUN < after.start_offset <= ABORTED + 1 <= before.end_offset
+    return Overlap(tmp_path / "b", tier, every, committed, times, after.start_offset, copied[-1].end_offset)
+
+
+def check(partition: kafkalog.Partition, overlap: Overlap, end: int) -> None:
+    """All ways of reading, up to an offset."""
+    every = [each for each in overlap.all if each[0] < end]
+    assert read(partition) == every
+    assert read(partition, isolation="read_committed") == [each for each in overlap.committed if each[0] < end]
+    assert partition.read_arrow().column("offset").to_pylist() == [offset for offset, _ in every]
+    for offset, value in every:
+        first = next(iter(partition.records(offset)))
+        assert (first.offset, first.value) == (offset, value)
+    times = [found if found is not None and found < end else None for found in overlap.times]
+    assert [partition.offset_for_time(each) for each in TIMES] == times
+
+
+@pytest.mark.parametrize(
+    "left", [1, 13_000]
+)  # bytes on the disk: with the overlap in the tier, and at the disk's begin
+def test_a_store_and_both_tiers(left: int, overlap: Overlap) -> None:
+    with kafkalog.open(overlap.log_dir, remote=overlap.tier, maintenance=False) as store:
+        store.alter_topic("orders", {"local.retention.bytes": str(left)})
+        partition = store.topic("orders").partition(0)
+        assert partition.delete_old_segments() > 0
+        begins = min(int(path.stem) for path in overlap.log_dir.glob("orders-0/*.log"))
+        assert (begins == overlap.start) == (left > 1)
+        check(partition, overlap, partition.end_offset)
+    with kafkalog.open(overlap.log_dir, remote=overlap.tier, read_only=True) as both:
+        check(both.topic("orders").partition(0), overlap, overlap.all[-1][0] + 1)
+
+
+def test_a_bucket_alone(overlap: Overlap, run: Run, tmp_path: Path) -> None:
+    with kafkalog.open(overlap.tier, read_only=True) as bucket:
+        check(bucket.topic("orders").partition(0), overlap, overlap.last + 1)
+    verified = run("tier", "verify", overlap.tier.url, "--deep")
+    assert (verified.code, "note" in verified.out) == (0, False), verified
+    assert run("tier", "restore", overlap.tier.url, tmp_path / "restored", "--yes").code == 0
+    folder = tmp_path / "restored" / "orders-0"
+    bases = {int(path.stem) for path in folder.glob("*.log")}
+    assert {int(path.stem) for path in folder.glob("*.snapshot")} <= {*bases, overlap.last + 1}
+    assert run("verify", tmp_path / "restored", "--deep").code == 0
+    with kafkalog.open(tmp_path / "restored", config={"retention.ms": "-1"}, maintenance=False) as store:
+        check(store.topic("orders").partition(0), overlap, overlap.last + 1)
