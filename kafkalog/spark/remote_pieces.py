@@ -73,7 +73,7 @@ class RemotePieces:
         `following` pieces are fetched meanwhile."""
         metadata = piece.remote
         storage = files.storage
-        local = storage.open_local(metadata)
+        local = files.open_local(metadata)
         if local is not None:
             return local
         part = self._part(storage, piece)

@@ -317,6 +317,20 @@ def test_offsets_that_nobody_has_are_not_planned_over(shops: Shops, tmp_path: Pa
         plan(parse_options(given))
 
 
+def test_an_object_of_another_length_than_was_copied_is_named(shops: Shops, tmp_path: Path) -> None:
+    """Also where a task reads it as a file of this machine."""
+    shop = shops["file", "local-tiered"]
+    url = Path(shutil.copytree(shop.url.removeprefix("file://"), tmp_path / "tier"))
+    parsed = parse_options({"subscribe": "orders"} | SMALL | {"path": str(url)})
+    work = next(work for work in plan(parsed) if work.pieces[0].remote and not work.pieces[0].start)
+    piece = work.pieces[0].remote
+    (log,) = url.rglob(f"*-{piece.remote_log_segment_id.id}.log")
+    with log.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(RemoteStorageException, match=f"expected the {piece.segment_size_in_bytes} that were copied"):
+        list(read_range(work, parsed, ("offset",)))
+
+
 def test_a_job_lists_as_often_whatever_its_tasks(session: Any, server: Server, shops: Shops) -> None:
     given = options_of(shops["s3", "local-tiered"], "bucket")
     counts = []

@@ -402,6 +402,17 @@ def test_after_close_reads_go_on_and_nothing_old_is_kept(storage: LogStorage) ->
     until(lambda: set(threading.enumerate()) <= before)
 
 
+def test_nothing_is_fetched_ahead_after_close(storage: LogStorage) -> None:
+    """Nobody would end the threads."""
+    before = set(threading.enumerate())
+    chunks = Chunks(threads=2)
+    chunks.close()
+    assert file_of(storage, chunks).pread(500, 0) == LOG[:500]
+    chunks.meanwhile(lambda: storage.fetched.append((-1, -1)))
+    assert set(threading.enumerate()) <= before
+    assert sorted(storage.fetched) == [(at, at + 100) for at in range(0, 500, 100)]
+
+
 def test_close_waits_for_nobody_and_leaves_nobody_waiting(storage: LogStorage) -> None:
     chunks = Chunks(threads=1)
     storage.gate.clear()

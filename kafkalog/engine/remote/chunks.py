@@ -52,6 +52,7 @@ class Chunks:
             raise IllegalArgumentException(f"found {cache_bytes} bytes and {threads} threads, expected 0 and 1 or more")
         self.cache_bytes = cache_bytes
         self._threads = threads
+        self._is_closed = False
         self._begin()
 
     def _begin(self) -> None:
@@ -165,6 +166,8 @@ class Chunks:
         """Has a thread do it.  RuntimeError where there will be no thread."""
         with self._lock:
             pool = self._pool
+            if self._is_closed:  # nobody would end another pool
+                raise RuntimeError("the cache is closed")
             if pool is None:
                 pool = self._pool = ThreadPoolExecutor(self._threads, "kafkalog-remote-reader")
         pool.submit(_quietly, job)
@@ -198,14 +201,17 @@ class Chunks:
                 del self._coming[key]  # whoever waits for it gets it
 
     def close(self) -> None:
-        """Ends the threads; what they were at is not waited for."""
-        pool, self._pool = self._pool, None
-        if pool is not None and self._process == os.getpid():
-            pool.shutdown(wait=False, cancel_futures=True)
+        """Ends the threads; what they were at is not waited for.  Who still reads fetches for himself."""
+        if self._process != os.getpid():
+            self._begin()
         with self._lock:
+            self._is_closed = True
+            pool, self._pool = self._pool, None
             self._kept.clear()
             self._kept_bytes = 0
             coming, self._coming = self._coming, {}
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
         for future in coming.values():
             future.cancel()  # whoever waits looks for himself
 

@@ -329,10 +329,12 @@ class RemoteFiles(Files):
 
     def opened(self, metadata: RemoteLogSegmentMetadata, path: str) -> File:
         """A segment's log, under that path."""
+        return self.open_local(metadata) or _ListedFile(self, metadata, path)
+
+    def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
+        """As the storage's; RemoteStorageException where the file has not as many bytes as were copied."""
         local = self.asked(self.storage.open_local, metadata)
-        if local is None:
-            return _ListedFile(self, metadata, path)
-        return _whole(local, metadata.segment_size_in_bytes)
+        return None if local is None else _whole(local, metadata.segment_size_in_bytes)
 
     def asked(self, ask: Callable[..., T], *what: Any) -> T:
         """An answer of the storage.  Where metadata led to an object that is gone, it may have been deleted since: the
