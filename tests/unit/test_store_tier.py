@@ -10,6 +10,8 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.files import OsFiles, parent_dir
+from kafkalog.engine.log import snapshot
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote import partition_tier
 from kafkalog.engine.remote.lineage import chain
 from kafkalog.errors import (
@@ -75,6 +77,26 @@ def test_a_time_below_the_logs_start(places: tuple[Path, Path]) -> None:
         partition.delete_records(20)
         for timestamp in (1000, 1018, 1019, 1020, 1021, 1030):
             assert partition.offset_for_time(timestamp) == max(20, timestamp - 1000)
+
+
+def test_index_entries_of_a_view_are_bounded(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tier may have 10,000 segments, each with an index of 2 MiB."""
+    monkeypatch.setattr(snapshot, "OPEN_FILES", 1)
+    files = kafkalog.RemoteStorage(places[1]).read_only_files(OsFiles())
+
+    def entries_after_reads() -> list[int]:
+        with PartitionView(places[1], "orders-0", files=files) as view:
+            for _ in range(2):
+                for offset in range(view.log_start_offset, view.log_end_offset):
+                    assert view.extent(offset) is not None
+            return [each.entry_bytes() for each in view.segments]
+
+    every = entries_after_reads()
+    assert all(each > 0 for each in every)
+    assert len(every) > 3
+    monkeypatch.setattr(snapshot, "ENTRY_BYTES", every[-2])
+    assert entries_after_reads() == [0] * (len(every) - 2) + every[-2:]
+    files.close()
 
 
 def test_a_reader_lists_the_tier_once(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,16 +39,20 @@ if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files, FileStat
 
 OPEN_FILES = 16
+ENTRY_BYTES = 32 << 20  # of index entries, beside those of open files; 1 GiB of log may have 5 MiB
 
 
 class SnapshotFiles:
     """The .log files that were looked at last, as far as the budget of open files lets them be open.  Forgetting one
-    closes it once nobody reads it.  Thread-safe."""
+    closes it once nobody reads it.  Index entries of more segments are kept than files, up to ENTRY_BYTES: those that
+    were looked at longest ago go first.  Thread-safe."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._lock = threading.RLock()
         self._open: OrderedDict[SegmentView, Held] = OrderedDict()  # guarded by _lock
+        self._resting: OrderedDict[SegmentView, int] = OrderedDict()  # bytes of entries of others; guarded by _lock
+        self._resting_bytes = 0
 
     def get(self, segment: SegmentView) -> File:
         """The segment's file.  FileNotFoundError when it has gone."""
@@ -65,8 +69,15 @@ class SnapshotFiles:
         with self._lock:
             self._open[segment] = held
             self._open.move_to_end(segment)
+            self._resting_bytes -= self._resting.pop(segment, 0)
             while len(self._open) > OPEN_FILES:
-                self._open.popitem(last=False)
+                other, _ = self._open.popitem(last=False)
+                self._resting[other] = other.entry_bytes()
+                self._resting_bytes += self._resting[other]
+            while self._resting_bytes > ENTRY_BYTES:
+                other, entry_bytes = self._resting.popitem(last=False)
+                self._resting_bytes -= entry_bytes
+                other.forget_entries()
         return file
 
     def keep(self, segments: tuple[SegmentView, ...]) -> None:
@@ -75,6 +86,8 @@ class SnapshotFiles:
         with self._lock:
             for segment in set(self._open) - kept:
                 del self._open[segment]
+            for segment in set(self._resting) - kept:
+                self._resting_bytes -= self._resting.pop(segment)
 
 
 class SegmentView:
@@ -134,6 +147,10 @@ class SegmentView:
             path = names.time_index_file(self.directory, self.base_offset) + self.suffix
             entries = self._times = index_reader.time_entries(self._files, path, self.base_offset)
         return entries
+
+    def entry_bytes(self) -> int:
+        """How much memory they take."""
+        return sum(max(0, each.held_bytes) for each in (self._offsets, self._times) if each is not None)
 
     def forget_entries(self) -> None:
         """Give the memory back; they are read again at need."""
