@@ -48,7 +48,7 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
-    from kafkalog.engine.coordinator.state_log import StateLog
+    from kafkalog.engine.coordinator.state_log import StateBatch, StateLog
     from kafkalog.engine.files import Clock
 
 PARTITIONS = 50  # remote.log.metadata.topic.num.partitions
@@ -156,27 +156,31 @@ class TopicBasedRemoteLogMetadataManager:
         end = log.end if (unflushed := of.unflushed) is None else unflushed
         if of.read_to >= end:
             return
-        batches = log.read(of.read_to or None)
-        while True:
+        batches, is_more = log.read(of.read_to or None), True
+        while is_more:
             try:
                 batch = next(batches, None)
             except BadBytesError as error:
                 self._refuse(of, log, of.read_to, error)
                 return
             with of.lock:
-                if batch is None or batch.base_offset >= end:
-                    break
-                if batch.base_offset < of.read_to:  # another thread was faster
-                    continue
-                for record in batch.records:
-                    try:
-                        self._take(of, deserialize(record.value))
-                    except (MessageException, IllegalArgumentException) as error:
-                        self._refuse(of, log, record.offset, error)
-                of.read_to = batch.next_offset
+                is_more = batch is not None and self._take_batch(of, log, batch, end)
         with of.lock:
             for cache in of.caches.values():
                 cache.mark_initialized()
+
+    def _take_batch(self, of: _MetadataPartition, log: StateLog, batch: StateBatch, end: int) -> bool:
+        """Under the lock.  False where the batch is not durable yet."""
+        if batch.base_offset >= end:
+            return False
+        if batch.base_offset >= of.read_to:  # or another thread was faster
+            for record in batch.records:
+                try:
+                    self._take(of, deserialize(record.value))
+                except (MessageException, IllegalArgumentException) as error:
+                    self._refuse(of, log, record.offset, error)
+            of.read_to = batch.next_offset
+        return True
 
     @staticmethod
     def _refuse(
