@@ -12,7 +12,7 @@ import kafkalog
 from kafkalog.engine.files import OsFiles, parent_dir
 from kafkalog.engine.log import snapshot
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.remote import partition_tier
+from kafkalog.engine.remote import copying, partition_tier
 from kafkalog.engine.remote.lineage import chain
 from kafkalog.errors import (
     ConfigException,
@@ -225,6 +225,27 @@ def test_nobody_waits_for_an_upload_that_waits_for_its_limit(tmp_path: Path, way
             assert store.remote_log_manager.run_once() > 3
             assert len(everything(store.topic("orders").partition(0))) == 90
             assert not orphans(place.manager(), known_segments([str(tmp_path / "store")]))
+
+
+def test_a_segment_whose_records_are_deleted_before_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", maintenance=False) as store:
+        orders = store.create_topic("orders", 1, config=SETTINGS)
+        for number in range(RECORDS):
+            orders.append(values(number))
+        partition, real = orders.partition(0), copying.candidate_log_segments
+
+        def candidates(*args: Any) -> list[copying.EnrichedLogSegment]:
+            found = real(*args)
+            partition.delete_records(found[1].next_segment_offset)
+            return found
+
+        count = len(partition.engine.log_segments()) - 1
+        monkeypatch.setattr(copying, "candidate_log_segments", candidates)
+        assert store.remote_log_manager.run_once() == count - 2
+        assert everything(partition) == [values(number) for number in range(partition.log_start_offset, RECORDS)]
+    assert not [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
 
 
 def test_compacted_topics_are_not_tiered(tmp_path: Path) -> None:

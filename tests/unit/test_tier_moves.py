@@ -469,3 +469,17 @@ def test_a_topic_that_is_made_anew(house: House) -> None:
     house.check()
     house.move()
     house.check()
+
+
+def test_what_a_move_left_to_be_deleted_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    house = House(tmp_path)
+    house.make(**{"file.delete.delay.ms": "3600000"})
+    house.copy()
+    assert house.partition.delete_old_segments()
+    house.move()
+    house.partition.delete_records(10)
+    house.move()  # where the rests of the first one wait
+    house.reopen()
+    assert list(tmp_path.rglob("orders-0.*-delete"))
+    assert "goes back" not in caplog.text
+    house.store.close()

@@ -95,7 +95,8 @@ class PartitionOffsets(Watermarks):
         self.local_log_start_offset = max(log_start_offset, 0 if first_base is None else first_base)
         if not self.remote_log_enabled:
             self._update_log_start_offset(self.local_log_start_offset)
-        elif self.high_watermark < self.local_log_start_offset:  # what was copied was below it
+        elif self.high_watermark < self.local_log_start_offset <= self.log_end_offset:
+            # What was copied was below it.  (The end of a log that is to be deleted is 0.)
             self.update_high_watermark(self.local_log_start_offset)
         self.maybe_increment_first_unstable_offset()
 

@@ -188,11 +188,10 @@ class RLMCopyTask:
             try:
                 if not self._holds(log, candidate):
                     break  # a truncation came between
-                self._copy_segment(log, candidate, segment_id)
+                count += self._copy_segment(log, candidate, segment_id)
             finally:
                 log.offset_being_copied = UNKNOWN_OFFSET
                 self._tools.being_copied.discard(segment_id)
-            count += 1
         return count
 
     def _make_durable(self, log: UnifiedLog) -> None:
@@ -225,10 +224,13 @@ class RLMCopyTask:
                 _log.info("%s was not copied to its end: what is there of it goes", each.remote_log_segment_id)
                 self._tools.delete(each)
 
-    def _copy_segment(self, log: UnifiedLog, candidate: EnrichedLogSegment, segment_id: RemoteLogSegmentId) -> None:
+    def _copy_segment(self, log: UnifiedLog, candidate: EnrichedLogSegment, segment_id: RemoteLogSegmentId) -> bool:
+        """False where the segment's records were deleted since it was found."""
         tools, segment, next_offset = self._tools, candidate.log_segment, candidate.next_segment_offset
         metrics = tools.metrics_of(self.topic_id_partition.topic_partition.topic)
         epochs = epoch_entries_in_range(log, segment.base_offset, next_offset)
+        if not epochs and next_offset <= log.log_start_offset:
+            return False
         started = RemoteLogSegmentMetadata(
             segment_id,
             segment.base_offset,
@@ -264,6 +266,7 @@ class RLMCopyTask:
         _log.info(
             "copied segment %d of %s to the remote tier as %s", segment.base_offset, log.topic_partition, segment_id.id
         )
+        return True
 
     def _give_up(self, metadata: RemoteLogSegmentMetadata) -> None:
         try:
