@@ -43,6 +43,7 @@ CACHE_BYTES = 64 << 20
 # `user:password@` behind the scheme; a secret may have a slash, and what is behind a colon is else a port.
 _SECRETS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/@]*:[^/@]*@|[^/@\[]*:(?![0-9]*(/|$)).*@)")
 _NO_BUCKET = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*|(s3a?|gc?s|abfss?|az):///.*")
+_WEB = re.compile(r"(https?://[^/]*)/*(.*)", re.IGNORECASE)
 _ADDRESS = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
@@ -76,6 +77,14 @@ def _address(url: Any) -> str:
         )
     if _NO_BUCKET.fullmatch(text) or "\0" in text:
         raise IllegalArgumentException(f"url: found {text!r}, expected a bucket in it, such as s3://bucket/prefix")
+    web = _WEB.fullmatch(text)
+    if web is not None:  # such as that of MinIO: fsspec would read pages there
+        endpoint, bucket = web.groups()
+        raise IllegalArgumentException(
+            f"url: found {text!r}, a server's address, expected a bucket's",
+            hint=f"s3://{bucket or 'bucket/prefix'}, and the server as an option of the storage's client: "
+            f'options={{"endpoint_url": "{endpoint}"}}, or --remote-option endpoint_url={endpoint}',
+        )
     return text if is_address(text) else os.path.abspath(local_path(text, what="url"))
 
 

@@ -46,6 +46,15 @@ def test_a_setting_that_is_none_is_named(name: str, value: Any) -> None:
     assert "hush" not in str(told.value)
 
 
+@pytest.mark.parametrize("below", ["", "/", "/bucket/prefix"])
+def test_a_servers_address_is_no_buckets(tmp_path: Path, below: str) -> None:
+    for server in ("http://host:9000", "HTTPS://host"):
+        with pytest.raises(IllegalArgumentException, match="a server's address, expected a bucket's") as told:
+            kafkalog.open(tmp_path / "store", remote=server + below)
+        assert "s3://bucket/prefix, and the server as an option" in told.value.hint
+        assert f'options={{"endpoint_url": "{server}"}}' in told.value.hint
+
+
 def test_the_key_that_encrypts_is_one_of_those_given() -> None:
     pairs = {"a": ("public", "private"), "b": ("public", "private")}
     for key in (None, "c"):
