@@ -26,7 +26,8 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     Files that lie wholly below go with the next retention: a broker's, or `kafkalog retain`.  Without --yes it only
     tells, also beside a running broker; with it the directory must be free (exit 3).  A time is ISO 8601 (UTC unless it
     says otherwise) or @milliseconds; what is at or after the first record of that time stays.  A topic that is only
-    compacted is refused: by the settings that a LogManager keeps beside the data, by -X, or by a cleaner's traces.
+    compacted is refused: by the settings that a LogManager keeps beside the data, by -X, or by a cleaner's traces.  So
+    is a tiered one (remote.storage.enable): a store that is opened with its tier does it.
     """
     act = yes and not dry_run
     offset, time_ms = parse_offset_or_time(before)

@@ -15,6 +15,7 @@ from kafkalog.toolbox.compaction_state import CompactionState
 from kafkalog.toolbox.explain import Explained, explain
 from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted
 
+SHOWN_TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes")
 SHOWN_COMPACTED = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms", "delete.retention.ms")
 GOES = {
     Rule.LOG_START: "lies below the log start",
@@ -54,7 +55,7 @@ def command(
     log_dir, wanted = partition_at(partition)
     known = topic_settings(log_dir, settings, broker_file)
     config = known.of(wanted.topic)
-    keys = SHOWN + SHOWN_COMPACTED * config.compact
+    keys = SHOWN + SHOWN_COMPACTED * config.compact + SHOWN_TIERED * config.remote_storage_enable
     now_ms = SYSTEM_CLOCK.milliseconds()
     with Progress(log_bytes([f"{log_dir}/{wanted}"]), "looked at", force=progress) as bar:
         told = explain(log_dir, wanted, config, now_ms, exact=exact, progress=bar.advance)
@@ -65,6 +66,11 @@ def command(
             f"{_watermark_source(facts)}, log end {facts.log_end_offset}"
         )
         emit(setting_words(known, wanted.topic, keys))
+        if told.is_local:
+            emit(
+                f"tiered: offsets below {facts.log_start_offset} may be in the remote tier; this is what the disk "
+                "keeps, by local.retention.* (-2: as retention.*), and nothing goes before it is copied"
+            )
         if told.compaction is not None:
             state = told.compaction
             emit(
@@ -77,7 +83,7 @@ def command(
         if as_json:
             emit_json(_json(entry))
         else:
-            _print(entry, now_ms)
+            _print(entry, now_ms, told.is_local)
     for text in told.findings:
         if not as_json:
             emit(paint(text, "red"))
@@ -127,7 +133,7 @@ def _compaction(state: CompactionState) -> dict[str, object]:
     return {**fields(state), "dirtyRatio": round(state.dirty_ratio, 4), "held": fields(state.held)}
 
 
-def _print(entry: Explained, now_ms: int) -> None:
+def _print(entry: Explained, now_ms: int, is_local: bool) -> None:
     segment = entry.segment
     times = "file time " if segment.record_timestamp < 0 else "up to "
     emit(
@@ -137,7 +143,9 @@ def _print(entry: Explained, now_ms: int) -> None:
     )
     if entry.goes is not None:
         roll = ", after a roll" if segment.active else ""
-        emit(f"  {paint('goes', 'yellow')} with the next pass: {GOES[entry.goes]}{roll}")
+        when = "with the next pass after it was copied" if is_local else "with the next pass"
+        why = GOES[entry.goes].replace("retention.", "local.retention.") if is_local else GOES[entry.goes]
+        emit(f"  {paint('goes', 'yellow')} {when}: {why}{roll}")
         return
     until = entry.until_ms
     emit(f"  stays{'' if until is None else f' until {time_words(until)}'}")

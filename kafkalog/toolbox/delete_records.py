@@ -48,8 +48,15 @@ def plan_deletion(
     """Everything below `offset`, or below the first record at or after `time_ms` (the log end where there is none).
 
     OffsetOutOfRangeException beyond the high watermark; CorruptCheckpointException where that cannot be read;
-    PolicyViolationException for a compacted partition, unless `config` says that it is deleted from as well.
+    PolicyViolationException for a compacted partition, unless `config` says that it is deleted from as well, and for a
+    tiered one: its first offsets are in the remote tier, which files of the directory do not tell.
     """
+    if config.remote_storage_enable:
+        raise PolicyViolationException(
+            f"{partition} is tiered (remote.storage.enable): what lies below an offset may be in the remote tier, too",
+            hint=f"with kafkalog.open(..., remote=...) as store: store.topic({partition.topic!r}).partition("
+            f"{partition.partition}).delete_records(OFFSET) deletes in both",
+        )
     if offset is None:
         assert time_ms is not None
         with PartitionView(log_dir, partition, files=files) as view:

@@ -4,6 +4,8 @@ compacted log whether compaction has been over it, or when it comes.
 The decision is `log.retention_rule`'s, the same that deletes; here it is only told, from files, of a directory that may
 be another's.  Segments go oldest first, so what holds one holds all behind it: a record with a timestamp in the future
 keeps its segment, and with it everything behind (KAFKA-20609).  Reads only, takes no lock.
+
+Of a tiered partition that is read without its tier only the disk is told of, where local.retention.* decide.
 """
 
 from __future__ import annotations
@@ -66,12 +68,14 @@ class Explained:
 
 @dataclass
 class Explanation:
-    """A partition's segments in order, and what is out of order (`findings`).  `compaction`: of a compacted one."""
+    """A partition's segments in order, and what is out of order (`findings`).  `compaction`: of a compacted one.
+    `is_local`: told is what stays on the disk, of a log that goes on in a remote tier."""
 
     facts: PartitionFacts
     segments: list[Explained]
     findings: list[str] = field(default_factory=list)
     compaction: CompactionState | None = None
+    is_local: bool = False
 
 
 def explain(
@@ -87,17 +91,21 @@ def explain(
     """What retention with these settings does to `log_dir/partition` at `now_ms`, segment by segment."""
     facts = look(log_dir, partition, exact=exact, files=files, progress=progress)
     told = [Explained(segment) for segment in facts.segments]
+    is_local = config.remote_storage_enable and not config.remote_log_copy_disable
+    if is_local := is_local and not any(files.may_overlap(segment.path) for segment in facts.segments):
+        config = _local(config)
+    lead = "local." if is_local else ""
     gone = 0
     for rule, count in runs_of(facts.segments, facts.bounds, config, now_ms):
         for entry in told[gone : gone + count]:
             entry.goes = rule
         gone += count
     left = facts._replace(segments=facts.segments[gone:])
-    explanation = Explanation(facts, told)
+    explanation = Explanation(facts, told, is_local=is_local)
     if facts.watermark_told.problem is not None:
         explanation.findings.append(f"the high watermark is not known: {facts.watermark_told.problem}")
     for entry, upto in zip(told[gone:], _run_up(left), strict=True):
-        entry.reasons = _reasons(left, upto, config, now_ms)
+        entry.reasons = _reasons(left, upto, config, now_ms, lead)
     if config.compact:
         _tell_compaction(explanation, log_dir, config, now_ms, files)
     _find_future(explanation, log_dir, config, now_ms, files)
@@ -108,6 +116,13 @@ def explain(
                 "file's time instead (`kafkalog reindex` mends it)"
             )
     return explanation
+
+
+def _local(config: LogConfig) -> LogConfig:
+    """Settings that keep of a whole log what these keep of a tiered one on the disk."""
+    size, age_ms = config.effective_local_retention_bytes, config.effective_local_retention_ms
+    limits = {"retention.bytes": str(size), "retention.ms": str(age_ms)}
+    return LogConfig.from_props(config, {**limits, **{f"local.{name}": "-2" for name in limits}})
 
 
 def _tell_compaction(explanation: Explanation, log_dir: str, config: LogConfig, now_ms: int, files: Files) -> None:
@@ -175,7 +190,7 @@ def _run_up(left: PartitionFacts) -> Iterator[_Upto]:
         yield _Upto(segment, size, latest, unreplicated)
 
 
-def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int) -> list[Reason]:
+def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str) -> list[Reason]:
     """Of a segment that stays when the others are gone."""
     segment, held = upto.segment, upto.unreplicated
     if segment.active and segment.size == 0:
@@ -191,7 +206,7 @@ def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int) 
                 behind,
             )
         ]
-    reasons = [_reason(rule, left, upto, config, now_ms) for rule in rules_of(config)]
+    reasons = [_reason(rule, left, upto, config, now_ms, lead) for rule in rules_of(config)]
     if not config.delete:
         policy = "compact" if config.compact else "none"
         reasons.append(
@@ -202,35 +217,35 @@ def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int) 
     return reasons
 
 
-def _reason(rule: Rule, left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int) -> Reason:
+def _reason(rule: Rule, left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str) -> Reason:
+    """`lead` stands before the names of the settings that count."""
     segment = upto.segment
     match rule:
         case Rule.LOG_START:
             if segment.active:
                 return Reason("logStart", "the active segment, where the log start ends up at the latest")
-            return Reason(
-                "logStart",
-                f"the log start {left.log_start_offset} lies below its end {segment.end_offset}; `kafkalog "
-                f"delete-records --before {segment.end_offset}` raises it",
-            )
+            text = f"the log start {left.log_start_offset} lies below its end {segment.end_offset}"
+            if not config.remote_storage_enable:
+                text += f"; `kafkalog delete-records --before {segment.end_offset}` raises it"
+            return Reason("logStart", text)
         case Rule.SIZE:
             if config.retention_bytes < 0:
-                return Reason("size", "retention.bytes is off (-1)")
+                return Reason("size", f"{lead}retention.bytes is off (-1)")
             missing = config.retention_bytes - upto.bytes_without
             return Reason(
                 "size",
                 f"without it, and what is older, the log would have {upto.bytes_without} bytes, "
-                f"retention.bytes keeps {config.retention_bytes}: it goes after {missing} bytes more, or with "
-                f"retention.bytes={config.retention_bytes - missing}",
+                f"{lead}retention.bytes keeps {config.retention_bytes}: it goes after {missing} bytes more, or with "
+                f"{lead}retention.bytes={config.retention_bytes - missing}",
                 after_bytes=missing,
             )
         case Rule.TIME:
-            return _time_reason(upto, config, now_ms)
+            return _time_reason(upto, config, now_ms, lead)
 
 
-def _time_reason(upto: _Upto, config: LogConfig, now_ms: int) -> Reason:
+def _time_reason(upto: _Upto, config: LogConfig, now_ms: int, lead: str) -> Reason:
     if config.retention_ms < 0:
-        return Reason("time", "retention.ms is off (-1)")
+        return Reason("time", f"{lead}retention.ms is off (-1)")
     segment, holds = upto.segment, upto.latest
     until = holds.largest_timestamp + config.retention_ms + 1
     blocked = holds.largest_timestamp > segment.largest_timestamp
@@ -239,7 +254,7 @@ def _time_reason(upto: _Upto, config: LogConfig, now_ms: int) -> Reason:
     text = f"{of} {whose} {holds.largest_timestamp} is {span(now_ms - holds.largest_timestamp)} old"
     if holds.largest_timestamp > now_ms:
         text = f"{of} {whose} {holds.largest_timestamp} lies {span(holds.largest_timestamp - now_ms)} in the future"
-    text += f", retention.ms keeps {span(config.retention_ms)}: it goes in {span(until - now_ms)}"
+    text += f", {lead}retention.ms keeps {span(config.retention_ms)}: it goes in {span(until - now_ms)}"
     return Reason(
         "futureTimestamp" if holds.largest_timestamp > now_ms else "time",
         text,
