@@ -18,6 +18,7 @@ import click
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import locate, note, parse_time_ms, some
+from kafkalog.cli.remote_places import note_tiered
 from kafkalog.engine.format.names import INTERNAL_TOPICS
 from kafkalog.toolbox.window import Bound, Near, Time, Window
 
@@ -50,6 +51,7 @@ def chosen(path: str, partitions: Sequence[str], topics: Sequence[str], *, skip_
     log_dir, folders = locate(path, named)
     if not named:
         folders = {each: folder for each, folder in folders.items() if each.topic not in INTERNAL_TOPICS} or folders
+    note_tiered(log_dir, folders)
     return Chosen(log_dir, folders, check_missing(path, log_dir, named, skip_hint))
 
 

@@ -12,7 +12,7 @@ from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import emit, emit_json, locate, note, size_words, time_words
 from kafkalog.cli.dump_lines import codec_name
 from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, topic_settings
-from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
 from kafkalog.engine.log.snapshot import SegmentView
@@ -35,6 +35,7 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
     A segment's records are those in its file, markers and what lies below the log start too.
     """
     log_dir, chosen = locate(log_dir, partitions)
+    note_tiered(log_dir, chosen)
     for name in OS_FILES.list_dir(log_dir):
         if name.endswith((names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)):
             note(f"note: {os.path.join(log_dir, name)} is left out (deleted, stray or moving)")

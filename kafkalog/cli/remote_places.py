@@ -6,16 +6,21 @@ other directory.  Credentials come from the environment, or from `--remote-optio
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import click
 
 from kafkalog.cli.app import LocalPath, Usage
+from kafkalog.cli.console import note, some
 from kafkalog.engine.files import OS_FILES, Files, OsFiles, parent_dir
 from kafkalog.engine.files.mounts import mount, mounted, unmount
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import partition_of_folder
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.remote import RemoteStorage, is_address, is_tier
 
@@ -48,11 +53,14 @@ class ReadPath(LocalPath):
         path = super().convert(value, param, ctx)
         if ctx is None:
             return path
+        above = parent_dir(path.rstrip("/"))  # of a partition's or a topic's name
         if url := ctx.meta.get(_STORAGE, {}).get("remote"):
             ctx.meta[_BOTH] = True
-            _mount_both(ctx, path, url)
+            is_below = not OS_FILES.exists(path) or partition_of_folder(
+                above, os.path.basename(path.rstrip("/")), OS_FILES
+            )
+            _mount_both(ctx, above if is_below and OS_FILES.is_dir(above) else path, url)
             return path
-        above = parent_dir(path.rstrip("/"))  # of a partition's or a topic's name
         if is_folder_of_tier(ctx, path) or (not OS_FILES.exists(path) and is_folder_of_tier(ctx, above)):
             path = os.path.abspath(path)
             mount_bucket(ctx, path)
@@ -96,6 +104,29 @@ def _mount_both(ctx: click.Context, path: str, url: str) -> None:
     for place in (path, os.path.abspath(path)):
         directory = place.rstrip("/") or "/"
         _mount(ctx, directory, storage(ctx, url).tiered_files([directory], OsFiles()))
+
+
+def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str]) -> None:
+    """Tells which partitions of a directory are read without the remote tier that has their beginning."""
+    from kafkalog._face.topic_settings import TopicSettings
+    from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+
+    if mounted(log_dir) is not None:
+        return
+    settings, checkpoints, found = TopicSettings(log_dir), CheckpointLines(log_dir), []
+    for partition, folder in folders.items():
+        with contextlib.suppress(KafkalogError, OSError):  # what cannot be read is told by who needs it
+            if not settings.of(partition.topic).remote_storage_enable:
+                continue
+            first = min(
+                (base for name in OS_FILES.list_dir(folder) if (base := names.segment_base(name)) is not None),
+                default=0,
+            )
+            if (checkpoints.line(names.LOG_START_OFFSET_CHECKPOINT_FILE, partition) or 0) < first:
+                found.append(f"{partition} below {first}")
+    if found:
+        where = some(found)
+        note(f"note: only the disk is read: the remote tier has what lies before ({where}); --remote reads it, too")
 
 
 def storages_of(places: list[str]) -> tuple[list[str | RemoteStorage], RemoteStorage | None]:

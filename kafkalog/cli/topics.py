@@ -18,7 +18,7 @@ from kafkalog.cli.console import (
     time_words,
 )
 from kafkalog.cli.places import CONFIG, SHOWN, log_dirs_at, print_table, setting_fields, topic_settings
-from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.topics import TopicRow, topics
 
@@ -45,6 +45,8 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
     somebody changes a partition at each look, and it cannot be told of.
     """
     places = log_dirs_at(log_dirs)
+    for place in places:
+        note_tiered(place, folders_of(place).partitions)
     total = log_bytes(path for place in places for path in folders_of(place).partitions.values()) if exact else 0
     with Progress(total, "read", force=progress) as bar:
         found = topics(places, exact=exact, progress=bar.advance)

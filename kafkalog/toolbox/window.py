@@ -17,7 +17,6 @@ from kafkalog.errors import KafkalogError
 if TYPE_CHECKING:
     from kafkalog.engine.log.view import PartitionView
 
-LAST_OFFSETS = 512  # a first look from the end backwards; each further one is twice as long
 T = TypeVar("T")
 
 
@@ -81,11 +80,11 @@ def _offset(bound: int | Near) -> int:
 def last(read: Callable[[int, int], Iterator[T]], count: int, low: int, high: int) -> Iterator[T]:
     """The last `count` things that `read(start, end)` finds in offsets [low, high), in order.
 
-    Looks from the end backwards, each look twice as long as the one before: nothing is read twice, and what lies far
-    before the last things is not read.  Where a look fails, what lies behind it comes first, then the error.
+    Looks from the end backwards, at `count` offsets, then at twice as many each time: nothing is found twice, and what
+    lies far before the last things is not read.  Where a look fails, what lies behind it comes first, then the error.
     """
     found: list[deque[T]] = []
-    width, missing = max(count, LAST_OFFSETS), count
+    width, missing = count, count
     failure: KafkalogError | None = None
     while missing and high > low:
         start = max(low, high - width)

@@ -219,6 +219,84 @@ def test_both_tiers_read_as_one(run: Run, places: tuple[str, str, int], tmp_path
     assert found.out.replace(store, str(whole)) == expected.out
 
 
+@pytest.fixture
+def partly(tmp_path: Path) -> tuple[str, str, int]:
+    """(a store's directory, the folder of its tier, where the disk begins, which has let go of what was copied)."""
+    tier = tmp_path / "tier"
+    tiered(tmp_path / "store", tier, settings={"local.retention.bytes": "1"})
+    with kafkalog.open(tmp_path / "store", remote=str(tier), maintenance=False) as store:
+        store.remote_log_manager.run_once()
+        partition = store.topic("orders").partition(0)
+        assert partition.delete_old_segments() > 1
+    first = min(int(path.stem) for path in (tmp_path / "store" / "orders-0").glob("*.log"))
+    assert first > 0
+    return str(tmp_path / "store"), str(tier), first
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["cat {} orders", "cat {}/orders-0", "history x {} orders", "latest {} orders", "topics {}", "describe {}",
+     "export {} orders --to {}.csv"],
+)  # fmt: skip
+def test_a_tiered_directory_read_without_its_tier_is_noted(run: Run, partly: tuple[str, str, int], line: str) -> None:
+    store, tier, first = partly
+    result = run(*(part.format(store) for part in line.split()))
+    assert result.err.count(f"(orders-0 below {first}); --remote reads it, too") == 1, result.err
+    assert "--remote" not in run(*(part.format(store) for part in line.split()), "--remote", tier).err
+
+
+def test_nothing_is_noted_where_the_disk_has_all(run: Run, places: tuple[str, str, int]) -> None:
+    assert run("cat", places[0], "orders").err == ""
+
+
+def test_a_partitions_own_folder_goes_on_in_the_tier(run: Run, partly: tuple[str, str, int]) -> None:
+    store, tier, _ = partly
+    for place in (f"{store}/orders-0", f"{store}/orders"):
+        result = run("cat", place, "--remote", tier, "-f", "%o ")
+        assert (result.code, result.out.split()[0], len(result.out.split())) == (0, "0", RECORDS + 30), result.err
+    assert run("explain", f"{store}/orders-0", "--remote", tier).lines[0].startswith("orders-0: log start 0,")
+
+
+def test_delete_records_leaves_a_tiered_partition_alone(run: Run, partly: tuple[str, str, int]) -> None:
+    store, _, first = partly
+    for more in ((), ("--yes",)):
+        result = run("delete-records", f"{store}/orders-0", "--before", first + 2, *more)
+        assert (result.code, "orders-0 is tiered" in result.err) == (2, True), result.err
+        assert ".partition(0).delete_records(" in result.err
+    with kafkalog.open(store, read_only=True) as view:
+        assert view.topic("orders").partition(0).log_start_offset == first
+
+
+def test_explain_tells_what_the_disk_of_a_tiered_partition_keeps(run: Run, partly: tuple[str, str, int]) -> None:
+    store, _, first = partly
+    result = run("explain", f"{store}/orders-0", "-X", "local.retention.bytes=100000", "-X", "retention.bytes=1000000")
+    assert f"tiered: offsets below {first} may be in the remote tier" in result.out
+    assert "local.retention.bytes=100000 (given)" in result.out
+    assert "local.retention.bytes keeps 100000" in result.out
+    assert "delete-records" not in result.out
+    result = run("explain", f"{store}/orders-0", "-X", "local.retention.ms=1", "-X", "retention.ms=-1")
+    assert "goes with the next pass after it was copied: older than local.retention.ms" in result.out
+
+
+def test_the_last_records_open_the_segments_that_have_them(
+    run: Run, places: tuple[str, str, int], monkeypatch: Any
+) -> None:
+    from kafkalog.engine.remote.objects import Objects
+
+    asked: set[str] = set()
+    get = Objects.get
+
+    def noted(self: Objects, key: str, *args: Any, **how: Any) -> bytes:
+        asked.add(key)
+        return get(self, key, *args, **how)
+
+    monkeypatch.setattr(Objects, "get", noted)
+    _, url, copied = places
+    assert run("cat", url, "orders", "--last", 1, "-f", "%o ").code == 0
+    assert copied > 4
+    assert len({key for key in asked if key.endswith(".log")}) == 1, asked
+
+
 def test_export_of_a_bucket(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
     _, url, _ = places
     pytest.importorskip("pyarrow")
