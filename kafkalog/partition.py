@@ -73,15 +73,17 @@ class Partition(Closing, Shown):
         bells: Bells,
         *,
         close: Callable[[], object] | None = None,
+        how_to_write: str = "open it with read_only=False",
     ) -> None:
         """`life` and `bells` (of those who wait) are those of what it was opened with; `close` ends one that is
-        read-only."""
+        read-only, `how_to_write` is its hint."""
         self.topic_partition = source.topic_partition
         self.appends = appends
         self._source = source
         self._life = life
         self._bells = bells
         self._close = close
+        self._how_to_write = how_to_write
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Partition(Closing, Shown):
     def _must_own(self) -> StorePartition:
         if self.appends is None:
             raise LogReadOnlyException(
-                f"{self.topic_partition} of {self.log_dir} is open read-only", hint="open it with read_only=False"
+                f"{self.topic_partition} of {self.log_dir} is open read-only", hint=self._how_to_write
             )
         return self.appends
 

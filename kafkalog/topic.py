@@ -91,7 +91,8 @@ class Topic(Shown):
         home = self._home
         place = TopicPartition(self.name, values.whole(number, "partition", low=0))
         source = home.source(place)
-        return Partition(source, None if home.read_only else home.partition(place), home.life, home.bells)
+        appends = None if home.read_only else home.partition(place)
+        return Partition(source, appends, home.life, home.bells, how_to_write=home.how_to_write)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"

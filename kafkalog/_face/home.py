@@ -77,6 +77,10 @@ class Home(TransactionHome, Protocol):
     @property
     def read_only(self) -> bool: ...
 
+    @property
+    def how_to_write(self) -> str:
+        """What to do instead, where it is read-only: a hint."""
+
     def close(self) -> None:
         """As `Store.close`."""
 

@@ -66,6 +66,7 @@ class StoreHome:
     One that is dropped without `close` lets go of its files, with a ResourceWarning; the next open recovers."""
 
     read_only = False
+    how_to_write = ""
 
     # More than eight parameters: what `kafkalog.open` was given, and all but two are named.
     def __init__(

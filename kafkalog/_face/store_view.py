@@ -95,6 +95,9 @@ class StoreView:
         self._views: dict[TopicPartition, TopicView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
         self._seen: Seen | None = None  # replaced whole
+        self.how_to_write = "open it with read_only=False"
+        if files.owns(directories[0]):
+            self.how_to_write = "a remote tier alone is only read: a store that is opened with remote= writes to it"
         self.bells = Bells()  # of readers that wait
         self.cursor_readers = CursorReaders()
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
@@ -121,7 +124,7 @@ class StoreView:
     def _refused(self, *_: object, **__: object) -> NoReturn:
         """What needs a store that writes."""
         self.check_open()
-        raise LogReadOnlyException(f"the store of {self.place} is open read-only", hint="open it with read_only=False")
+        raise LogReadOnlyException(f"the store of {self.place} is open read-only", hint=self.how_to_write)
 
     check_writable = partition = joins = create_topic = add_partitions = alter_topic = delete_topic = _refused
     manager: Any = property(_refused)

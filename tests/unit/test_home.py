@@ -9,6 +9,7 @@ import pytest
 import kafkalog
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalStateException, LogReadOnlyException
+from tests.unit.tier_kit import tiered
 
 WRITING = {
     "check_writable": (),
@@ -33,9 +34,19 @@ def test_a_store_that_only_reads_refuses_what_needs_the_locks(tmp_path: Path) ->
             with pytest.raises(LogReadOnlyException, match="is open read-only"):
                 getattr(home, name)
         assert home.names() == ["orders"]
+        with pytest.raises(LogReadOnlyException, match="read_only=False"):
+            view.topic("orders").partition(0).append(b"")
     for name, given in WRITING.items():
         with pytest.raises(IllegalStateException, match="closed"):
             getattr(home, name)(*given)
     for name in PARTS:
         with pytest.raises(IllegalStateException, match="closed"):
             getattr(home, name)
+
+
+def test_a_bucket_says_who_writes_to_it(tmp_path: Path) -> None:
+    tiered(tmp_path / "store", tmp_path / "tier")
+    with kafkalog.open(tmp_path / "tier", read_only=True) as bucket:
+        for write in (lambda: bucket.topic("orders").partition(0).append(b""), lambda: bucket.create_topic("new")):
+            with pytest.raises(LogReadOnlyException, match="is only read: a store that is opened with remote= writes"):
+                write()
