@@ -212,12 +212,13 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and not isinstance(error, KafkalogError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     text = " ".join(str(error).split()) or type(error).__name__
+    refusal = error.__cause__ if isinstance(error, RemoteStorageException) else None
+    if isinstance(refusal, PermissionError) and refusal.filename is None:  # no file's; the text has the answer
+        return f"{text} (the storage refuses it: check the credentials, --remote-option, and what they may do there)"
     if isinstance(error.__cause__, (OSError, KafkalogError)):
-        cause = one_line(error.__cause__)
-        parts = (
-            [error.__cause__.filename, error.__cause__.strerror] if isinstance(error.__cause__, OSError) else [cause]
-        )
-        text = text if all(part and str(part) in text for part in parts) or cause in text else f"{text}: {cause}"
+        told = one_line(error.__cause__)
+        parts = [error.__cause__.filename, error.__cause__.strerror] if isinstance(error.__cause__, OSError) else [told]
+        text = text if all(part and str(part) in text for part in parts) or told in text else f"{text}: {told}"
     return text
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
+from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import emit, emit_json, locate, note, size_words, time_words
 from kafkalog.cli.dump_lines import codec_name
@@ -63,7 +64,7 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
                     }
                 )
                 continue
-            newest = view.segments[-1].mtime_ms if view.segments else -1
+            newest = _newest(view.segments[-1]) if view.segments else -1
             emit(
                 f"{partition!s:<32} {view.log_start_offset:>12} {view.log_end_offset:>12} {len(view.segments):>8} "
                 f"{size_words(size):>10}  {time_words(newest)}"
@@ -80,6 +81,14 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
         for topic in dict.fromkeys(partition.topic for partition in chosen):
             emit(f"{topic}: {setting_words(known, topic, SHOWN)}")
     return CLEAN
+
+
+def _newest(segment: SegmentView) -> int:
+    """When a segment was written last; of an object of which only the name is known its largest timestamp, or -1."""
+    if segment.mtime_ms:
+        return segment.mtime_ms
+    found = segment.time_entries.before(LONG_MAX) if len(segment.time_entries) else None
+    return -1 if found is None else found[0]
 
 
 def _segment(view: PartitionView, segment: SegmentView) -> dict[str, Any]:

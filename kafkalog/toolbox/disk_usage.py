@@ -48,6 +48,7 @@ AGES = (  # up to so many ms
     ("under 30 days", 30 * 24 * _HOUR_MS),
     ("older", None),
 )
+UNKNOWN = "unknown"  # of an object whose name alone is known
 _BY_SUFFIX = (
     (names.LOG_FILE_SUFFIX, "logs"),
     (names.INDEX_FILE_SUFFIX, "offset indexes"),
@@ -99,7 +100,7 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int) -> DiskUsage:
             usage.by_kind.setdefault(kind, Sum()).add(used)
             if kind == "logs":
                 age = now_ms - used.mtime_ms
-                name = next(name for name, limit in AGES if limit is None or age < limit)
+                name = next(name for name, limit in AGES if limit is None or age < limit) if used.mtime_ms else UNKNOWN
                 usage.by_age.setdefault(name, Sum()).add(used)
             if not used.is_dir:
                 allocated[used.path] = used
@@ -110,7 +111,7 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int) -> DiskUsage:
                 _preallocated(usage.preallocated, view, path, allocated)
     usage.by_topic = dict(sorted(usage.by_topic.items(), key=lambda entry: -entry[1].allocated))
     usage.by_kind = {kind: usage.by_kind[kind] for kind in KINDS if kind in usage.by_kind}
-    usage.by_age = {name: usage.by_age[name] for name, _ in AGES if name in usage.by_age}
+    usage.by_age = {name: usage.by_age[name] for name in (*dict(AGES), UNKNOWN) if name in usage.by_age}
     return usage
 
 

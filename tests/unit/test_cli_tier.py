@@ -297,6 +297,50 @@ def test_the_last_records_open_the_segments_that_have_them(
     assert len({key for key in asked if key.endswith(".log")}) == 1, asked
 
 
+def test_a_bucket_tells_when_it_was_written(run: Run, places: tuple[str, str, int]) -> None:
+    """The layout's names say no time: the last entry of the time index does, and nobody says it is from 1970."""
+    [line] = [line for line in run("describe", places[1]).lines if line.startswith("orders-0 ")]
+    assert 1000 < int(line.split()[-1][20:23]) + 1000 * int(line.split()[-1][17:19]) < 1000 + RECORDS
+    assert not [line for line in run("du", places[1]).lines if line.startswith("older")]
+    assert [line for line in run("du", places[1]).lines if line.startswith("unknown ")]
+
+
+def test_what_the_storage_refuses_has_its_own_advice(run: Run, places: tuple[str, str, int], monkeypatch: Any) -> None:
+    from kafkalog.engine.remote.objects import Objects
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise PermissionError("The key that you gave is not known.")
+
+    monkeypatch.setattr(Objects, "_asked", refused)
+    result = run("topics", places[1])
+    assert result.code == 3
+    assert result.err.count("The key that you gave is not known.") == 1, result.err
+    assert "check the credentials" in result.err
+    assert "owns the log directory" not in result.err
+
+
+def test_a_tier_behind_a_prefix_is_named(run: Run, tmp_path: Path) -> None:
+    name = f"memory://{tmp_path.name}/behind"
+    tiered(tmp_path / "store", kafkalog.RemoteStorage(name, layout="aiven", prefix="cluster-7/"))
+    result = run("topics", name)
+    assert result.code == 2
+    assert "cluster-7" in result.err, result.err
+    assert "key.prefix" in result.err
+    assert run("topics", name, "--prefix", "cluster-7/").code == 0
+
+
+def test_keys_that_are_missing_are_asked_for_as_an_option(run: Run) -> None:
+    encrypted = Path(__file__).parents[1] / "golden" / "tiered" / "aiven" / "encrypted"
+    line = ("cat", encrypted, "orders-0", "--prefix", "pre/")
+    result = run(*line)
+    assert result.code == 3, result.err
+    assert "--key-pair" in result.err
+    keys = encrypted.parent
+    wrong = run(*line, "--key-pair", f"other:{keys}/public.pem:{keys}/private.pem")
+    assert wrong.code == 3
+    assert "with --key-pair" in wrong.err
+
+
 def test_export_of_a_bucket(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
     _, url, _ = places
     pytest.importorskip("pyarrow")

@@ -423,7 +423,7 @@ class AivenTieredStorage:
             if self._keys is None:
                 raise RemoteStorageException(
                     "the segment is encrypted, and no keys were given", path=self.objects.shown(key),
-                    hint="give the RSA key pair by which its data key was wrapped",
+                    hint="encryption={id: (public.pem, private.pem)}; on the command line --key-pair",
                 )  # fmt: skip
             data_key = self._keys.key_of(encryption, self.objects.shown(key))
         return Manifest(chunks, positions, compression, data_key, values.get("remoteLogSegmentMetadata"))

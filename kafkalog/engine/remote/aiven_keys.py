@@ -119,7 +119,9 @@ class KeyRing:
         private = self._private.get(name)
         if private is None:
             raise RemoteStorageException(
-                f"its data key was wrapped by the key pair {name!r}, which was not given", path=shown
+                f"its data key was wrapped by the key pair {name!r}, which was not given",
+                path=shown,
+                hint="give it, too, with encryption=; on the command line with --key-pair",
             )
         try:
             key = private.decrypt(base64.b64decode(wrapped, validate=True))

@@ -35,17 +35,22 @@ def layout_to_write(objects: Objects, prefix: str, default: str) -> str:
 
     IllegalArgumentException where other things do: they may be a tier behind another prefix.
     """
-    others = [key for key in objects.folders() if key != local_tiered.ROOT]
-    others = others or [each.key for each in islice(objects.each_within(), 3)]
+    others = _others(objects)
     if others:
         behind = f" behind the prefix {prefix!r}" if prefix else ""
         raise IllegalArgumentException(
-            f"found no segments of a remote tier{behind}, but other things ({', '.join(others[:3])})",
+            f"found no segments of a remote tier{behind}, but other things ({', '.join(others)})",
             path=objects.url,
             hint="where a tier is to begin here, name its layout ('local-tiered', or 'aiven'); one that is there may "
             "have another prefix (Aiven's key.prefix)",
         )
     return default
+
+
+def _others(objects: Objects) -> list[str]:
+    """Some of what lies there, which is no tier without a prefix."""
+    folders = [key for key in objects.folders() if key != local_tiered.ROOT]
+    return folders[:3] or [each.key for each in islice(objects.each_within(), 3)]
 
 
 S = TypeVar("S", bound="RemoteStorageManager")
@@ -101,8 +106,11 @@ def storage_at(
     """
     found = layout or layout_of(objects, prefix)
     if found is None:
+        behind = f" behind the prefix {prefix!r}" if prefix else ""
+        others = _others(objects)
+        there = f", but other things ({', '.join(others)}), which may be its prefix (Aiven's key.prefix)"
         raise IllegalArgumentException(
-            f"{objects.url}: found no segments of a remote tier",
+            f"{objects.url}: found no segments of a remote tier{behind}{there if others else ''}",
             hint="expected objects as LocalTieredStorage or Aiven's plugin names them, behind the prefix that is given",
         )
     if found == "local-tiered":
