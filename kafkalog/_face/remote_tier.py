@@ -240,23 +240,21 @@ class StoreTier:
                 self._stored.set(topic, self._stored.overrides(topic), known._replace(leaves=False))
 
     def delete(self, topic_id: str | None, logs: Iterable[UnifiedLog]) -> bool:
-        """A topic was deleted.  What the storage refuses is deleted later; False where not even that could be noted,
-        and the next start is to be told that the topic was deleted."""
-        manager, is_noted = self.remote_log_manager, True
+        """A topic was deleted.  What the storage refuses is deleted later, and one that does not answer is not asked
+        again for each partition; False where not even that could be noted, and the next start is to be told that the
+        topic was deleted."""
+        if topic_id is None:
+            return True
+        manager, is_done, answers = self.remote_log_manager, True, True
         for log in logs:
-            if topic_id is not None:
-                try:
-                    manager.stop_partition(topic_id, log, delete=True)
-                except KafkalogError as error:
-                    _log.warning("%s in the remote tier is deleted later: %s", log.topic_partition, error)
-                    is_noted &= self._is_noted(TopicIdPartition(topic_id, log.topic_partition))
-        return is_noted
-
-    def _is_noted(self, partition: TopicIdPartition) -> bool:
-        try:
-            return self.remote_log_manager.metadata.deletion_of(partition) is not None
-        except KafkalogError:
-            return False
+            try:
+                manager.stop_partition(topic_id, log, delete=answers)
+            except KafkalogError as error:
+                _log.warning("%s in the remote tier is deleted later: %s", log.topic_partition, error)
+                is_done, answers = False, answers and not isinstance(error, RetriableRemoteStorageException)
+        with suppress(KafkalogError):
+            return is_done or manager.mark_deleted([topic_id])
+        return False
 
     def close(self) -> None:
         self.remote_log_manager.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 import kafkalog
 from kafkalog._face.remote_tier import StoreTier
 from kafkalog.engine.format.names import REMOTE_LOG_METADATA_TOPIC
+from kafkalog.engine.remote import remote_log_manager
+from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.remote_log_manager import RemoteLogManager
 from kafkalog.errors import IllegalArgumentException, RetriableRemoteStorageException
 from tests.unit.tier_kit import SETTINGS, die
@@ -133,7 +137,7 @@ def test_a_topic_of_the_id_of_one_whose_deletion_is_not_noted(place: Place, monk
         write(store)
         topic_id = store.topic("orders").partition(0).engine.topic_id
         with monkeypatch.context() as refused:
-            refused.setattr(RemoteLogManager, "_delete_partition", refuse)
+            refused.setattr(RemoteLogManager, "_mark", refuse)
             store.delete_topic("orders")
         with pytest.raises(IllegalArgumentException, match="deleted topic 'orders', of which something may be left"):
             store.create_topic("orders", 1, config=SETTINGS, topic_id=topic_id)
@@ -251,3 +255,72 @@ def test_an_interrupted_deletion_is_gone_on_with(
         store.remote_log_manager.run_once()
         assert not objects(place)
         assert not store.remote_log_manager.logs()
+
+
+# --- a storage that does not answer ------------------------------------------------------------------------
+
+
+class Away:
+    """A storage whose deletions fail, while `is_away`: how many there were."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_away, self.asked = True, 0
+        real = Objects._delete
+
+        def delete(objects: Objects, path: str) -> None:
+            if self.is_away:
+                self.asked += 1
+                raise ConnectionResetError("away")
+            real(objects, path)
+
+        monkeypatch.setattr(Objects, "_delete", delete)
+
+
+@pytest.mark.parametrize("way", ["delete", "leave"])
+def test_nobody_waits_for_another_try_of_a_deletion(place: Place, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Who deletes a topic asks once, whatever the partitions; the rest is gone on with."""
+    with opened(place) as store:
+        partitions = 3 if way == "delete" else 1
+        orders = store.create_topic("orders", partitions, config=SETTINGS)
+        for number in range(90):
+            for partition in range(partitions):
+                orders.append(b"value %d " % number + b"." * 100, partition=partition)
+        assert store.remote_log_manager.run_once() > 2
+        away = Away(monkeypatch)
+        if way == "delete":
+            store.delete_topic("orders")
+        else:
+            store.alter_topic("orders", LEAVES)
+        assert away.asked == 1
+        assert objects(place)
+        metadata = store.remote_log_manager.metadata
+        assert sum(metadata.deletion_of(each) is not None for each in metadata.partitions()) == partitions
+        away.is_away = False
+        store.remote_log_manager.run_once()
+        assert not objects(place)
+
+
+@pytest.mark.parametrize("task", ["expiration", "deletion"])
+def test_nobody_waits_for_a_task_that_tries_again(place: Place, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+    monkeypatch.setattr(remote_log_manager, "HASTY_TIMEOUT_S", 0.1)
+    tier = kafkalog.RemoteStorage(place[1], attempts=1000)
+    with kafkalog.open(place[0], remote=tier, maintenance=False) as store:
+        for name in ("orders", "others"):
+            store.create_topic(name, 1, config=SETTINGS)
+        before = write(store)
+        away = Away(monkeypatch)
+        if task == "expiration":
+            store.topic("orders").partition(0).delete_records(len(before) - 1)
+        else:
+            store.remote_log_manager.mark_deleted([store.topic("orders").partition(0).engine.topic_id or ""])
+        busy = threading.Thread(target=store.remote_log_manager.run_once)
+        busy.start()
+        while away.asked < 2:
+            time.sleep(0.01)
+        began = time.monotonic()
+        store.delete_topic("orders")
+        assert time.monotonic() - began < 3
+        away.is_away = False
+        busy.join()
+        store.remote_log_manager.run_once()
+        assert not objects(place)

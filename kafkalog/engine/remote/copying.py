@@ -106,13 +106,13 @@ class Tools:
             )
         )
 
-    def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
+    def delete(self, metadata: RemoteLogSegmentMetadata, given_up: threading.Event) -> None:
         """deleteRemoteLogSegment: its objects go, and with the second event what is known of it."""
         metrics = self.metrics_of(metadata.topic_id_partition.topic_partition.topic)
         self.update(metadata, DELETE_SEGMENT_STARTED)
         metrics.delete_requests.mark()
         try:
-            self.storage.delete_log_segment_data(metadata)
+            until(self.storage, given_up).delete_log_segment_data(metadata)
         except RetriableRemoteStorageException:
             raise
         except RemoteStorageException:
@@ -222,7 +222,7 @@ class RLMCopyTask:
         for each in self._tools.metadata.list_remote_log_segments(self.topic_id_partition):
             if each.state is COPY_SEGMENT_STARTED and each.remote_log_segment_id not in self._tools.being_copied:
                 _log.info("%s was not copied to its end: what is there of it goes", each.remote_log_segment_id)
-                self._tools.delete(each)
+                self._tools.delete(each, self.cancelled)
 
     def _copy_segment(self, log: UnifiedLog, candidate: EnrichedLogSegment, segment_id: RemoteLogSegmentId) -> bool:
         """False where the segment's records were deleted since it was found."""
@@ -270,7 +270,7 @@ class RLMCopyTask:
 
     def _give_up(self, metadata: RemoteLogSegmentMetadata) -> None:
         try:
-            self._tools.delete(metadata)
+            self._tools.delete(metadata, self.cancelled)
         except RemoteStorageException as error:
             _log.info("what was copied of %s goes later: %s", metadata.remote_log_segment_id, error)
 

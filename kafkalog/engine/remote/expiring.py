@@ -113,7 +113,7 @@ class RLMExpirationTask:
             metrics.delete_lag(number, sum(each.segment_size_in_bytes for each in left), len(left))
             if self.cancelled.is_set():
                 return count
-            self._tools.delete(left.pop(0))
+            self._tools.delete(left.pop(0), self.cancelled)
             count += 1
         metrics.delete_lag(number, 0, 0)
         return count

@@ -237,10 +237,10 @@ class Objects:
             _bound_uploads(fs, settings.get("timeout_s", 60.0))
         return cls(fs, root, url=url, options=given, **settings)
 
-    def hasty(self) -> Objects:
-        """The same for who asks first: a storage that does not answer is soon given up."""
+    def hasty(self, attempts: int = HASTY_ATTEMPTS) -> Objects:
+        """The same for who asks first, or is waited for: a storage that does not answer is soon given up."""
         made = copy.copy(self)
-        made.retries = self.retries._replace(attempts=min(self.retries.attempts, HASTY_ATTEMPTS))
+        made.retries = self.retries._replace(attempts=min(self.retries.attempts, attempts))
         made.timeout_s = min(self.timeout_s, HASTY_TIMEOUT_S)
         return made
 

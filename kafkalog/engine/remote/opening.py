@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafkalog.engine.remote import aiven, local_tiered
 from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
-from kafkalog.engine.remote.objects import Objects
+from kafkalog.engine.remote.objects import HASTY_ATTEMPTS, Objects
 from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def _others(objects: Objects) -> list[str]:
 S = TypeVar("S", bound="RemoteStorageManager")
 
 
-def hasty(storage: S) -> S:
-    """The same for who asks first (`Objects.hasty`)."""
-    return _with(storage, Objects.hasty)
+def hasty(storage: S, attempts: int = HASTY_ATTEMPTS) -> S:
+    """The same for who asks first, or is waited for (`Objects.hasty`)."""
+    return _with(storage, lambda objects: objects.hasty(attempts))
 
 
 def until(storage: S, given_up: threading.Event) -> S:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +30,7 @@ from kafkalog.engine.remote.chunks import Chunks
 from kafkalog.engine.remote.copying import RLMCopyTask, Tools, find_highest_remote_offset
 from kafkalog.engine.remote.expiring import RLMExpirationTask
 from kafkalog.engine.remote.index_cache import DISK_BYTES, RemoteIndexCache
+from kafkalog.engine.remote.objects import HASTY_TIMEOUT_S
 from kafkalog.engine.remote.opening import hasty
 from kafkalog.engine.remote.partition_tier import PartitionTier
 from kafkalog.engine.remote.quota import RLMQuotaManager
@@ -43,7 +44,13 @@ from kafkalog.engine.remote.segment import (
     RemotePartitionDeleteState,
     TopicIdPartition,
 )
-from kafkalog.errors import IllegalArgumentException, KafkalogError, SchemaException
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkalogError,
+    KafkaStorageException,
+    RetriableRemoteStorageException,
+    SchemaException,
+)
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import Clock
@@ -221,22 +228,31 @@ class RemoteLogManager:
         partition = TopicIdPartition(log.topic_id, log.topic_partition)
         with self._lock:
             held = self._tasks.get(partition)
+            is_another = held is not None and held.log is not log
+            if log.local_log.is_closed or (is_another and log.refuses_changes):
+                return  # that one has taken its place, or the partition is gone
             if log.remote_log_enabled:
-                if held is not None and held.log is log:
+                if held is not None and not is_another and not held.expiring.cancelled.is_set():
                     self._tasks[partition] = self._switched(partition, held)
                     return
                 running = threading.Lock()
-                if held is not None:  # this one has taken its place
+                if held is not None:  # this one takes its place, or it is just leaving the tier
                     held.cancel()
                     running, log.offset_being_copied = held.running, held.log.offset_being_copied
-                tier = PartitionTier(partition, log, self.metadata, self.storage, self.indexes, self.chunks, self.place)
-                copying = self.copy_task_class(partition, self._tools) if log.copies_to_remote else None
-                expiring = self.expiration_task_class(partition, self._tools)
-                log.tier = tier  # first: interrupted, all of it is done again
-                self._tasks[partition] = _Tasks(log, copying, expiring, tier, running)
+                self._begin(partition, log, running)
+                if held is not None:
+                    held.tier.rest()
         has_left = log.config.remote_log_delete_on_disable and not log.remote_log_enabled
         if has_left and (held is not None or self.metadata.deletion_of(partition) is not None):
-            self.leave(partition, log)
+            self.leave(partition)
+
+    def _begin(self, partition: TopicIdPartition, log: UnifiedLog, running: threading.Lock) -> None:
+        """Under the lock.  With tasks that know nothing of what was copied before."""
+        tier = PartitionTier(partition, log, self.metadata, self.storage, self.indexes, self.chunks, self.place)
+        copying = self.copy_task_class(partition, self._tools) if log.copies_to_remote else None
+        expiring = self.expiration_task_class(partition, self._tools)
+        log.tier = tier  # first: interrupted, all of it is done again
+        self._tasks[partition] = _Tasks(log, copying, expiring, tier, running)
 
     def _switched(self, partition: TopicIdPartition, held: _Tasks) -> _Tasks:
         """With a copy task or without one, as remote.log.copy.disable says now; a new one looks anew."""
@@ -250,12 +266,11 @@ class RemoteLogManager:
             self.metrics_of(topic).copy_lag(number, 0, 0)
         return held._replace(copying=None)
 
-    def leave(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
+    def leave(self, partition: TopicIdPartition) -> None:
         """A log uses the tier no more: it starts with what is on the disk, and what the tier has of it is deleted."""
-        self._stop(partition, log)
-        log.leave_remote_tier()
+        self._stop(partition)
         try:
-            self.delete_remote_log_partition(partition)
+            self.delete_remote_log_partition(partition, is_awaited=True)
         except KafkalogError as error:
             _log.warning("deleting %s in the remote tier goes on later: %s", partition, error)
 
@@ -268,61 +283,86 @@ class RemoteLogManager:
         """A log goes; `delete`: what the tier has of it, too.  Errors are those of the storage: what is left then is
         deleted by `finish_deletions`."""
         partition = TopicIdPartition(topic_id, log.topic_partition)
-        self._stop(partition, log)
+        self._stop(partition, is_gone=True)
         if delete:
-            self.delete_remote_log_partition(partition)
+            self.delete_remote_log_partition(partition, is_awaited=True)
 
-    def _stop(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
-        with self._lock:
-            held = self._tasks.pop(partition, None)
-        if held is not None:
-            held.cancel()
+    def _stop(self, partition: TopicIdPartition, *, is_gone: bool = False) -> None:
+        """What the tasks of a partition are at ends, and its log leaves the tier; where that uses it all the same, it
+        begins there anew.  `is_gone`: the log is going."""
+        is_stopped = False
+        while not is_stopped:
+            with self._lock:
+                held = self._tasks.get(partition)
+                if held is not None:
+                    held.cancel()
+            if held is None:
+                return
             with held.running:  # what it is at ends, or a segment would come behind the deletion
-                pass
-            held.tier.close()
-        log.tier = None
-        self.metrics_of(partition.topic_partition.topic).forget(partition.topic_partition.partition)
+                is_stopped = self._end(partition, held, is_gone=is_gone)
 
-    def delete_remote_log_partition(self, partition: TopicIdPartition) -> None:
-        """All segments of a partition go; noted before, so that a crash in between is gone on with."""
-        with self._deleting:
-            self._delete_partition(partition)
+    def _end(self, partition: TopicIdPartition, held: _Tasks, *, is_gone: bool) -> bool:
+        """With none of the tasks at work.  False where others took their place meanwhile, which are to be stopped."""
+        log = held.log
+        leaves = not is_gone and (not log.remote_log_enabled or self._is_marked(partition))
+        if leaves:
+            with suppress(KafkaStorageException) if log.refuses_changes else nullcontext():  # another has its place
+                log.leave_remote_tier()
+        with self._lock:
+            if self._tasks.get(partition) is not held or not (leaves or is_gone or log.remote_log_enabled):
+                return False
+            if is_gone or not log.remote_log_enabled or log.local_log.is_closed or self._stopping.is_set():
+                del self._tasks[partition]
+                if log.tier is held.tier:
+                    log.tier = None
+                self.metrics_of(partition.topic_partition.topic).forget(partition.topic_partition.partition)
+            else:
+                self._begin(partition, log, held.running)
+        held.tier.close()
+        return True
 
-    def _delete_partition(self, partition: TopicIdPartition) -> None:
+    def _is_marked(self, partition: TopicIdPartition) -> bool:
+        """Whether a deletion is noted, and nothing is deleted yet."""
+        deletion = self.metadata.deletion_of(partition)
+        return deletion is not None and deletion.state is RemotePartitionDeleteState.DELETE_PARTITION_MARKED
+
+    def delete_remote_log_partition(self, partition: TopicIdPartition, *, is_awaited: bool = False) -> None:
+        """All segments of a partition go; noted before, so that a crash in between is gone on with.  `is_awaited`: each
+        request is tried once, and RetriableRemoteStorageException leaves the rest to `finish_deletions`."""
+        has_turn = False
+        try:
+            has_turn = self._deleting.acquire(timeout=HASTY_TIMEOUT_S if is_awaited else -1)
+            if not has_turn:
+                self.mark_deleted([partition.topic_id])
+                raise RetriableRemoteStorageException("other deletions are under way", path=self.place)
+            self._delete_partition(partition, hasty(self.storage, 1) if is_awaited else self.storage)
+        finally:
+            if has_turn:
+                self._deleting.release()
+
+    def _delete_partition(self, partition: TopicIdPartition, storage: RemoteStorageManager) -> None:
         deletion = self.metadata.deletion_of(partition)
         if not self.metadata.list_remote_log_segments(partition) and deletion is None:
             return
         if self._is_doubted:
             self.check_place()
         if deletion is None:
-            self._begin_deletion(partition)
-        if deletion is None or deletion.state is RemotePartitionDeleteState.DELETE_PARTITION_MARKED:
+            self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+        if self._is_marked(partition):
+            self._stop(partition)
             self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
         segments = self.metadata.list_remote_log_segments(partition)
         for each in segments:
             if each.state is not DELETE_SEGMENT_STARTED:
                 self._tools.update(each, DELETE_SEGMENT_STARTED)
         for each in segments:
-            self.storage.delete_log_segment_data(each)
+            if self._stopping.is_set():
+                return  # the next start goes on with it
+            storage.delete_log_segment_data(each)
         self.indexes.remove_all(each.remote_log_segment_id.id for each in segments)
         for each in segments:
             self._tools.update(each, DELETE_SEGMENT_FINISHED)
         self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
-
-    def _begin_deletion(self, partition: TopicIdPartition) -> None:
-        """Notes it.  What a task is at ends before; of a log that uses the tier all the same, another one begins."""
-        with self._lock:
-            held = self._tasks.get(partition)
-        if held is None:
-            self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
-            return
-        self._stop(partition, held.log)
-        try:
-            self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
-            held.log.leave_remote_tier()
-        finally:
-            if held.log.remote_log_enabled:
-                self.on_leadership_change(held.log)
 
     def _mark(self, partition: TopicIdPartition, state: RemotePartitionDeleteState) -> None:
         tools = self._tools
@@ -338,7 +378,8 @@ class RemoteLogManager:
             if partition.topic_id in topic_ids and self.metadata.deletion_of(partition) is None:
                 try:
                     if self.metadata.list_remote_log_segments(partition):
-                        self._begin_deletion(partition)
+                        self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+                        self._stop(partition)
                 except KafkalogError as error:
                     _log.warning("%s in the remote tier is deleted later: %s", partition, error)
                     is_noted = False
@@ -348,9 +389,9 @@ class RemoteLogManager:
         """Goes on with deletions of partitions that a crash, an interrupt, or the storage, cut short."""
         gone = self.deleted_topics()
         with self._lock:
-            left = [(partition, each.log) for partition, each in self._tasks.items() if partition.topic_id in gone]
-        for partition, log in left:
-            self._stop(partition, log)
+            left = [partition for partition in self._tasks if partition.topic_id in gone]
+        for partition in left:
+            self._stop(partition, is_gone=True)
         self.mark_deleted(gone)
         for partition in self.metadata.partitions():
             if self.metadata.deletion_of(partition) is not None:
@@ -369,12 +410,12 @@ class RemoteLogManager:
     def run_once(self, log: UnifiedLog | None = None) -> int:
         """Copies and expires now what is to be, of one log or of all; how many segments were copied.  Of all: deletions
         that were cut short are gone on with, too."""
-        with self._lock:
-            tasks = [each for each in self._tasks.values() if log is None or each.log is log]
         if not self._is_settled():
             return 0
         if log is None:
             self.finish_deletions()
+        with self._lock:
+            tasks = [each for each in self._tasks.values() if log is None or each.log is log]
         return sum(map(self._run, tasks))
 
     def _run(self, tasks: _Tasks) -> int:
