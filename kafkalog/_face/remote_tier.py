@@ -246,6 +246,7 @@ class StoreTier:
         if topic_id is None:
             return True
         manager, is_done, answers = self.remote_log_manager, True, True
+        manager.cancel(topic_id)
         for log in logs:
             try:
                 manager.stop_partition(topic_id, log, delete=answers)

@@ -300,6 +300,22 @@ def test_nobody_waits_for_another_try_of_a_deletion(place: Place, monkeypatch: p
         assert not objects(place)
 
 
+def test_all_tasks_of_a_topic_end_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(place) as store:
+        store.create_topic("orders", 3, config=SETTINGS)
+        manager = store.remote_log_manager
+        tasks = [found[1] for log in manager.logs() if (found := manager.tasks_of(log))]
+        real, cancelled = RemoteLogManager._stop, []
+
+        def stop(*args: Any) -> None:
+            cancelled.append([each.cancelled.is_set() for each in tasks])
+            real(*args)
+
+        monkeypatch.setattr(RemoteLogManager, "_stop", stop)
+        store.delete_topic("orders")
+    assert cancelled == [[True] * 3] * 3
+
+
 @pytest.mark.parametrize("task", ["expiration", "deletion"])
 def test_nobody_waits_for_a_task_that_tries_again(place: Place, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     monkeypatch.setattr(remote_log_manager, "HASTY_TIMEOUT_S", 0.1)

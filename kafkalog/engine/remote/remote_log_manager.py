@@ -279,6 +279,13 @@ class RemoteLogManager:
         with self._lock:
             return next(((each.copying, each.expiring) for each in self._tasks.values() if each.log is log), None)
 
+    def cancel(self, topic_id: str) -> None:
+        """A topic's logs are going to be stopped, one by one: no task of theirs begins another request."""
+        with self._lock:
+            for partition, held in self._tasks.items():
+                if partition.topic_id == topic_id:
+                    held.cancel()
+
     def stop_partition(self, topic_id: str, log: UnifiedLog, *, delete: bool) -> None:
         """A log goes; `delete`: what the tier has of it, too.  Errors are those of the storage: what is left then is
         deleted by `finish_deletions`."""
