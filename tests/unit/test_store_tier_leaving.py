@@ -307,9 +307,9 @@ def test_all_tasks_of_a_topic_end_at_once(place: Place, monkeypatch: pytest.Monk
         tasks = [found[1] for log in manager.logs() if (found := manager.tasks_of(log))]
         real, cancelled = RemoteLogManager._stop, []
 
-        def stop(*args: Any) -> None:
+        def stop(*args: Any, **how: Any) -> None:
             cancelled.append([each.cancelled.is_set() for each in tasks])
-            real(*args)
+            real(*args, **how)
 
         monkeypatch.setattr(RemoteLogManager, "_stop", stop)
         store.delete_topic("orders")
