@@ -25,7 +25,6 @@ from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
 from kafkalog.engine.files import OS_FILES, OsFiles, local_path
 from kafkalog.engine.files.mounts import mounted
-from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED
@@ -134,8 +133,9 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
 @click.pass_context
 def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bool, as_json: bool) -> int:
     """Check every batch, index entry and small file of a tier, or of a log directory and the tier that it goes on in
-    (--remote); and name uploads that came to no end.  Exit 1 with findings."""
-    from kafkalog.cli.verify import print_report
+    (--remote), also of segments that both have (these are counted once); and name uploads that came to no end.  Exit 1
+    with findings."""
+    from kafkalog.cli.verify import add_tier, print_report
     from kafkalog.toolbox.verify import verify as check
 
     root, chosen = locate(place, partitions)
@@ -147,29 +147,17 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
         gaps = isinstance(files, RemoteFiles)
         report = check(root, list(chosen), deep=deep, gaps=gaps, progress=bar.advance)
     remote = getattr(files, "remote", files)
-    report.findings = [each._replace(what=each.what + _object_of(files, remote, each.path)) for each in report.findings]
+    add_tier(root, chosen, report)
     metadata = None if files is remote else tiering.known_segments([root], OsFiles())
     for orphan in tiering.orphans(remote.storage, metadata):
         partition = orphan.partition.topic_partition
-        if partition in chosen or not partitions:
+        is_told = orphan.is_damaged and any(orphan.segment_id in each.path + each.what for each in report.findings)
+        if not is_told and (partition in chosen or not partitions):
             first, *others = orphan.keys
             beside = f"; beside it are {', '.join(map(os.path.basename, others))}" if others else ""
             what = f"an upload of {partition}: {orphan.why}{beside}"
             report.findings.append(Finding(f"{remote.root}/{first}", 0, 0, what))
     return print_report(report, as_json)
-
-
-def _object_of(files: Any, remote: RemoteFiles, path: str) -> str:
-    """Which object a file of a tier's segment is in; nothing for a file of a directory."""
-    suffix = os.path.splitext(path)[1]
-    segment = files.metadata_of(path) if suffix != names.PRODUCER_SNAPSHOT_FILE_SUFFIX else None
-    if segment is None:
-        return ""
-    for found in remote.storage.segments_of(segment.remote_log_segment_id.topic_id_partition):
-        if found.id == segment.remote_log_segment_id.id:
-            keys = [key for key in found.objects if key.endswith((suffix, ".indexes"))]
-            return f"; its object is {remote.root}/{keys[0]}" if keys else ""
-    return ""
 
 
 def _tell_orphan(orphan: tiering.Orphan, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from kafkalog.engine.format.batch import SMALLEST_BATCH_BYTES
 from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
 from kafkalog.engine.segment.index_reader import entries_of
 from kafkalog.engine.segment.transaction_index import VERSION
+from kafkalog.errors import CorruptIndexException
 from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report
 
 READ_LEAST_BYTES = 16 << 20  # of an index, however small its log is
@@ -30,6 +31,7 @@ class IndexCheck:
         self._last_segment = last_segment
         self._largest = -1
         self._log_bytes = min(files.stat(names.log_file(directory, base_offset)).size, SEGMENT_FILE_BYTES_MAX)
+        self._unread: set[str] = set()
         self.remark: str | None = None  # what may be so, and is better mended
         self._offset_path = names.offset_index_file(directory, base_offset)
         self._time_path = names.time_index_file(directory, base_offset)
@@ -77,7 +79,13 @@ class IndexCheck:
         """The entries that the log can have: one for each batch of the smallest size.  What a larger file has behind
         them is looked at only as far as it costs nothing."""
         most = max(self._log_bytes // SMALLEST_BATCH_BYTES * dtype.itemsize, READ_LEAST_BYTES)
-        with self._files.open(path, writable=False) as file:
+        try:
+            file = self._files.open(path, writable=False)
+        except CorruptIndexException as error:  # of a remote tier, which gives no index that cannot be one
+            self._findings.add(path, 0, 0, error.message)
+            self._unread.add(path)
+            return b""
+        with file:
             size = file.size()
             if size > SEGMENT_FILE_BYTES_MAX:
                 self._findings.add(path, most, size - most, f"found {size} bytes, {TOO_LARGE}")
@@ -141,7 +149,8 @@ class IndexCheck:
                 "timestamp up to a batch of the log",
             )
         last = int(self._times[-1]) if len(self._times) else -1
-        if last < self._largest and not self._last_segment and self._files.exists(self._time_path):
+        is_read = self._time_path not in self._unread and self._files.exists(self._time_path)
+        if last < self._largest and not self._last_segment and is_read:
             what = f"ends at timestamp {last}, but the segment has {self._largest} (`kafkalog reindex` mends it)"
             if len(self._times) or not len(self._offsets):
                 # A log that was opened, truncated and rolled looks so: Kafka forgets the largest timestamp then.

@@ -40,9 +40,12 @@ from kafkalog.engine.segment.loss import VERDICT_TEXT, all_zero
 from kafkalog.engine.segment.order import highest_offset, misfits
 from kafkalog.engine.segment.resync import next_batch, slices_past_damage
 from kafkalog.errors import (
+    CorruptIndexException,
     KafkalogError,
     KafkaStorageException,
     RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.folders import another_name, folders_of
@@ -157,6 +160,12 @@ def _told(error: KafkalogError) -> str:
     return error.message if error.hint is None else f"{error.message} ({error.hint})"
 
 
+def _is_of_object(error: RemoteStorageException) -> bool:
+    """Whether what is wrong is the object: each try found it, and too short, or it was refused."""
+    retriable = RetriableRemoteStorageException
+    return not isinstance(error, retriable) or isinstance(error.__cause__, retriable)
+
+
 def verify_partition(
     directory: str,
     files: Files,
@@ -263,6 +272,11 @@ class SegmentCheck:
                         self.next_offset = base if following is None else following
                     elif last and self.files.exists(path):
                         raise
+                except RemoteStorageException as error:
+                    if not _is_of_object(error):
+                        raise
+                    self.report.add(path, error.position or 0, 0, _told(error))
+                    self.next_offset = base if following is None else following
                 found = self.report.findings
                 if (gone or found) and not self.files.exists(path):
                     self.next_offset, self.epoch = begin
@@ -287,7 +301,7 @@ class SegmentCheck:
             try:
                 stat = self.files.stat(names.segment_stem(self.directory, base) + suffix)
                 stamps.append((stat.size, stat.mtime_ms))
-            except FileNotFoundError:
+            except (FileNotFoundError, CorruptIndexException):  # the latter of an object: it does not change
                 stamps.append(None)
         return stamps
 

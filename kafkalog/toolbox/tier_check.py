@@ -1,0 +1,136 @@
+"""What a check of a directory does not come to of its remote tier, and which objects its findings are about.
+
+Whoever reads both tiers reads a segment from the disk as long as that has it, and of the small objects beside a
+segment's log few or none.  A damaged copy in the tier is all that is left once the disk lets go of the segment: so
+every segment that the metadata have (or that lies there, of a tier alone) is looked at where it lies.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from kafkalog.engine.files import OsFiles
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.snapshots import decode_snapshot
+from kafkalog.engine.remote.remote_files import RemoteFiles
+from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED
+from kafkalog.engine.remote.storage import IndexType
+from kafkalog.errors import KafkalogError, RetriableRemoteStorageException
+from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report
+from kafkalog.toolbox.verify import SegmentCheck
+
+if TYPE_CHECKING:
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
+    from kafkalog.engine.remote.storage import FoundSegment
+    from kafkalog.engine.remote.tiered_files import TieredFiles
+
+    _Segments = Callable[[TopicIdPartition], dict[str, FoundSegment]]
+
+SMALL_OBJECTS = {
+    IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
+    IndexType.PRODUCER_SNAPSHOT: names.PRODUCER_SNAPSHOT_FILE_SUFFIX,
+}
+_SHOWN = (names.LEADER_EPOCH_CHECKPOINT_FILE, names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
+
+
+def check_tier(
+    root: str, partitions: Iterable[TopicPartition], files: RemoteFiles | TieredFiles, report: Report
+) -> None:
+    """Adds to the report of a check of `root`, which is read through `files`, what is wrong in the tier besides.
+    Segments of both tiers were counted when the disk's were checked; errors of a storage that does not answer."""
+    remote = files if isinstance(files, RemoteFiles) else files.remote
+    local, extra = OsFiles(), Report()
+    segments = cache(lambda partition: {each.id: each for each in remote.storage.segments_of(partition)})
+    # The small objects of all segments are looked at below, those that a folder shows among them.
+    findings = [each for each in report.findings if not each.path.endswith(_SHOWN) or local.exists(each.path)]
+    for partition in partitions:
+        _check_partition(
+            os.path.join(root, str(partition)), f"{remote.root}/{partition}", files, remote, segments, extra
+        )
+    report.findings = [_with_object(each, files, remote, segments) for each in [*findings, *extra.findings]]
+    report.notes += extra.notes
+
+
+def _check_partition(
+    folder: str,
+    place: str,
+    files: RemoteFiles | TieredFiles,
+    remote: RemoteFiles,
+    segments: _Segments,
+    report: Report,
+) -> None:
+    if not remote.is_dir(place):
+        return
+    listed = (names.segment_base(name) for name in remote.list_dir(place))
+    bases = sorted(base for base in listed if base is not None)
+    checker = SegmentCheck(place, remote, report)
+    for base, following in zip_longest(bases, bases[1:]):
+        path = names.log_file(place, base)
+        if files is not remote and files.metadata_of(names.log_file(folder, base)) is None:  # the disk has it, too
+            checker.check(base, following)
+        metadata = remote.metadata_of(path)
+        if metadata is None or metadata.state is DELETE_SEGMENT_FINISHED:
+            continue
+        found = segments(metadata.topic_id_partition).get(metadata.remote_log_segment_id.id)
+        for kind in SMALL_OBJECTS if found is not None else ():  # else its log is not there either
+            key = _key(found, SMALL_OBJECTS[kind])
+            _check_small(kind, path, path if key is None else f"{remote.root}/{key}", metadata, remote, report)
+
+
+def _check_small(
+    kind: IndexType,
+    path: str,
+    shown: str,
+    metadata: RemoteLogSegmentMetadata,
+    remote: RemoteFiles,
+    report: Report,
+) -> None:
+    if _problem(kind, shown, metadata, remote) is None:
+        return
+    time.sleep(SECOND_LOOK_S)
+    remote.look_again()
+    problem, now = _problem(kind, shown, metadata, remote), remote.metadata_of(path)
+    if problem is not None and now is not None and now.remote_log_segment_id == metadata.remote_log_segment_id:
+        partition, base = metadata.topic_id_partition.topic_partition, metadata.start_offset
+        report.add(shown, 0, 0, f"the {kind.value} of the segment of {partition} from offset {base} on: {problem}")
+
+
+def _problem(kind: IndexType, shown: str, metadata: RemoteLogSegmentMetadata, remote: RemoteFiles) -> str | None:
+    try:
+        data = remote.storage.fetch_index(metadata, kind)
+        if kind is IndexType.PRODUCER_SNAPSHOT:
+            decode_snapshot(data)
+            return None
+        entries = LeaderEpochCheckpointFile(shown, create=False).decode(data)
+    except RetriableRemoteStorageException:
+        raise
+    except KafkalogError as error:
+        return error.message
+    is_empty = not data or (metadata.segment_leader_epochs and not entries)
+    return "found no leader epochs, expected those up to the segment's end" if is_empty else None
+
+
+def _with_object(
+    finding: Finding, files: RemoteFiles | TieredFiles, remote: RemoteFiles, segments: _Segments
+) -> Finding:
+    """The same with the name of the object, where it is about a file of a tier's segment."""
+    segment = None
+    if not finding.path.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX):
+        segment = (remote if remote.owns(finding.path) else files).metadata_of(finding.path)
+    if segment is None:
+        return finding
+    found = segments(segment.topic_id_partition).get(segment.remote_log_segment_id.id)
+    key = _key(found, os.path.splitext(finding.path)[1])
+    return finding if key is None else finding._replace(what=f"{finding.what}; its object is {remote.root}/{key}")
+
+
+def _key(found: FoundSegment | None, suffix: str) -> str | None:
+    keys = () if found is None else found.objects
+    return next((key for key in keys if key.endswith((suffix, ".indexes"))), None)
