@@ -101,9 +101,9 @@ def mount_bucket(ctx: click.Context, url: str) -> None:
 
 
 def _mount_both(ctx: click.Context, path: str, url: str) -> None:
-    for place in (path, os.path.abspath(path)):
-        directory = place.rstrip("/") or "/"
-        _mount(ctx, directory, storage(ctx, url).tiered_files([directory], OsFiles()))
+    tier = storage(ctx, url).with_layout([path], OsFiles())  # asked once
+    for directory in dict.fromkeys(place.rstrip("/") or "/" for place in (path, os.path.abspath(path))):
+        _mount(ctx, directory, tier.tiered_files([directory], OsFiles()))
 
 
 def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str]) -> None:

@@ -38,11 +38,11 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
     PARTITIONS is how many are here, of how many the cluster's metadata or the store's settings tell.
 
     Partitions, segments and sizes are exact.  Without --exact RECORDS is the span of offsets (at most as many; of a
-    compacted or transactional topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment and the
-    time indexes; `~` marks these.  With it they are of what readers are given: nothing below the log start, no markers.
-    Reads only, takes no lock.  Folders that are deleted, moving, stray or not Kafka's are named on
-    stderr; exit 1 for what a broker does not start with, or a partition that cannot be read; exit 4 if
-    somebody changes a partition at each look, and it cannot be told of.
+    compacted or transactional topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment (in a
+    remote tier: of the first and the last one) and the time indexes; `~` marks these.  With it they are of what readers
+    are given: nothing below the log start, no markers.  Reads only, takes no lock.  Folders that are deleted, moving,
+    stray or not Kafka's are named on stderr; exit 1 for what a broker does not start with, or a partition that cannot
+    be read; exit 4 if somebody changes a partition at each look, and it cannot be told of.
     """
     places = log_dirs_at(log_dirs)
     for place in places:

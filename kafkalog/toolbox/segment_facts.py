@@ -225,11 +225,12 @@ def _told_by_headers(table: np.ndarray, log_start_offset: int) -> np.ndarray:
 
 def headers_at_ends(seen: Snapshot) -> Contents:
     """The first batch of each segment (where the log starts inside, the batch there), and the one that its index names
-    last: times and codecs of few reads, however long the log is.  FileNotFoundError where a segment has gone."""
+    last: times and codecs of few reads, however long the log is.  In a remote tier, where each read is a request, only
+    of the log's first and last segment.  FileNotFoundError where a segment has gone."""
     found = Contents()
     first_place, first_position = _log_start(seen)
     for place, segment in enumerate(seen.segments):
-        if place < first_place:
+        if place < first_place or (first_place < place < len(seen.segments) - 1 and seen.may_overlap(segment)):
             continue
         end = seen.readable_bytes(segment)
         first = first_position if place == first_place else 0

@@ -278,23 +278,38 @@ def test_explain_tells_what_the_disk_of_a_tiered_partition_keeps(run: Run, partl
     assert "goes with the next pass after it was copied: older than local.retention.ms" in result.out
 
 
-def test_the_last_records_open_the_segments_that_have_them(
-    run: Run, places: tuple[str, str, int], monkeypatch: Any
-) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of which bytes were asked for."""
     from kafkalog.engine.remote.objects import Objects
 
-    asked: set[str] = set()
+    keys: list[str] = []
     get = Objects.get
 
     def noted(self: Objects, key: str, *args: Any, **how: Any) -> bytes:
-        asked.add(key)
+        keys.append(key)
         return get(self, key, *args, **how)
 
     monkeypatch.setattr(Objects, "get", noted)
+    return keys
+
+
+@pytest.mark.parametrize(("line", "segments"), [("cat {} orders --last 1", 1), ("topics {}", 2), ("describe {}", 1)])
+def test_a_bucket_is_asked_for_few_segments(
+    run: Run, places: tuple[str, str, int], asked: list[str], line: str, segments: int
+) -> None:
     _, url, copied = places
-    assert run("cat", url, "orders", "--last", 1, "-f", "%o ").code == 0
+    asked.clear()
+    assert run(*(part.format(url) for part in line.split())).code == 0
     assert copied > 4
-    assert len({key for key in asked if key.endswith(".log")}) == 1, asked
+    assert len({key for key in asked if key.endswith(".log")}) == segments, asked
+
+
+def test_the_layout_is_asked_for_once(run: Run, places: tuple[str, str, int], asked: list[str]) -> None:
+    """The newest record is on the disk."""
+    asked.clear()
+    assert run("cat", places[0], "orders", "--remote", places[1], "--last", 1).code == 0
+    assert len([key for key in asked if key.endswith(".log")]) == 1, asked
 
 
 def test_a_bucket_tells_when_it_was_written(run: Run, places: tuple[str, str, int]) -> None:

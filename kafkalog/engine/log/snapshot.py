@@ -213,6 +213,10 @@ class Snapshot:
         """The segment's open .log file."""
         return self._open_files.get(segment)
 
+    def may_overlap(self, segment: SegmentView) -> bool:
+        """Whether it is a remote tier's, where it may go on behind the next one's base offset."""
+        return self._files.may_overlap(segment.path)
+
     def readable_bytes(self, segment: SegmentView) -> int:
         """How much of a segment's file is log: all of it but in the last segment, which ends where valid batches do."""
         return self.end_position if segment is self.segments[-1] else segment.size
@@ -308,7 +312,7 @@ class Snapshot:
             position,
             end,
             next_base=following,
-            may_overlap=following is not None and self._files.may_overlap(segment.path),
+            may_overlap=following is not None and self.may_overlap(segment),
             indexed_position=segment.indexed_position,
             owner=segment,
         )
