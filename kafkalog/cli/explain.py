@@ -9,6 +9,7 @@ from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, n
 from kafkalog.cli.places import CONFIG, SETTINGS, SHOWN, partition_at, setting_fields, setting_words, topic_settings
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import SYSTEM_CLOCK
+from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.retention_rule import Rule
 from kafkalog.toolbox.compaction_state import CompactionState
@@ -66,10 +67,13 @@ def command(
             f"{_watermark_source(facts)}, log end {facts.log_end_offset}"
         )
         emit(setting_words(known, wanted.topic, keys))
-        if told.is_local:
+        if config.remote_storage_enable and mounted(log_dir) is None:
+            by = "retention.*, for nothing is copied any more (remote.log.copy.disable)"
+            if told.is_local:
+                by = "local.retention.* (-2: as retention.*), and nothing goes before it is copied"
             emit(
                 f"tiered: offsets below {facts.log_start_offset} may be in the remote tier; this is what the disk "
-                "keeps, by local.retention.* (-2: as retention.*), and nothing goes before it is copied"
+                f"keeps, by {by}"
             )
         if told.compaction is not None:
             state = told.compaction

@@ -276,6 +276,10 @@ def test_explain_tells_what_the_disk_of_a_tiered_partition_keeps(run: Run, partl
     assert "delete-records" not in result.out
     result = run("explain", f"{store}/orders-0", "-X", "local.retention.ms=1", "-X", "retention.ms=-1")
     assert "goes with the next pass after it was copied: older than local.retention.ms" in result.out
+    result = run("explain", f"{store}/orders-0", "-X", "remote.log.copy.disable=true", "-X", "retention.bytes=1000000")
+    assert "tiered: offsets below" in result.out
+    assert "  size: without it" in result.out
+    assert " retention.bytes keeps 1000000" in result.out
 
 
 @pytest.fixture
