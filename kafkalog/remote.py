@@ -212,18 +212,22 @@ class RemoteStorage:
 
     def with_layout(self, log_dirs: Sequence[str] = (), files: Files = OS_FILES) -> RemoteStorage:
         """The same with the layout that lies there, so that nobody has to look again; IllegalArgumentException where
-        nothing lies there.  `log_dirs`: where their metadata know a segment, it is looked for, and nothing listed."""
+        nothing lies there.  `log_dirs`: where their metadata know a segment, it is looked for, and nothing listed;
+        where they have tiered topics, and know none, an empty place is a tier to which nothing was copied yet."""
         if self.layout is not None:
             return self
         from kafkalog.engine.remote.aiven import AivenTieredStorage
-        from kafkalog.engine.remote.directory_segments import DirectoryMetadata
+        from kafkalog.engine.remote.directory_segments import DirectoryMetadata, has_tiered_topics
         from kafkalog.engine.remote.opening import layout_with
 
-        known = next(DirectoryMetadata(log_dirs, files).copied(), None)
+        metadata = DirectoryMetadata(log_dirs, files)
+        known = next(metadata.copied(), None)
         made = copy.copy(self)
         made.layout = None if known is None else layout_with(self._objects(OS_FILES), known, self._prefix)
         if made.layout is None:
-            made.layout = "aiven" if isinstance(self.manager(must_exist=True), AivenTieredStorage) else "local-tiered"
+            may_be_empty = known is None and (metadata.is_there or has_tiered_topics(log_dirs, files))
+            manager = self.manager(must_exist=not may_be_empty)
+            made.layout = "aiven" if isinstance(manager, AivenTieredStorage) else "local-tiered"
         return made
 
     def _objects(self, files: Files) -> Objects:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import kafkalog
+from kafkalog._face.remote_tier import refuse_nested
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import (
     Progress,
@@ -53,7 +54,7 @@ def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStor
     place = local_path(place)
     if url is not None:
         log_dirs_at([place])
-        return storage(ctx, url), [place]
+        return storage(ctx, url).with_layout([place]), [place]
     if not OS_FILES.exists(place):
         raise Usage(f"{place}: not found, expected a remote tier, or a directory and --remote")
     if not is_folder_of_tier(ctx, place):
@@ -110,7 +111,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                     row.base_offset,
                     row.end_offset if row.end_offset >= row.base_offset else "-" if row.end_offset < 0 else "empty",
                     size_words(row.size),
-                    row.where if row.is_whole else f"{row.where}, not whole",
+                    row.where + (", not whole" if not row.is_whole else ", wrong size" if row.copied_size else ""),
                     "-" if row.state is None else row.state.name,
                     row.segment_id or "-",
                 )
@@ -121,7 +122,11 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     for row in lost:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
         note(f"{where}: the metadata have the segment, and objects of it are gone")
-    return FINDINGS if lost else CLEAN
+    others = [row for row in rows if row.state is COPY_SEGMENT_FINISHED and row.copied_size is not None]
+    for row in others:
+        where = f"{row.partition} {row.base_offset} {row.segment_id}"
+        note(f"{where}: found {row.size} bytes of the log, expected the {row.copied_size} that were copied")
+    return FINDINGS if lost or others else CLEAN
 
 
 @command.command("verify", short_help="Check every checksum and index, and find uploads that came to no end.")
@@ -208,6 +213,7 @@ def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool,
     if is_folder_of_tier(ctx, log_dir):
         raise Usage(f"{log_dir}: found a remote tier, expected the log directory that goes on in one")
     tier = storage(ctx, url)
+    refuse_nested(tier.url, log_dir)
     waiting = tiering.waiting(tier.manager(), log_dir)
     if yes:
         with (
@@ -268,7 +274,8 @@ def restore(
     directory TARGET, byte for byte.  TARGET is made where it is missing, and must not have these partitions.  With a
     directory DIR and --remote its __remote_log_metadata says which segments there are, and what is missing.
 
-    Without --yes nothing is written: the command tells what would be.
+    Without --yes nothing is written: the command tells what would be.  What was restored is checked as `verify` does it:
+    exit 1 with findings.
     """
     tier, dirs = _remote(ctx, place, url)
     files = tier.tiered_files(dirs).remote if dirs else tier.read_only_files()
@@ -276,20 +283,28 @@ def restore(
     chosen = named_partitions(found, partitions, files.root)
     tiering.check_restorable(files, target, chosen)
     sizes = tiering.log_bytes_of(files, chosen)
+    findings: list[Finding] = []
     if yes:
         with Progress(sum(sizes.values()), "restored", force=progress) as bar:
-            tiering.restore(files, target, chosen, progress=bar.advance)
+            findings = tiering.restore(files, target, chosen, progress=bar.advance).findings
     for each, size in sizes.items():
         if as_json:
             emit_json({"kind": "restore", **_split(each), "bytes": size, "to": target, "done": yes})
         else:
             emit(f"{each}: {size_words(size)}{f' restored to {target}' if yes else ''}")
+    for finding in findings:
+        if as_json:
+            emit_json({"kind": "finding", **fields(finding)})
+        else:
+            emit(paint(str(finding), "red"))
     if as_json:
         summary = {"partitions": len(sizes), "bytes": sum(sizes.values()), "to": target, "done": yes}
-        emit_json({"kind": "summary", **summary})
+        emit_json({"kind": "summary", **summary, "findings": len(findings)})
     if not yes:
         note(f"nothing was restored; --yes writes to {target}")
-    return CLEAN
+    if findings:
+        note("what is damaged was restored as it is; `kafkalog salvage` copies what can be read of it")
+    return FINDINGS if findings else CLEAN
 
 
 @command.command("orphans", short_help="Find objects that nobody knows; delete them.")
@@ -321,12 +336,16 @@ def orphans(
     tier, dirs = _remote(ctx, place, url)
     manager = tier.manager(must_exist=True)
     metadata = tiering.known_segments(dirs) if dirs else None
-    found = tiering.orphans(manager, metadata)
+    every = tiering.orphans(manager, metadata)
+    found = [orphan for orphan in every if not orphan.is_damaged]
     for orphan in found:
         _tell_orphan(orphan, as_json)
     gone = tiering.remove(manager, found, older_than_s=hours * 3600, whole=whole) if yes else []
     if as_json:
         emit_json({"kind": "summary", "orphans": len(found), "deletedObjects": len(gone), "done": yes})
+    if len(found) < len(every):
+        known = f"{len(every) - len(found)} segments that the metadata has lack objects"
+        note(f"{known}: they are no orphans, `kafkalog tier verify` names them")
     if not found:
         note("there are none")
         return CLEAN

@@ -13,7 +13,12 @@ import pytest
 import kafkalog
 from kafkalog import RemoteStorage
 from kafkalog.engine.remote.objects import Objects
-from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, RetriableRemoteStorageException
+from kafkalog.errors import (
+    IllegalArgumentException,
+    OffsetOutOfRangeException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+)
 from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import RECORDS, tiered
 
@@ -65,6 +70,47 @@ def test_another_tier_is_refused(places: tuple[Path, Path], url: str, options: A
     assert snapshot(*places) == before
     with kafkalog.open(places[0], remote=places[1]) as store:
         assert store.topic("orders").partition(0).log_start_offset == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "aiven", "prefix": "x/"}, {"compression": True}])
+@pytest.mark.parametrize("was_full", [False, True])
+def test_an_empty_tier_is_read_with_its_directory(tmp_path: Path, run: Run, options: Any, was_full: bool) -> None:
+    """Nothing was copied there yet, or all of it was deleted."""
+    tier = RemoteStorage(tmp_path / "tier", **options)
+    if was_full:
+        tiered(tmp_path / "store", tier)
+    with kafkalog.open(tmp_path / "store", remote=tier, maintenance=False) as store:
+        if was_full:
+            store.delete_topic("orders")
+        topic = store.create_topic("orders", 1, config={"remote.storage.enable": "true"})
+        topic.append(b"value")
+        with kafkalog.open(tmp_path / "store", remote=tier, read_only=True) as both:
+            assert [record.value for record in both.topic("orders").partition(0)] == [b"value"]
+    assert not [path for path in (tmp_path / "tier").rglob("*") if path.is_file()]
+    if not options:
+        for command in ("verify", "topics", "tier list", "tier orphans"):
+            assert run(*command.split(), tmp_path / "store", "--remote", tier.url).code == 0
+
+
+def test_an_empty_place_is_no_tier_of_others(places: tuple[Path, Path], tmp_path: Path) -> None:
+    """What the directory has there is missing, or it has nothing there."""
+    with kafkalog.open(tmp_path / "plain") as store:
+        store.create_topic("orders", 1)
+    for directory in (places[0], tmp_path / "plain"):
+        with pytest.raises(IllegalArgumentException, match="teir: found no segments of a remote tier"):
+            kafkalog.open(directory, remote=tmp_path / "teir", read_only=True)
+
+
+def test_a_bucket_that_is_not_there_is_no_empty_tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier") as store:
+        store.create_topic("orders", 1, config={"remote.storage.enable": "true"})
+
+    def asked(*args: object, **how: object) -> None:
+        raise FileNotFoundError("The specified bucket does not exist")
+
+    monkeypatch.setattr(Objects, "_asked", asked)
+    with pytest.raises(RemoteStorageException, match="the bucket 'nowhere' does not exist"):
+        kafkalog.open(tmp_path / "store", remote="memory://nowhere/tier", read_only=True)
 
 
 def test_a_lost_object_does_not_stop_the_store(places: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpoint
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import partitions_in
+from kafkalog.engine.host.topic_configs import stored_content
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote.lineage import chain_of
 from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemoteLogMetadataManager, metadata_partition
@@ -108,6 +109,15 @@ def _folders_in(log_dirs: Sequence[str], files: Files) -> dict[TopicPartition, s
             here = partitions_in(log_dir, files.list_dir(log_dir), files)
             found |= {partition: path for partition, path in here.items() if partition not in found}
     return found
+
+
+def has_tiered_topics(log_dirs: Sequence[str], files: Files = OS_FILES) -> bool:
+    """Whether a store's own settings of a topic in these directories say so."""
+    try:
+        topics, _ = stored_content(log_dirs, files)
+    except KafkalogError:  # `verify` tells of it
+        return False
+    return any(settings.get("remote.storage.enable", "").lower() == "true" for settings in topics.values())
 
 
 def known_segments(log_dirs: Sequence[str], files: Files = OS_FILES) -> DirectoryMetadata | None:
