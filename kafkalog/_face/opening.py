@@ -71,12 +71,12 @@ def open_log(
     may be smaller), which lie over what is kept for the topic beside the data, over what the metadata of the
     directory's cluster says, over `broker_config`, a broker's `server.properties` (a path, or its settings).
     `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to the last whole
-    valid batch; of a tiered partition what is on the disk alone. `durability`: "os" leaves flushing to the operating
+    valid batch; of a tiered partition what is on the disk alone.  `durability`: "os" leaves flushing to the operating
     system, as Kafka does (what was appended survives a crash of this process, not a power loss, unless `flush()` was
-    called); "fsync" flushes every append before it returns (survives power loss too). `create=False` refuses a
-    partition that does not exist. `compression` (none gzip snappy lz4 zstd) is how this writer packs its batches; by
-    default what the topic's `compression.type` says (which calls none "uncompressed"), or none. `topic_id` is a Kafka
-    Uuid as 22 characters. Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
+    called); "fsync" flushes every append before it returns (survives power loss too).  `create=False` refuses a
+    partition that does not exist.  `compression` (none gzip snappy lz4 zstd) is how this writer packs its batches; by
+    default what the topic's `compression.type` says (which calls none "uncompressed"), or none.  `topic_id` is a Kafka
+    Uuid as 22 characters.  Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
 
     A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
     `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  Transactions
