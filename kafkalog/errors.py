@@ -464,6 +464,8 @@ OPEN_FILES_HINT = "raise the limit of open files (ulimit -n), or close logs and 
 class KafkaStorageException(DiskError, OSError):
     """An I/O error; the log directory is offline.  The operating system's error is `__cause__`."""
 
+    is_of_closed_log = False  # nothing failed: a log did nothing, for it is closed, or was about to be
+
     @classmethod
     def because_of(cls, error: Exception, message: str) -> Self:
         """`message`, and why: what the operating system said of which file; `errno` as there."""

@@ -40,6 +40,10 @@ from kafkalog.errors import (
 T = TypeVar("T")
 
 
+def _is_refusal(error: KafkalogError) -> bool:
+    return isinstance(error, KafkaStorageException) and error.is_of_closed_log
+
+
 class PartitionAppends(Single):
     """What a Partition that may be written to stands on.
 
@@ -80,10 +84,10 @@ class PartitionAppends(Single):
 
     def _following(self, engine: UnifiedLog, error: KafkalogError) -> UnifiedLog:
         """The log that took the place of one that refuses; what is to be raised where none did."""
-        if engine.local_log.life == OPEN:
+        if engine.local_log.life == OPEN and not _is_refusal(error):
             raise error
         following = self.moved_from(engine)
-        if following is None or following is engine:
+        if following is None:
             raise self.refusal() from None
         return following
 
@@ -111,7 +115,8 @@ class PartitionAppends(Single):
         raise NotImplementedError
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
-        """The log that took the place of one that refuses; None where none did."""
+        """The log that took the place of one that refuses, or the same, where that came to nothing and it is open;
+        None where none did."""
         return None
 
     # --- appending ---------------------------------------------------------------------------------
@@ -132,7 +137,7 @@ class PartitionAppends(Single):
                 offset = engine.append_row(row, maker.batch_bytes)
             except KafkaStorageException as error:
                 following = self.moved_from(engine)
-                if following is None or following is engine:
+                if following is None or (following is engine and not _is_refusal(error)):
                     self._raise_told(error, -1, -1, True)
             else:
                 if offset >= 0:
@@ -241,7 +246,7 @@ class PartitionAppends(Single):
         of one: where some are done, the disk has failed."""
         while not done:
             following = self.moved_from(engine)
-            if following is None or following is engine:
+            if following is None or (following is engine and not _is_refusal(error)):
                 break
             engine = following
             try:

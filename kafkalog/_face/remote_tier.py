@@ -16,6 +16,7 @@ from kafkalog._face.coordinators import StoreStateLog
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.meta_properties import read_meta_properties
+from kafkalog.engine.host.moves import leaving_error
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs
 from kafkalog.engine.remote.chunks import Chunks
 from kafkalog.engine.remote.copying import find_highest_remote_offset, find_log_start_offset, restore_leader_epochs
@@ -70,7 +71,7 @@ def remote_tier(
         return None
     place = RemoteStorage.of(remote)
     for log_dir in log_dirs:
-        _refuse_nested(place.url, log_dir)
+        refuse_nested(place.url, log_dir)
     storage = place.manager()
     try:
         check_to_write(storage)
@@ -81,7 +82,7 @@ def remote_tier(
     return RemoteTier(place, storage, config or RemoteLogManagerConfig())
 
 
-def _refuse_nested(url: str, log_dir: str) -> None:
+def refuse_nested(url: str, log_dir: str) -> None:
     """IllegalArgumentException where a tier in a folder lies in a log directory, or around it: what one deletes, or
     takes for its own, would be the other's."""
     if is_address(url):
@@ -167,16 +168,16 @@ class StoreTier:
         if not is_current or topic_id is None or log.topic_partition.topic in names.INTERNAL_TOPICS:
             return
         partition = TopicIdPartition(topic_id, log.topic_partition)
-        if manager.metadata.deletion_of(partition) is not None:  # and until it is finished, nothing is copied
-            if log.remote_log_enabled:
-                manager.on_leadership_change(log)
-            log.leave_remote_tier()
-            return
         try:
-            self._join(partition, log)
+            if manager.metadata.deletion_of(partition) is None:
+                self._join(partition, log)
+            elif log.remote_log_enabled:  # and until it is finished, nothing is copied
+                manager.on_leadership_change(log)
         except SchemaException as error:
             if log.remote_log_enabled:
                 _log.error("%s is neither copied to the remote tier nor read there: %s", partition, error)
+        if manager.metadata.deletion_of(partition) is not None:  # perhaps noted meanwhile, without this log
+            log.leave_remote_tier()
 
     def _join(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         manager = self.remote_log_manager
@@ -209,6 +210,9 @@ class StoreTier:
         segments = self.remote_log_manager.metadata.list_remote_log_segments(partition)
         if any(each.state is COPY_SEGMENT_FINISHED for each in segments):
             topic = partition.topic_partition.topic
+            known = self._stored.known_of(topic)
+            if known is not None and known.leaves:
+                raise leaving_error(partition.topic_partition)
             if log.config.remote_storage_enable:
                 found = "its cleanup.policy compacts"
                 hint = "a compacted topic cannot be tiered: open the store with the settings that it had"
@@ -226,8 +230,10 @@ class StoreTier:
         """A topic's settings have changed, or its logs are here.  One that leaves the tier is noted in its events
         before anything of it goes; the settings say so until then, and a crash in between is finished by `start`."""
         self._note_leaving(topic)
-        for log in logs:
-            self.remote_log_manager.on_leadership_change(log)
+        for partition in [log.topic_partition for log in logs]:
+            log = self._manager.registry.get(partition)  # now, for what is before may take long
+            if log is not None:
+                self.remote_log_manager.on_leadership_change(log)
 
     def _note_leaving(self, topic: str) -> None:
         known = self._stored.known_of(topic)

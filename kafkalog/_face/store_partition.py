@@ -214,7 +214,7 @@ class StorePartition(PartitionAppends):
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
         found = self._manager.log_to_change(self.topic_partition)
-        if found is None or found is engine or found.topic_id != engine.topic_id:
+        if found is None or found.topic_id != engine.topic_id or (found is engine and engine.refuses_changes):
             return None
         found.flushes_rolls = self.sync_appends
         self.engine = found

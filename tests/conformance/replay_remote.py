@@ -226,10 +226,11 @@ class KafkasRemoteLogManager(RemoteLogManager):
     copy_task_class = KafkasCopyTask
     expiration_task_class = KafkasExpirationTask
 
-    def leave(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
+    def leave(self, partition: TopicIdPartition) -> None:
         """What a log knows of its copies outlives them."""
+        log = self._tasks[partition].log
         highest = log.highest_offset_in_remote_storage
-        super().leave(partition, log)
+        super().leave(partition)
         log.highest_offset_in_remote_storage = highest
 
 

@@ -187,6 +187,8 @@ class Move:
 
     def _copy(self, source: UnifiedLog, future: UnifiedLog) -> bool:
         """One piece; False when there is none, or the current log was truncated."""
+        if source.is_leaving_remote_tier:
+            raise leaving_error(self.partition)
         start = source.first_local_offset
         if future.log_end_offset < start:  # deleted behind us
             self._begin_anew(source, future)
@@ -194,7 +196,7 @@ class Move:
         try:
             found = source.read(future.log_end_offset, min(COPY_BYTES, future.config.segment_size))
         except OffsetOutOfRangeException:
-            if source.first_local_offset == start:
+            if source.first_local_offset == start and not source.is_leaving_remote_tier:
                 raise
             return True  # deleted just now
         try:
@@ -249,6 +251,14 @@ class Move:
                 future.flush(True)
                 manager.switch_to_future_log(self.partition)
         return True
+
+
+def leaving_error(partition: TopicPartition) -> IllegalStateException:
+    """Of a move while a topic leaves the remote tier: where its log begins is not settled before."""
+    return IllegalStateException(
+        f"{partition} is just leaving the remote tier, and an upload that is under way ends before",
+        hint="move it when alter_topic has returned",
+    )
 
 
 def _take_over_tier(source: UnifiedLog, future: UnifiedLog) -> None:

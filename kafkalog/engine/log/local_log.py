@@ -118,7 +118,9 @@ class LocalLog(LogEnd):
         """Why a log that is not open does nothing."""
         if self.life == FORKED:
             return self.is_foreign()
-        return KafkaStorageException(f"The log for {self.context.topic_partition} is already closed")
+        refusal = KafkaStorageException(f"The log for {self.context.topic_partition} is already closed")
+        refusal.is_of_closed_log = True
+        return refusal
 
     def is_foreign(self) -> IllegalStateException:
         return IllegalStateException(

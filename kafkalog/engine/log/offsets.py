@@ -185,6 +185,11 @@ class PartitionOffsets(Watermarks):
         return self.context.uses_remote_tier
 
     @property
+    def is_leaving_remote_tier(self) -> bool:
+        """Whether its settings say so, and it has yet to be done (`leave_remote_tier`)."""
+        return not self.context.uses_remote_tier and self.highest_offset_in_remote_storage != UNKNOWN_OFFSET
+
+    @property
     def copies_to_remote(self) -> bool:
         """Whether closed segments are copied there, so that local retention counts for those on the disk."""
         return self.context.uses_remote_tier and not self.config.remote_log_copy_disable
@@ -193,7 +198,8 @@ class PartitionOffsets(Watermarks):
     def first_local_offset(self) -> int:
         """Where what is read from the disk begins: the log start, unless the remote tier has the beginning."""
         start = self.log_start_offset
-        return max(start, self.local_log_start_offset) if self.remote_log_enabled else start
+        goes_on = self.remote_log_enabled or self.is_leaving_remote_tier
+        return max(start, self.local_log_start_offset) if goes_on else start
 
     @property
     def copied_offset(self) -> int:

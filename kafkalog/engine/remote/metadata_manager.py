@@ -153,7 +153,9 @@ class TopicBasedRemoteLogMetadataManager:
         log = of.log
         if log is None or of.unreadable is not None:
             return
-        end = log.end if (unflushed := of.unflushed) is None else unflushed
+        end = log.end  # first: what a writer adds behind the look at `unflushed` lies behind this end
+        if (unflushed := of.unflushed) is not None:
+            end = min(end, unflushed)
         if of.read_to >= end:
             return
         batches, is_more = log.read(of.read_to or None), True

@@ -201,5 +201,12 @@ class PartitionTier:
         if view is not None:
             view.close()
 
+    def rest(self) -> None:
+        """Lets go of the files until they are asked for again.  Without the lock, which one may hold who waits for the
+        storage."""
+        view = self._view
+        if view is not None:
+            view.rest()
+
     def close(self) -> None:
         self._forget()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -313,8 +313,13 @@ class RemoteLogManager:
         log = held.log
         leaves = not is_gone and (not log.remote_log_enabled or self._is_marked(partition))
         if leaves:
-            with suppress(KafkaStorageException) if log.refuses_changes else nullcontext():  # another has its place
+            try:
                 log.leave_remote_tier()
+            except KafkaStorageException as error:
+                if not error.is_of_closed_log:
+                    raise
+                if not log.refuses_changes:  # a move of it came to nothing
+                    return False
         with self._lock:
             if self._tasks.get(partition) is not held or not (leaves or is_gone or log.remote_log_enabled):
                 return False
