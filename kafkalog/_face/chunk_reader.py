@@ -271,9 +271,13 @@ class ChunkReader(Closing, Shown):
                     if self._lacks_indexed(extent):
                         self._doubt(extent, b"", batches.TORN)
                     else:
+                        self._tell_used_up(extent)
                         self.offset = max(self.offset, extent.next_base)
                         self.close()
-                elif extent.final or self._at_end(extent):
+                elif extent.final:
+                    self._tell_used_up(extent)
+                    return None
+                elif self._at_end(extent):
                     return None
                 continue
             data = self._read_ahead(extent) if self._reads_ahead else None
@@ -392,6 +396,10 @@ class ChunkReader(Closing, Shown):
             raise KafkaStorageException(f"cannot read the log: {error}", path=extent.path, position=position) from error
         self.reads += 1
         return data
+
+    def _tell_used_up(self, extent: Extent) -> None:
+        if extent.used_up is not None and self._last_offset >= 0:
+            extent.used_up(self._last_offset)
 
     @staticmethod
     def _lacks_indexed(extent: Extent) -> bool:

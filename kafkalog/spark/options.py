@@ -155,8 +155,13 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         columns=_listed(given, "columns"),
         latest=_boolean(given, "latest", False),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
-        # Of aborted transactions and last times only manifests tell.
-        remote=places(given, paths, only_listed=isolation == "read_uncommitted" and not (start.is_time or end.is_time)),
+        # Of aborted transactions, last times and overlaps only manifests tell.
+        remote=places(
+            given,
+            paths,
+            only_listed=isolation == "read_uncommitted"
+            and not (start.is_time or end.is_time or _boolean(given, "remote.manifests", False)),
+        ),
     )
 
 

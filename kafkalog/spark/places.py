@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 
 REMOTE, OF_CLIENT = "remote.", "remote.option."
-SETTINGS = ("remote", "remote.layout", "remote.prefix", "remote.keyPairs", "remote.key")
+SETTINGS = ("remote", "remote.layout", "remote.prefix", "remote.keyPairs", "remote.key", "remote.manifests")
 # What Hadoop's S3A client calls it -> what fsspec's does.
 _HADOOP = {
     "fs.s3a.access.key": "key",
@@ -63,12 +63,12 @@ def files_of(log_dir: str) -> Files:
     return OS_FILES
 
 
-def segment_of(path: str) -> RemoteLogSegmentMetadata | None:
+def segment_of(path: str, *, check: bool = True) -> RemoteLogSegmentMetadata | None:
     """The remote segment that a .log file is; None for a file of this machine.  RemoteResourceNotFoundException for
-    offsets that are missing."""
+    offsets that are missing, unless nobody is to `check`."""
     files: Any = mounted(path)
     found: RemoteLogSegmentMetadata | None = None if files is None else files.metadata_of(path)
-    if found is not None:
+    if found is not None and check:
         from kafkalog.engine.remote.remote_files import check_there
 
         check_there(found, path)

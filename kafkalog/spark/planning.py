@@ -12,9 +12,10 @@ import heapq
 import logging
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -37,16 +38,20 @@ from kafkalog.errors import (
 )
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from kafkalog.spark.places import files_of, segment_of
+from kafkalog.spark.places import files_of, remote_files_of, segment_of
 
 if TYPE_CHECKING:
-    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
+    from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
 
 log = logging.getLogger("kafkalog.spark")
 
 T = TypeVar("T")
 Tell = Callable[[str], None]  # is called with what is passed over, as it is met
 DATA_LOSS_HINT = "set the source option failOnDataLoss to false to go on without what is gone"
+OVERLAP_HINT = (
+    "after a change of leaders names of segments do not say enough: read with the option remote.manifests=true where "
+    "the layout is aiven, or with the directory that has the metadata (path and remote)"
+)
 DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
 
 
@@ -100,6 +105,7 @@ class OffsetRange:
     end_offset: int
     pieces: tuple[Piece, ...] = ()
     aborted: tuple[AbortedTxn, ...] = field(default=())
+    history: Epochs = ()  # the partition's leader epochs, where segments of it were only listed
 
     @property
     def size(self) -> int:
@@ -254,16 +260,50 @@ def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions, tell
     if start >= end:
         return []
     try:
+        _check_start(seen, start, end, options, tell)
         if options.latest:  # a key's last value is that of the whole partition
-            return [span(seen, start, end, options.isolation)]
-        return list(_by_size(seen, start, end, options))
+            return _with_history(seen, [span(seen, start, end, options.isolation)])
+        return _with_history(seen, list(_by_size(seen, start, end, options)))
     except CorruptRecordException as error:
         damaged(options, error, tell)
         found = list(_by_segment(seen, start, end, options))
         if options.latest and found:
             pieces = tuple(piece for each in found for piece in each.pieces)
             found = [_range(seen, start, end, pieces, options.isolation)]
-        return found
+        return _with_history(seen, found)
+
+
+def _with_history(seen: Snapshot, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    listed = [each for made in ranges for each in made.pieces if each.remote and not each.remote.segment_leader_epochs]
+    if not listed:
+        return ranges
+    from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED
+    from kafkalog.spark.remote_pieces import history_of
+
+    there = (segment_of(each.path, check=False) for each in reversed(seen.segments))
+    last = next(each for each in there if each is not None and each.state is COPY_SEGMENT_FINISHED)
+    history = history_of(remote_files_of(seen.directory), last)
+    return [replace(each, history=history) for each in ranges]
+
+
+def _check_start(seen: Snapshot, start: int, end: int, options: SourceOptions, tell: Tell) -> None:
+    """A start that no remote segment has, though the names of segments say so, is lost; behind it tasks see that."""
+    place = bisect_right(seen.bases, start) - 1
+    if not 0 <= place < len(seen.segments) - 1 or start == seen.bases[place]:
+        return
+    remote, behind = segment_of(seen.segments[place].path), seen.bases[place + 1]
+    if remote is not None and seen.position_of(start)[0] != place:
+        from kafkalog.spark.remote_pieces import gap_behind
+
+        if gap_behind(remote_files_of(seen.segments[place].path), remote, start - 1, behind):
+            lost(options, gap_text(seen.topic_partition, start, min(behind, end), remote), tell)
+
+
+def gap_text(partition: TopicPartition, start: int, end: int, remote: RemoteLogSegmentMetadata) -> str:
+    """Of offsets [start, end) that a remote segment was planned to have."""
+    segment = remote.remote_log_segment_id.id
+    return f"{partition}: segment {segment} from offset {remote.start_offset} on, and no other that was planned, has " \
+        f"offsets {start} to {end - 1}; {OVERLAP_HINT}"  # fmt: skip
 
 
 def _narrowed(seen: Snapshot, start: int, end: int, options: SourceOptions, wanted: Wanted) -> tuple[int, int]:
@@ -498,10 +538,8 @@ def _by_segment(seen: Snapshot, start: int, end: int, options: SourceOptions) ->
 
 
 def _halves(seen: Snapshot, whole: OffsetRange, middle: int, isolation: str) -> list[OffsetRange]:
-    return [
-        span(seen, whole.start_offset, middle, isolation),
-        span(seen, middle, whole.end_offset, isolation),
-    ]
+    halves = span(seen, whole.start_offset, middle, isolation), span(seen, middle, whole.end_offset, isolation)
+    return [replace(each, history=whole.history) for each in halves]
 
 
 def split_further(

@@ -3,23 +3,28 @@
 The plan says which segment a piece is of, so a task lists nothing.  An object is read from the piece's first byte to
 its last one, several requests ahead; where it is packed in chunks (compressed, encrypted) from the first chunk that
 has some of it to the last one.  A segment never changes: what was planned is what is there, or the object is gone.
+
+A plan of names takes each segment up to where the next one begins.  After a change of leaders that may be wrong: the
+one has less, or the other is of a history that was given up.  Where a segment ends, and its leader epochs, are known
+once it is read: `gap_behind` and `is_given_up` say so, and nobody reads on over it in silence.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.engine.format.index_entries import OFFSET_ENTRY
 from kafkalog.engine.remote.chunks import AHEAD_MAX, Chunks, RemoteFile
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
-from kafkalog.engine.remote.storage import IndexType
+from kafkalog.engine.remote.storage import FoundSegment, IndexType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkalog.engine.files import File
     from kafkalog.engine.remote.remote_files import RemoteFiles
-    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
+    from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
     from kafkalog.engine.remote.storage import RemoteStorageManager
 
 
@@ -105,6 +110,46 @@ def end_of(storage: RemoteStorageManager, piece: Any) -> int:
     """Where a piece ends; the planner may not have asked."""
     end: int = storage.log_size(piece.remote) if piece.is_open else piece.end
     return end
+
+
+def _said(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+    """What the manifest of a listed segment says, where it has one."""
+    if metadata.segment_leader_epochs:
+        return metadata
+    segment = metadata.remote_log_segment_id
+    found = FoundSegment(segment.topic_id_partition, segment.id, metadata.start_offset, 0, True, "", ())
+    said = files.storage.metadata_of(found)
+    return metadata if said is None else said
+
+
+def gap_behind(files: RemoteFiles, metadata: RemoteLogSegmentMetadata, last_offset: int, next_base: int) -> bool:
+    """Whether a segment, whose last record has that offset, ends in front of the one behind it."""
+    if last_offset + 1 >= next_base:
+        return False
+    said = _said(files, metadata)
+    return not said.segment_leader_epochs or said.end_offset + 1 < next_base
+
+
+def history_of(files: RemoteFiles, last: RemoteLogSegmentMetadata) -> Epochs:
+    """The leader epochs of a partition, as they lie beside its last segment."""
+    data = files.asked(files.indexes.get, last, IndexType.LEADER_EPOCH)
+    return tuple(LeaderEpochCheckpointFile(last.remote_log_segment_id.id, create=False).decode(data))
+
+
+def is_given_up(files: RemoteFiles, metadata: RemoteLogSegmentMetadata, next_base: int, history: Epochs) -> bool:
+    """Whether a listed segment has other leader epochs below `next_base` than its partition."""
+    if metadata.segment_leader_epochs or not history:  # the plan knew
+        return False
+    said = _said(files, metadata)
+    own = said.segment_leader_epochs or history_of(files, metadata)
+    begin = max(metadata.start_offset, history[0][1])  # what was in front of it is not known any more
+    end = min(said.end_offset + 1, next_base) if said.segment_leader_epochs else next_base
+    places = {begin, *(start for _, start in (*own, *history) if begin < start)}
+    return any(_epoch_at(own, place) != _epoch_at(history, place) for place in places if place < end)
+
+
+def _epoch_at(epochs: Epochs, offset: int) -> int:
+    return max((epoch for epoch, start in epochs if start <= offset), default=-1)
 
 
 def indexed_position(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> int:

@@ -33,9 +33,10 @@ from kafkalog.spark import worker
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of, look_again, remote_files_of
-from kafkalog.spark.planning import OffsetRange, Piece, Tell, ask, damaged, lost, span, warn
+from kafkalog.spark.planning import OVERLAP_HINT, OffsetRange, Piece, Tell, ask, damaged, gap_text, lost, span, warn
 
 if TYPE_CHECKING:
+    from kafkalog.engine.remote.remote_files import RemoteFiles
     from kafkalog.spark.remote_pieces import RemotePieces
 
 BATCH_ROWS = 64_000
@@ -146,6 +147,7 @@ class RangeSource(Source):
             self._remote = RemotePieces(files.chunks.cache_bytes)
         following = [each for each in self.work.pieces[place + 1 : place + 5] if each.remote is not None]
         try:
+            self._check_history(files, piece)
             return self._remote.open(files, piece, following)
         except RemoteResourceNotFoundException as error:
             if piece == self._planned_again:  # it is listed, and is not there
@@ -153,6 +155,30 @@ class RangeSource(Source):
             self._planned_again = piece
             self._gone = error
             return None
+
+    def _check_history(self, files: RemoteFiles, piece: Piece) -> None:
+        """Tells of a segment that is listed, and of a history that was given up."""
+        from kafkalog.spark.remote_pieces import is_given_up
+
+        next_base = self.work.end_offset if piece.next_base is None else piece.next_base
+        if piece.remote is not None and is_given_up(files, piece.remote, next_base, self.work.history):
+            lost(
+                self._options,
+                f"{self.topic_partition}: segment {piece.remote.remote_log_segment_id.id} from offset "
+                f"{piece.segment_base} on has other leader epochs than the last one; {OVERLAP_HINT}",
+                self.tell,
+            )
+
+    def _used_up(self, piece: Piece, last_offset: int) -> None:
+        """Tells of a segment that ends before what was planned of it."""
+        from kafkalog.spark.remote_pieces import gap_behind
+
+        files, remote, next_base = remote_files_of(piece.path), piece.remote, piece.next_base
+        if remote is None or next_base is None or self._end(piece) < files.storage.log_size(remote):
+            return
+        if gap_behind(files, remote, last_offset, next_base) and last_offset + 1 < self.work.end_offset:
+            end = min(next_base, self.work.end_offset)
+            lost(self._options, gap_text(self.topic_partition, last_offset + 1, end, remote), self.tell)
 
     def _last_position(self, piece: Piece) -> int:
         if piece.remote is None:
@@ -189,6 +215,7 @@ class RangeSource(Source):
             may_overlap=piece.remote is not None,
             final=final,
             indexed_position=partial(self._last_position, piece),
+            used_up=None if piece.remote is None else partial(self._used_up, piece),
             base_limit=self.work.end_offset - 1,
             limit=highest_offset(piece.segment_base, piece.next_base),
         )
@@ -244,7 +271,8 @@ class RangeSource(Source):
                     self.tell,
                 )
         left = span(seen, start, max(start, end), self._options.isolation)
-        return replace(left, start_offset=self.work.start_offset, end_offset=self.work.end_offset)
+        work = self.work
+        return replace(left, start_offset=work.start_offset, end_offset=work.end_offset, history=work.history)
 
     def _object_gone(self) -> str:
         return "" if self._gone is None else f": {self._gone}"

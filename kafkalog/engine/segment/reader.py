@@ -68,8 +68,8 @@ class Extent:
     `final`: nothing is to be asked for behind it.  `base_limit`: no batch in it begins at a higher offset; `limit`:
     none ends at one (where `next_base` does not say so).  `may_overlap`: the segment may go on behind `next_base`, with
     what the next one has, too.
-    `indexed_position`: asks for the position that the index file's last entry names.  `owner`: by what its source knows
-    the segment.
+    `indexed_position`: asks for the position that the index file's last entry names.  `used_up`: is told the last
+    offset, once all was read and more was wanted.  `owner`: by what its source knows the segment.
     """
 
     file: File
@@ -82,6 +82,7 @@ class Extent:
     limit: int | None = None
     may_overlap: bool = False
     indexed_position: Callable[[], int] | None = None
+    used_up: Callable[[int], None] | None = None
     owner: object = None
 
     @property
