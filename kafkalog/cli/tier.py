@@ -274,8 +274,8 @@ def restore(
     directory TARGET, byte for byte.  TARGET is made where it is missing, and must not have these partitions.  With a
     directory DIR and --remote its __remote_log_metadata says which segments there are, and what is missing.
 
-    Without --yes nothing is written: the command tells what would be.  What was restored is checked as `verify` does it:
-    exit 1 with findings.
+    Without --yes nothing is written: the command tells what would be.  What was restored is checked as `verify` checks
+    it: exit 1 with findings.
     """
     tier, dirs = _remote(ctx, place, url)
     files = tier.tiered_files(dirs).remote if dirs else tier.read_only_files()
@@ -303,7 +303,9 @@ def restore(
     if not yes:
         note(f"nothing was restored; --yes writes to {target}")
     if findings:
-        note("what is damaged was restored as it is; `kafkalog salvage` copies what can be read of it")
+        note(
+            "what is damaged was restored as it is: `kafkalog salvage` copies what can be read, an open cuts logs there"
+        )
     return FINDINGS if findings else CLEAN
 
 

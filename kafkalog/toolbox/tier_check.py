@@ -121,14 +121,18 @@ def _with_object(
     finding: Finding, files: RemoteFiles | TieredFiles, remote: RemoteFiles, segments: _Segments
 ) -> Finding:
     """The same with the name of the object, where it is about a file of a tier's segment."""
-    segment = None
-    if not finding.path.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX):
-        segment = (remote if remote.owns(finding.path) else files).metadata_of(finding.path)
+    shown = object_of(finding.path, remote if remote.owns(finding.path) else files, segments)
+    return finding if shown is None else finding._replace(what=f"{finding.what}; its object is {remote.root}/{shown}")
+
+
+def object_of(path: str, files: RemoteFiles | TieredFiles, segments: _Segments) -> str | None:
+    """The key of the object that a log or an index of a tier's segment is in; None for any other file."""
+    is_of_next = path.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
+    segment = None if is_of_next else files.metadata_of(path)
     if segment is None:
-        return finding
+        return None
     found = segments(segment.topic_id_partition).get(segment.remote_log_segment_id.id)
-    key = _key(found, os.path.splitext(finding.path)[1])
-    return finding if key is None else finding._replace(what=f"{finding.what}; its object is {remote.root}/{key}")
+    return _key(found, os.path.splitext(path)[1])
 
 
 def _key(found: FoundSegment | None, suffix: str) -> str | None:

@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog._face.remote_tier import refuse_nested
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
@@ -23,14 +24,19 @@ from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import partitions_in, refuse_file
 from kafkalog.engine.remote.chunks import RemoteFile
 from kafkalog.engine.remote.directory_segments import DirectoryMetadata, known_segments
+from kafkalog.engine.remote.local_tiered import LocalTieredStorage
 from kafkalog.engine.remote.objects import parts_of
 from kafkalog.engine.remote.remote_files import check_there
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, RemoteLogSegmentState, TopicIdPartition
-from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException
+from kafkalog.errors import CorruptIndexException, IllegalArgumentException, RemoteResourceNotFoundException
+from kafkalog.toolbox.report import Finding, Report
+from kafkalog.toolbox.tier_check import object_of
+from kafkalog.toolbox.verify import verify_partition
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
     from kafkalog.engine.remote.remote_files import RemoteFiles
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
     from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
 
 __all__ = [
@@ -47,7 +53,8 @@ class TierSegment(NamedTuple):
     """A segment of a partition: of the remote tier, of the disk, or of both.
 
     `end_offset` is -1 where nothing says it, and below `base_offset` where it is empty; `state` is None where no
-    metadata does, `segment_id` where it is on the disk alone.
+    metadata does, `segment_id` where it is on the disk alone.  `copied_size`: as many bytes were copied, where the
+    object has more or fewer.
     """
 
     partition: TopicPartition
@@ -58,6 +65,7 @@ class TierSegment(NamedTuple):
     segment_id: str | None
     state: RemoteLogSegmentState | None
     is_whole: bool
+    copied_size: int | None = None
 
 
 class _OnDisk(NamedTuple):
@@ -97,7 +105,7 @@ def tier_segments(
     for full in sorted(partitions, key=lambda each: (each.topic_partition, each.topic_id)):
         if is_meant(full.topic_partition):
             on_disk = local.get(full.topic_partition, _OnDisk(None, {}))
-            rows += _of_partition(full, storage.segments_of(full), on_disk, metadata)
+            rows += _of_partition(full, storage, on_disk, metadata)
     known = {(row.partition, row.base_offset) for row in rows if row.where == "both"}
     for partition, on_disk in local.items():
         if partition.topic in names.INTERNAL_TOPICS or not is_meant(partition):
@@ -110,11 +118,11 @@ def tier_segments(
 
 def _of_partition(
     full: TopicIdPartition,
-    found: Sequence[FoundSegment],
+    storage: RemoteStorageManager,
     on_disk: _OnDisk,
     metadata: DirectoryMetadata | None,
 ) -> list[TierSegment]:
-    partition = full.topic_partition
+    partition, found = full.topic_partition, storage.segments_of(full)
     cache = None if metadata is None else metadata.cache_of(full)
     said = {each.remote_log_segment_id.id: each for each in cache or ()}
     has_word = metadata is not None and metadata.speaks_of(full)
@@ -130,9 +138,10 @@ def _of_partition(
         is_same = local_end is not None and (known is None or local_end in (-1, end))
         where = "both" if is_same and is_copied and each.is_whole else "remote"
         state = None if known is None else known.state
-        rows.append(
-            TierSegment(partition, each.base_offset, end, each.object_bytes, where, each.id, state, each.is_whole)
-        )
+        is_other = known is not None and each.is_whole and _has_other_size(storage, each, known)
+        size = known.segment_size_in_bytes if known is not None and is_other else None
+        row = TierSegment(partition, each.base_offset, end, each.object_bytes, where, each.id, state, each.is_whole)
+        rows.append(row._replace(copied_size=size))
     for segment_id, known in said.items():
         if known.state is COPY_SEGMENT_FINISHED:
             begin, size = known.start_offset, known.segment_size_in_bytes
@@ -140,6 +149,12 @@ def _of_partition(
                 TierSegment(partition, begin, known.end_offset, size, "missing", segment_id, known.state, False)
             )
     return rows
+
+
+def _has_other_size(storage: RemoteStorageManager, found: FoundSegment, known: RemoteLogSegmentMetadata) -> bool:
+    """Whether the object of a log has not as many bytes as were copied; where logs are packed nobody knows."""
+    is_plain = isinstance(storage, LocalTieredStorage)
+    return is_plain and known.segment_size_in_bytes not in (-1, found.object_bytes)
 
 
 class Waiting(NamedTuple):
@@ -152,20 +167,30 @@ class Waiting(NamedTuple):
 
 def waiting(storage: RemoteStorageManager, log_dir: str, files: Files = OS_FILES) -> list[Waiting]:
     """What an upload would copy: of topics with `remote.storage.enable`, as the settings of the directory, or of its
-    cluster, say."""
+    cluster, say.  IllegalArgumentException where nothing is there of what the metadata says was copied."""
+    rows = tier_segments(storage, [log_dir], files=files)
+    on_disk = {row.partition for row in rows if row.where in ("local", "both")}  # others may be on their way out
+    copied = [row for row in rows if row.state is COPY_SEGMENT_FINISHED and row.partition in on_disk]
+    if copied and all(row.where == "missing" for row in copied):
+        row = copied[0]
+        raise IllegalArgumentException(
+            f"{log_dir}: found nothing in the remote tier of what the metadata says was copied there, such as segment "
+            f"{row.segment_id} of {row.partition} from offset {row.base_offset} on",
+            hint="check the address, its prefix and the layout",
+        )
     settings = TopicSettings([log_dir], files=files)
     found: dict[TopicPartition, list[TierSegment]] = {}
     last: dict[TopicPartition, int] = {}
-    for row in tier_segments(storage, [log_dir], files=files):
+    for row in rows:
         last[row.partition] = max(row.base_offset, last.get(row.partition, 0))
         if row.where == "local" and settings.of(row.partition.topic).remote_storage_enable:
             found.setdefault(row.partition, []).append(row)
-    rows = []
+    counts = []
     for partition, segments in found.items():
         closed = [each for each in segments if each.base_offset < last[partition]]
         if closed:
-            rows.append(Waiting(partition, len(closed), sum(each.size for each in closed)))
-    return rows
+            counts.append(Waiting(partition, len(closed), sum(each.size for each in closed)))
+    return counts
 
 
 # --- back to a directory ------------------------------------------------------------------------------------
@@ -173,12 +198,13 @@ def waiting(storage: RemoteStorageManager, log_dir: str, files: Files = OS_FILES
 
 @dataclass
 class RestoreReport:
-    """What was brought back."""
+    """What was brought back; `findings`: what is wrong with it, and the objects that it came from."""
 
     partitions: int = 0
     segments: int = 0
     bytes: int = 0
     paths: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 def log_bytes_of(source: RemoteFiles, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -200,7 +226,8 @@ def restore(
     progress: Progress | None = None,
 ) -> RestoreReport:
     """Copies partitions of a tier, byte for byte, to folders of a directory, which must not have them: a broker, or
-    `kafkalog.open`, goes on with them.  All is synced, and a folder gets its name last.
+    `kafkalog.open`, goes on with them.  All is synced, and a folder gets its name last.  What came is checked
+    then; what is damaged stays as it is, for `salvage`.
 
     Errors of `check_restorable`, and those of the storage and of the disk.
     """
@@ -217,7 +244,9 @@ def check_restorable(
     source: RemoteFiles, target_dir: str, partitions: Iterable[TopicPartition], *, files: Files = OS_FILES
 ) -> None:
     """IllegalArgumentException for a partition that is there already, or that the tier has not got, and for a target
-    that is a file; RemoteResourceNotFoundException for offsets or objects that metadata say are there, and are not."""
+    that is a file, or lies in the tier's folder or around it; RemoteResourceNotFoundException for offsets or objects
+    that metadata say are there, and are not."""
+    refuse_nested(source.root, target_dir)
     refuse_file(target_dir, files)
     for partition in partitions:
         folder = os.path.join(target_dir, str(partition))
@@ -271,6 +300,12 @@ def _restore(
     files.sync_dir(target_dir)
     report.partitions += 1
     report.paths.append(folder)
+    checked = Report(findings=[each._replace(path=os.path.join(folder, each.path)) for each in copied.findings])
+    verify_partition(folder, files, checked)
+    for finding in checked.findings:
+        key = object_of(f"{place}/{os.path.basename(finding.path)}", source, copied.there)
+        told = "" if key is None else f"; its object is {source.root}/{key}"
+        report.findings.append(finding._replace(what=finding.what + told))
 
 
 @dataclass(eq=False)
@@ -303,6 +338,8 @@ class _Copies:
     def __init__(self, source: RemoteFiles, files: Files, progress: Progress | None) -> None:
         self._source, self._files, self._progress = source, files, progress
         self._open: set[_Copy] = set()
+        self.there = cache(lambda partition: {each.id: each for each in source.storage.segments_of(partition)})
+        self.findings: list[Finding] = []  # by the names of files
         self.bytes = self.segments = 0
 
     def run(self, paths: Iterable[tuple[str, str]]) -> None:
@@ -329,9 +366,9 @@ class _Copies:
         if not path.endswith(names.LOG_FILE_SUFFIX):
             yield None, lambda: self._small(path, target)
             return
-        there = self._source.open(path, writable=False)
+        there, own_bytes = self._opened(path)
         try:
-            copy = _Copy(there, self._files.open(target, create=True), self._source.own_bytes(path))
+            copy = _Copy(there, self._files.open(target, create=True), own_bytes)
         except BaseException:
             there.close()
             raise
@@ -343,8 +380,27 @@ class _Copies:
         for at in range(0, max(size, 1), max(piece_bytes, 1)):
             yield copy, partial(copy.piece, at, min(at + piece_bytes, size))
 
+    def _opened(self, path: str) -> tuple[File, int]:
+        """A log, and how much of it is copied: of an object that was cut all that there is, which is a finding."""
+        metadata = self._source.metadata_of(path)
+        if metadata is not None and self._source.has_metadata:
+            found = self.there(metadata.topic_id_partition)[metadata.remote_log_segment_id.id]
+            if _has_other_size(self._source.storage, found, metadata):
+                size, copied = found.object_bytes, metadata.segment_size_in_bytes
+                what = f"found {size} bytes, expected the {copied} that were copied"
+                self.findings.append(Finding(os.path.basename(path), min(size, copied), abs(copied - size), what))
+                as_it_is = metadata._replace(segment_size_in_bytes=size)
+                return self._source.opened(as_it_is, path), min(size, copied)
+        return self._source.open(path, writable=False), self._source.own_bytes(path)
+
     def _small(self, path: str, target: str) -> int:
-        data = self._source.read_bytes(path)
+        try:
+            data = self._source.read_bytes(path)
+        except CorruptIndexException as error:
+            if path.endswith(names.TXN_INDEX_FILE_SUFFIX):
+                raise  # without it aborted records would be read
+            self.findings.append(Finding(os.path.basename(path), 0, 0, f"{error.message}; it is left out"))
+            return 0
         self._files.write_file(target, data, sync=True)
         return len(data)
 

@@ -135,3 +135,74 @@ def test_an_index_entry_that_names_no_batch(run: Run, both: tuple[str, Path]) ->
     assert result.code == 1
     assert "names no batch of the log" in result.out
     assert str(path) in result.out
+
+
+def test_what_is_restored_is_checked(run: Run, both: tuple[str, Path], tmp_path: Path) -> None:
+    store, tier = both
+    cut, flipped, index = (sorted(tier.rglob(f"*.{kind}"))[at] for at, kind in ((1, "log"), (2, "log"), (3, "index")))
+    size = cut.stat().st_size
+    os.truncate(cut, 500)
+    flip(flipped, -1)
+    os.truncate(index, 5)
+    target = tmp_path / "restored"
+    result = run("tier", "restore", store, str(target), "--remote", str(tier), "--yes")
+    assert result.code == 1, result.err
+    folder = target / "orders-0"
+    (told,) = [line for line in result.lines if f"found 500 bytes, expected the {size} that were copied" in line]
+    assert told.startswith(f"{folder / cut.name[:20]}.log: bytes 500 to {size}")
+    assert str(cut) in told
+    (told,) = [line for line in result.lines if "a bad CRC" in line]
+    assert told.startswith(f"{folder / flipped.name[:20]}.log: bytes ")
+    assert str(flipped) in told
+    assert "has 5 bytes, expected whole entries of 8" in result.out
+    assert "`kafkalog salvage`" in result.err
+    for path in (cut, flipped):
+        assert (folder / f"{path.name[:20]}.log").read_bytes() == path.read_bytes()
+    assert run("salvage", str(target), str(tmp_path / "saved")).code == 1
+    assert run("verify", str(tmp_path / "saved")).code == 0
+    assert run("tier", "restore", str(tier), str(tmp_path / "alone"), "--yes").code == 1  # of objects alone
+
+
+@pytest.mark.parametrize("target", ["tier", "tier/kafka-tiered-storage", "tier/new", ""])
+def test_nothing_is_restored_into_a_tier(run: Run, both: tuple[str, Path], tmp_path: Path, target: str) -> None:
+    _, tier = both
+    before = sorted(tmp_path.rglob("*"))
+    for yes in ([], ["--yes"]):
+        result = run("tier", "restore", str(tier), str(tmp_path / target), *yes)
+        assert result.code == 2
+        assert "one in the other" in result.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_list_tells_of_an_object_of_another_size(run: Run, both: tuple[str, Path]) -> None:
+    store, tier = both
+    log = sorted(tier.rglob("*.log"))[1]
+    size = log.stat().st_size
+    os.truncate(log, 500)
+    result = run("tier", "list", store, "--remote", str(tier))
+    assert result.code == 1
+    (row,) = [line for line in result.lines if "wrong size" in line]
+    assert log.stem[21:] in row
+    assert f"found 500 bytes of the log, expected the {size} that were copied" in result.err
+
+
+def test_what_the_metadata_has_is_no_orphan(run: Run, both: tuple[str, Path]) -> None:
+    store, tier = both
+    sorted(tier.rglob("*.log"))[1].unlink()
+    before = sorted(tier.rglob("*"))
+    result = run("tier", "orphans", store, "--remote", str(tier), "--older-than", "0", "--yes")
+    assert (result.code, result.out) == (0, "")
+    assert "1 segments that the metadata has lack objects" in result.err
+    assert sorted(tier.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [("other", "found nothing in the remote tier"), ("store/tier", "one in the")]
+)
+def test_a_dry_run_refuses_a_wrong_tier(
+    run: Run, both: tuple[str, Path], tmp_path: Path, place: str, said: str
+) -> None:
+    store, _ = both
+    for yes in ([], ["--yes"]):
+        result = run("tier", "copy", store, "--remote", str(tmp_path / place), *yes)
+        assert (result.code, said in result.err) == (2, True), result.err
