@@ -207,10 +207,11 @@ class StoreTier:
     def _check_untiered(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         """IllegalArgumentException where the tier has segments of a log whose settings do not say that it is tiered:
         nobody would find them, and its start would be taken for that of what is on the disk."""
-        segments = self.remote_log_manager.metadata.list_remote_log_segments(partition)
-        if any(each.state is COPY_SEGMENT_FINISHED for each in segments):
-            topic = partition.topic_partition.topic
-            known = self._stored.known_of(topic)
+        topic, metadata = partition.topic_partition.topic, self.remote_log_manager.metadata
+        known = self._stored.known_of(topic)  # first: it says so until a deletion is noted
+        if metadata.deletion_of(partition) is not None:
+            return
+        if any(each.state is COPY_SEGMENT_FINISHED for each in metadata.list_remote_log_segments(partition)):
             if known is not None and known.leaves:
                 raise leaving_error(partition.topic_partition)
             if log.config.remote_storage_enable:

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -542,6 +543,28 @@ def test_large_files_are_put_one_at_a_time(fs: FaultyObjects, tmp_path: Path, mo
     puts = [lambda n=n, name=name: place.put_file(f"{n}", str(tmp_path / name)) for n, name in enumerate(names)]
     assert place.side_by_side(puts) == [101, 100, 101, 100]
     assert (most, given) == (1, [0, 0])
+
+
+def test_a_large_file_that_waits_for_its_turn_is_given_up(
+    fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects_module, "PART_BYTES", 100)
+    large, place, puts = tmp_path / "large", fs.objects(), list[str]()
+    large.write_bytes(bytes(101))
+    with ThreadPoolExecutor(1) as pool:
+        waiting: list[Future[int]] = []
+
+        def put_file(source: str, path: str, **how: Any) -> None:
+            puts.append(path)
+            waiting.append(pool.submit(place.put_file, "second", str(large)))
+            place.close()
+            fs.inner.put_file(source, path)
+
+        monkeypatch.setattr(fs, "put_file", put_file)
+        assert place.put_file("first", str(large)) == 101
+        with pytest.raises(RetriableRemoteStorageException, match="given up while it waited for its turn"):
+            waiting[0].result(20)
+    assert len(puts) == 1
 
 
 def test_puts_to_a_folder_come_in_their_order(tmp_path: Path) -> None:

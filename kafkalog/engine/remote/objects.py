@@ -286,6 +286,8 @@ class Objects:
             self.fs.put_file(source, path, **self._put_settings)
         else:
             with self._large:
+                if self._given_up.is_set():
+                    raise RetriableRemoteStorageException("given up while it waited for its turn", path=self.shown(key))
                 self.fs.put_file(source, path, **self._put_settings)
                 _give_back()
         return self._checked_put(key, path, size)

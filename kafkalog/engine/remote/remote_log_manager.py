@@ -238,7 +238,9 @@ class RemoteLogManager:
                 running = threading.Lock()
                 if held is not None:  # this one takes its place, or it is just leaving the tier
                     held.cancel()
-                    running, log.offset_being_copied = held.running, held.log.offset_being_copied
+                    running = held.running
+                    if is_another:
+                        log.offset_being_copied = held.log.offset_being_copied
                 self._begin(partition, log, running)
                 if held is not None:
                     held.tier.rest()

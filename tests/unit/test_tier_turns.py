@@ -1,0 +1,320 @@
+"""What several threads do to one tiered partition at once: it leaves the tier, comes back, moves; the store closes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog._face.coordinators import StoreStateLog
+from kafkalog._face.remote_tier import StoreTier
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.remote.segment import (
+    COPY_SEGMENT_FINISHED,
+    DELETE_SEGMENT_STARTED,
+    RemoteLogSegmentMetadataUpdate,
+)
+from kafkalog.errors import IllegalStateException
+from tests.unit.cli_kit import Run, run
+from tests.unit.tier_kit import SETTINGS, values
+
+__all__ = ["run"]
+
+OFF, ON = {"remote.storage.enable": "false"}, {"remote.storage.enable": "true"}
+
+
+class World:
+    """A store of two directories, a tiered partition, and what copies of it wait for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.store = self.open()
+        self.pool = ThreadPoolExecutor(8)
+        self.uploads, self.may_upload = threading.Event(), threading.Event()
+        settings = {**SETTINGS, "remote.log.delete.on.disable": "true", "local.retention.bytes": "3000"}
+        self.store.create_topic("orders", 1, config=settings)
+        self.append(60)
+
+    def open(self) -> kafkalog.Store:
+        dirs = [str(self.root / "one"), str(self.root / "two")]
+        self.store = kafkalog.open(dirs, remote=self.root / "tier", maintenance=False)
+        return self.store
+
+    @property
+    def partition(self) -> kafkalog.Partition:
+        return self.store.topic("orders").partition(0)
+
+    @property
+    def log(self) -> UnifiedLog:
+        log = self.store.manager.get_log("orders-0")
+        assert log is not None
+        return log
+
+    def append(self, count: int) -> None:
+        for number in range(self.partition.end_offset, self.partition.end_offset + count):
+            self.partition.append(values(number))
+
+    def copy(self) -> int:
+        return self.store.remote_log_manager.run_once()
+
+    def alter(self, config: dict[str, str]) -> None:
+        self.store.alter_topic("orders", config)
+
+    def move(self) -> UnifiedLog:
+        here = self.log.parent_dir
+        return self.store.manager.move("orders-0", str(self.root / ("two" if here.endswith("one") else "one")))
+
+    def begin(self, do: Callable[..., object], *given: object) -> Future[object]:
+        return self.pool.submit(do, *given)
+
+    def slow_upload(self, monkeypatch: pytest.MonkeyPatch) -> Future[object]:
+        """Begins one, which ends when it may."""
+        storage = self.store.remote_log_manager.storage
+        real = storage.copy_log_segment_data
+
+        def copy(*given: Any) -> bytes | None:
+            self.uploads.set()
+            assert self.may_upload.wait(20)
+            return real(*given)
+
+        monkeypatch.setattr(storage, "copy_log_segment_data", copy)
+        found = self.begin(self.copy)
+        assert self.uploads.wait(20)
+        return found
+
+    def leaving(self, monkeypatch: pytest.MonkeyPatch) -> list[Future[object]]:
+        """The topic is about to leave the tier, for which an upload is to end."""
+        begun = [self.slow_upload(monkeypatch), self.begin(self.alter, OFF)]
+        manager = self.store.remote_log_manager
+        (tasks,) = [manager.tasks_of(log) for log in manager.logs()]
+        assert tasks is not None
+        assert tasks[1].cancelled.wait(20)
+        return begun
+
+    def check(self, start: int = 0) -> None:
+        expected = [values(number) for number in range(start, self.partition.end_offset)]
+        assert self.partition.log_start_offset == start
+        assert [each.value for each in self.partition] == expected
+
+    def objects(self) -> list[Path]:
+        return list((self.root / "tier").rglob("*.log"))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    with made.pool, made.store:
+        yield made
+        made.may_upload.set()
+    made.store.close()
+
+
+def test_a_topic_comes_back_while_it_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the log knew to be copied goes with the copies."""
+    assert world.copy() > 2
+    world.append(30)
+    begun = world.leaving(monkeypatch)
+    world.alter(ON)
+    world.may_upload.set()
+    for each in begun:
+        each.result(20)
+    world.append(30)
+    world.copy()
+    assert world.partition.delete_old_segments() > 2
+    world.check()
+    world.store.close()
+    world.open()
+    world.copy()
+    world.check()
+
+
+def test_a_move_while_a_topic_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert world.copy() > 2
+    assert world.partition.delete_old_segments() > 2
+    local = world.log.local_log_start_offset
+    world.append(30)
+    begun = world.leaving(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(IllegalStateException, match="orders-0 is just leaving the remote tier"):
+            world.move()
+    world.append(1)
+    world.may_upload.set()
+    for each in begun:
+        each.result(20)
+    start = world.log.log_start_offset
+    assert start >= local
+    world.move()
+    world.check(start)
+    assert not world.objects()
+
+
+def test_a_log_that_moves_while_its_topic_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert world.copy() > 2
+    real = StoreTier._note_leaving
+
+    def note(tier: StoreTier, topic: str) -> None:
+        real(tier, topic)
+        world.move()
+
+    monkeypatch.setattr(StoreTier, "_note_leaving", note)
+    world.alter(OFF)
+    assert not world.store.remote_log_manager.logs()
+    world.check(world.log.local_log_start_offset)
+
+
+def test_a_log_that_has_moved_takes_no_place(world: World) -> None:
+    assert world.copy() > 2
+    before = world.log
+    after = world.move()
+    manager = world.store.remote_log_manager
+    manager.on_leadership_change(before)
+    assert manager.logs() == [after]
+    world.append(30)
+    assert world.copy() > 0
+    world.check()
+
+
+@pytest.mark.parametrize("change", ["append", "delete_old_segments", "delete_records", "truncate"])
+def test_a_move_that_is_refused_in_its_last_step(world: World, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """Who changes the partition meanwhile goes on with it."""
+    partition, begun = world.partition, list[Future[object]]()
+    changes = {
+        "append": lambda: partition.append(b"more"),
+        "delete_old_segments": partition.delete_old_segments,
+        "delete_records": lambda: partition.delete_records(1),
+        "truncate": lambda: partition.truncate(59),
+    }
+    real = StoreTier.join
+
+    def join(tier: StoreTier, log: UnifiedLog) -> None:
+        real(tier, log)
+        if not begun:
+            begun.append(world.begin(changes[change]))
+            time.sleep(0.05)  # it finds that the log refuses changes
+            raise IllegalStateException("refused")
+
+    manager = world.store.manager
+    manager.tell_of_logs(lambda log: join(world.store._home.tier, log))  # type: ignore[union-attr, arg-type]
+    with pytest.raises(IllegalStateException, match="refused"):
+        world.move()
+    begun[0].result(20)
+    assert world.store.remote_log_manager.logs() == [world.log]
+
+
+def test_a_log_that_joins_while_a_deletion_is_noted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new log has nothing in the tier."""
+    assert world.copy() > 2
+    manager, log = world.store.remote_log_manager, world.log
+    real = manager.metadata.highest_offset_for_epoch
+
+    def highest(*given: Any) -> int | None:
+        found = real(*given)
+        monkeypatch.undo()
+        world.begin(manager.mark_deleted, [log.topic_id]).result(20)
+        return found
+
+    monkeypatch.setattr(manager.metadata, "highest_offset_for_epoch", highest)
+    world.store._home.tier.join(log)  # type: ignore[union-attr]
+    assert log.highest_offset_in_remote_storage == -1
+    assert world.partition.delete_old_segments() == 0
+    world.copy()
+    assert world.partition.delete_old_segments() > 2
+    world.check()
+
+
+def test_moves_hold_no_files_of_the_tier(world: World) -> None:
+    world.copy()
+    world.partition.delete_old_segments()
+
+    def held() -> int:
+        there = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+        return sum(os.readlink(each).startswith(str(world.root / "tier")) for each in there if os.path.islink(each))
+
+    gc.disable()
+    try:
+        world.check()
+        before = held()
+        for _ in range(3):
+            world.move()
+            world.check()
+        assert held() <= before
+    finally:
+        gc.enable()
+
+
+def test_a_close_does_not_wait_for_a_deletion(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.copy()
+    manager, asked = world.store.remote_log_manager, 0
+    real = type(manager.storage).delete_log_segment_data
+
+    def delete(*given: Any) -> None:
+        nonlocal asked
+        asked += 1
+        manager.close()
+        real(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(manager.storage), "delete_log_segment_data", delete)
+        world.store.delete_topic("orders")
+    assert asked == 1
+    assert world.objects()
+    world.store.close()
+    world.open()
+    assert not world.objects()
+
+
+def test_an_event_counts_when_it_is_durable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for who asks up to where the events go while one is written."""
+    world.copy()
+    manager = world.store.remote_log_manager
+    metadata, (partition,) = manager.metadata, manager.metadata.partitions()
+    flushes, may_flush, end = threading.Event(), threading.Event(), StoreStateLog.end
+    real, main, begun = StoreStateLog.flush, threading.current_thread(), list[Future[object]]()
+    first = metadata.list_remote_log_segments(partition)[0]
+    update = RemoteLogSegmentMetadataUpdate(first.remote_log_segment_id, 1, None, DELETE_SEGMENT_STARTED, 0)
+
+    def flush(log: StoreStateLog) -> None:
+        flushes.set()
+        assert may_flush.wait(20)
+        real(log)
+
+    def asked_end(log: StoreStateLog) -> int:
+        if threading.current_thread() is main and not begun:
+            begun.append(world.begin(metadata.update_remote_log_segment_metadata, update))
+            assert flushes.wait(20)
+        return end.__get__(log)  # type: ignore[no-any-return]
+
+    def state() -> object:
+        return metadata.list_remote_log_segments(partition)[0].state
+
+    monkeypatch.setattr(StoreStateLog, "flush", flush)
+    monkeypatch.setattr(StoreStateLog, "end", property(asked_end))
+    assert state() is COPY_SEGMENT_FINISHED
+    assert begun
+    may_flush.set()
+    begun[0].result(20)
+    assert state() is DELETE_SEGMENT_STARTED
+
+
+def test_the_hint_for_a_snapshot_that_is_gone(world: World, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    snapshots = list(Path(world.log.dir).glob("*.snapshot"))
+    world.store.close()
+    for snapshot in snapshots:
+        snapshot.unlink()
+    world.open()
+    assert world.copy() == 0
+    world.store.close()
+    name, *line = caplog.text.split("`")[1].split()
+    assert name == "kafkalog"
+    assert run(*line).code == 0
+    world.open()
+    assert world.copy() > 2
+    world.check()
