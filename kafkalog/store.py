@@ -471,11 +471,13 @@ def _view(
             StoreHome.__init__(
                 own, [path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None
             )
-        view = StoreView(log_dirs, clock, seen, own, topic_settings)
+        view = StoreView(log_dirs, clock, seen, own, topic_settings, owns_files=seen is not files)
         if own is not None:
             own.start()
         return view
     except BaseException:
+        if seen is not files:
+            seen.close()
         if own is not None:
             own.abandon()
         raise

@@ -84,6 +84,8 @@ class StoreView:
         files: Files,
         cursors: StoreHome | None,
         topic_settings: TopicSettings,
+        *,
+        owns_files: bool = False,
     ) -> None:
         self.life = Life("kafkalog.open")
         self.clock = clock
@@ -91,6 +93,7 @@ class StoreView:
         self.cursors = cursors
         self._directories = list(directories)
         self._files = files
+        self._owns_files = owns_files
         self.topic_settings = topic_settings
         self._views: dict[TopicPartition, TopicView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
@@ -113,6 +116,8 @@ class StoreView:
         self.bells.ring()
         for view in list(self._views.values()):
             view.close()
+        if self._owns_files:
+            self._files.close()
         if self.cursors is not None:
             self.cursors.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,27 @@ def test_index_entries_of_a_view_are_bounded(places: tuple[Path, Path], monkeypa
     monkeypatch.setattr(snapshot, "ENTRY_BYTES", every[-2])
     assert entries_after_reads() == [0] * (len(every) - 2) + every[-2:]
     files.close()
+
+
+@pytest.mark.parametrize("way", ["bucket", "both"])
+def test_a_closed_reader_keeps_no_threads(way: str, tmp_path: Path) -> None:
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="aiven", chunk_bytes=300, compression=True)
+    tiered(tmp_path / "store", tier, settings={"local.retention.bytes": "1"})
+    with kafkalog.open(tmp_path / "store", remote=tier, maintenance=False) as store:
+        assert store.topic("orders").partition(0).delete_old_segments() > 0
+
+    def threads() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name.startswith("kafkalog-remote")}
+
+    before = threads()
+    how = {"remote": tier} if way == "both" else {}
+    with kafkalog.open(tmp_path / "store" if way == "both" else tier, read_only=True, **how) as reader:  # type: ignore[arg-type]
+        assert len(everything(reader.topic("orders").partition(0))) > RECORDS // 2
+        begun = threads() - before
+        assert begun
+    for each in begun:
+        each.join(5)
+    assert not threads() - before
 
 
 def test_a_reader_lists_the_tier_once(places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

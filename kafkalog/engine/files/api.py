@@ -190,6 +190,9 @@ class Files(ABC):
 
     __slots__ = ()
 
+    def close(self) -> None:  # noqa: B027
+        """Lets go of threads and connections, where it has any; not of files."""
+
     @property
     def pool(self) -> OpenFiles:
         """What limits how many are open at a time: of the process, unless it was made with another."""
