@@ -32,6 +32,7 @@ from kafkalog.engine.host.log_dirs import refuse_foreign
 from kafkalog.errors import IllegalArgumentException, MissingPackageException
 
 if TYPE_CHECKING:
+    from kafkalog.engine.remote.directory_segments import DirectoryMetadata
     from kafkalog.engine.remote.objects import Objects
     from kafkalog.engine.remote.remote_files import RemoteFiles
     from kafkalog.engine.remote.storage import RemoteStorageManager
@@ -210,17 +211,20 @@ class RemoteStorage:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def with_layout(self, log_dirs: Sequence[str] = (), files: Files = OS_FILES) -> RemoteStorage:
+    def with_layout(
+        self, log_dirs: Sequence[str] = (), files: Files = OS_FILES, metadata: DirectoryMetadata | None = None
+    ) -> RemoteStorage:
         """The same with the layout that lies there, so that nobody has to look again; IllegalArgumentException where
         nothing lies there.  `log_dirs`: where their metadata know a segment, it is looked for, and nothing listed;
-        where they have tiered topics, and know none, an empty place is a tier to which nothing was copied yet."""
+        where they have tiered topics, and know none, an empty place is a tier to which nothing was copied yet.
+        `metadata`: theirs, where somebody has read it."""
         if self.layout is not None:
             return self
         from kafkalog.engine.remote.aiven import AivenTieredStorage
         from kafkalog.engine.remote.directory_segments import DirectoryMetadata, has_tiered_topics
         from kafkalog.engine.remote.opening import layout_with
 
-        metadata = DirectoryMetadata(log_dirs, files)
+        metadata = metadata or DirectoryMetadata(log_dirs, files)
         known = next(metadata.copied(), None)
         made = copy.copy(self)
         made.layout = None if known is None else layout_with(self._objects(OS_FILES), known, self._prefix)
@@ -295,12 +299,15 @@ class RemoteStorage:
         """Directories that go on in the tier, to be read as one: what their `__remote_log_metadata` says of it counts,
         where they have it, else the objects.  `files`: what the directories are read through."""
         from kafkalog.engine.remote.chunks import Chunks
-        from kafkalog.engine.remote.directory_segments import DirectorySegments
+        from kafkalog.engine.remote.directory_segments import DirectoryMetadata, DirectorySegments
         from kafkalog.engine.remote.remote_files import RemoteFiles
         from kafkalog.engine.remote.tiered_files import TieredFiles
 
-        manager = self.with_layout(log_dirs, files).manager(must_exist=True, files=files)
-        segments = DirectorySegments(log_dirs, manager, files, self.topic_ids, only_listed=only_listed)
+        metadata = DirectoryMetadata(log_dirs, files)
+        manager = self.with_layout(log_dirs, files, metadata).manager(must_exist=True, files=files)
+        segments = DirectorySegments(
+            log_dirs, manager, files, self.topic_ids, only_listed=only_listed, metadata=metadata
+        )
         remote = RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes))
         return TieredFiles(remote, log_dirs, files)
 

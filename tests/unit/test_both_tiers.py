@@ -4,16 +4,20 @@ listed anew where it ends too early, and offsets that nobody has are an error.""
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kafkalog
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.remote import metadata_manager
 from kafkalog.engine.remote.directory_segments import DirectoryMetadata, DirectorySegments
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
+from kafkalog.engine.remote.records import deserialize
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
@@ -24,7 +28,7 @@ from kafkalog.engine.remote.segment import (
     random_uuid,
 )
 from kafkalog.engine.remote.tiered_files import TieredFiles
-from kafkalog.errors import RemoteResourceNotFoundException
+from kafkalog.errors import RemoteResourceNotFoundException, SchemaException
 from tests.object_doubles import FaultyObjects
 from tests.unit.tier_kit import RECORDS, SETTINGS, values
 
@@ -233,6 +237,64 @@ def test_segments_are_those_of_the_store(writer: Writer) -> None:
     segments = DirectorySegments([str(writer.directory)], kafkalog.RemoteStorage(writer.tier).manager())
     (partition,) = segments.partitions().values()
     assert [*segments.segments(partition)][-len(expected) :] == [*expected]
+
+
+def test_events_are_decoded_once(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.append()
+    writer.copy()
+    decoded = []
+
+    def counted(data: bytes) -> Any:
+        decoded.append(data)
+        return deserialize(data)
+
+    monkeypatch.setattr(metadata_manager, "deserialize", counted)
+    with writer.reader() as reader:
+        assert everything(reader) == [values(number) for number in range(writer.end)]
+    assert decoded
+    assert len(decoded) == len(set(decoded))
+
+
+def test_metadata_that_moved_to_another_directory(tmp_path: Path) -> None:
+    dirs = [str(tmp_path / "one"), str(tmp_path / "two")]
+    at_once = {"file.delete.delay.ms": "0"}
+    with kafkalog.open(dirs, remote=tmp_path / "tier", maintenance=False, config=at_once) as store:
+        topic = store.create_topic("orders", 1, config={**SETTINGS, **LOCAL})
+
+        def append() -> None:
+            for _ in range(RECORDS):
+                topic.append(b"." * 100)
+            assert store.remote_log_manager.run_once() > 0
+            assert topic.partition(0).delete_old_segments() > 0
+
+        append()
+        with kafkalog.open(dirs, remote=tmp_path / "tier", read_only=True) as reader:
+            assert len(everything(reader)) == RECORDS
+            (folder,) = [path for each in dirs for path in Path(each).glob("__remote_log_metadata-*")]
+            store.manager.move(folder.name, dirs[1 - dirs.index(str(folder.parent))])
+            deadline = time.monotonic() + 10
+            while list(folder.parent.glob("__remote_log_metadata-*")):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            append()
+            assert len(everything(reader)) == 2 * RECORDS
+
+
+def test_an_event_that_was_mended_is_read_again(writer: Writer) -> None:
+    writer.append()
+    writer.copy()
+    (log,) = [path for path in writer.directory.glob("__remote_log_metadata-*/*.log") if path.stat().st_size]
+    good = log.read_bytes()
+    log.write_bytes(good[:200] + bytes([good[200] ^ 1]) + good[201:])
+    metadata = DirectoryMetadata([str(writer.directory)])
+    (partition,) = writer.store.remote_log_manager.metadata.partitions()
+    for _ in range(2):
+        with pytest.raises(SchemaException, match="cannot be read"):
+            metadata.cache_of(partition)
+        metadata.look()
+    log.write_bytes(good)
+    metadata.look()
+    assert len([*metadata.copied()]) == len(writer.objects())
 
 
 def test_a_reader_asks_for_no_listing(tmp_path: Path, writer: Writer) -> None:

@@ -33,6 +33,7 @@ from kafkalog.errors import KafkalogError, SchemaException
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
+    from kafkalog.engine.remote.metadata_manager import _MetadataPartition
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
     from kafkalog.engine.remote.storage import RemoteStorageManager
 
@@ -54,18 +55,42 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
     def __init__(self, log_dirs: Sequence[str], files: Files = OS_FILES) -> None:
         super().__init__(self._log_in, SYSTEM_CLOCK)
         self._dirs, self._files = list(log_dirs), files
+        self._here: dict[int, str] = {}  # replaced whole
         self.look()
 
     def look(self) -> None:
-        """Which partitions of the topic are here now."""
-        self._here: dict[int, str] = {}
-        for partition, path in _folders_in(self._dirs, self._files).items():
-            if partition.topic == names.REMOTE_LOG_METADATA_TOPIC:
-                self._here[partition.partition] = os.path.dirname(path)
+        """Which partitions of the topic are here now.  What was moved is read in its new place, and an event that could
+        not be read is tried again."""
+        before, self._here = self._here, self._found()
+        if not before.keys() <= self._here.keys():  # it moved into a directory that had been looked at
+            self._here = self._found()
+        with self._lock:
+            for number, of in list(self._partitions.items()):
+                if self._here.get(number) != before.get(number):
+                    del self._partitions[number]
+                elif of.unreadable_at == of.read_to:
+                    of.unreadable = None
         self._is_ours = any(self._files.exists(os.path.join(each, names.TOPIC_CONFIGS_FILE)) for each in self._dirs)
         if self._here and not self._is_ours:  # with gaps, others have the rest
             highest = max(self._here) + 1
             self._count = highest if len(self._here) == highest else max(highest, PARTITIONS)
+
+    def _found(self) -> dict[int, str]:
+        return {
+            partition.partition: os.path.dirname(path)
+            for partition, path in _folders_in(self._dirs, self._files).items()
+            if partition.topic == names.REMOTE_LOG_METADATA_TOPIC
+        }
+
+    def _numbered(self, number: int) -> _MetadataPartition:
+        try:
+            return super()._numbered(number)
+        except KafkalogError:
+            before = self._here.get(number)
+            self.look()
+            if self._here.get(number) == before:
+                raise
+            return super()._numbered(number)
 
     @property
     def is_there(self) -> bool:
@@ -137,10 +162,11 @@ class DirectorySegments:
         topic_ids: Mapping[str, str] | None = None,
         *,
         only_listed: bool = False,
+        metadata: DirectoryMetadata | None = None,
     ) -> None:
         self._dirs, self._files = list(log_dirs), files
         self._given, self._only_listed = dict(topic_ids or {}), only_listed
-        self._metadata = DirectoryMetadata(log_dirs, files)
+        self._metadata = metadata or DirectoryMetadata(log_dirs, files)
         self._folders: dict[TopicPartition, str] = {}  # replaced whole
         self._objects = ObjectSegments(storage, self._given, only_listed=only_listed)
 

@@ -112,6 +112,7 @@ class _MetadataPartition:
         self.unflushed: int | None = None  # the first offset that is not durable; set by whoever writes
         self.read_to = 0
         self.unreadable: SchemaException | None = None
+        self.unreadable_at: int | None = None  # the event's offset
         self.caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
         self.deletions: dict[TopicIdPartition, RemotePartitionDeleteMetadata] = {}
 
@@ -190,6 +191,7 @@ class TopicBasedRemoteLogMetadataManager:
     ) -> None:
         """What is behind the event is read for the partitions' names alone."""
         if of.unreadable is None:
+            was_told, of.unreadable_at = of.unreadable_at == offset, offset
             of.unreadable = SchemaException(
                 f"the event at offset {offset} of {names.REMOTE_LOG_METADATA_TOPIC}-{of.number} cannot be read: "
                 f"{error.message}",
@@ -197,7 +199,8 @@ class TopicBasedRemoteLogMetadataManager:
                 hint="nothing is copied, expired or read in the remote tier of the partitions whose events are there; "
                 "`kafkalog dump --remote-log-metadata-decoder` shows it, a later version may have written it",
             )
-            _log.error("%s", of.unreadable)
+            if not was_told:
+                _log.error("%s", of.unreadable)
 
     @staticmethod
     def _take(of: _MetadataPartition, event: RemoteLogMetadata) -> None:
