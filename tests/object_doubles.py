@@ -224,6 +224,9 @@ class LogStorage:
             raise RemoteResourceNotFoundException("there is no such index")
         return self.indexes[index_type]
 
+    def shown_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
+        return f"{metadata.remote_log_segment_id.id}, {index_type.value}"
+
     def log_size(self, metadata: RemoteLogSegmentMetadata) -> int:
         return len(self.log)
 

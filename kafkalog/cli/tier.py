@@ -26,6 +26,7 @@ from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
 from kafkalog.engine.files import OS_FILES, OsFiles, local_path
 from kafkalog.engine.files.mounts import mounted
+from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED
@@ -302,7 +303,7 @@ def restore(
         emit_json({"kind": "summary", **summary, "findings": len(findings)})
     if not yes:
         note(f"nothing was restored; --yes writes to {target}")
-    if findings:
+    if any(each.path.endswith(names.LOG_FILE_SUFFIX) for each in findings):
         note(
             "what is damaged was restored as it is: `kafkalog salvage` copies what can be read, an open cuts logs there"
         )

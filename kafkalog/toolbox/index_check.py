@@ -18,6 +18,7 @@ from kafkalog.engine.segment.transaction_index import VERSION
 from kafkalog.errors import CorruptIndexException
 from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report
 
+LARGE_INTERVAL_BYTES = 64 << 10  # 16 times Kafka's default of index.interval.bytes
 READ_LEAST_BYTES = 16 << 20  # of an index, however small its log is
 
 
@@ -32,7 +33,8 @@ class IndexCheck:
         self._largest = -1
         self._log_bytes = min(files.stat(names.log_file(directory, base_offset)).size, SEGMENT_FILE_BYTES_MAX)
         self._unread: set[str] = set()
-        self.remark: str | None = None  # what may be so, and is better mended
+        self.remarks: list[tuple[str, str]] = []  # of a file, what may be so, and is better mended
+        self._last_position = 0  # of a batch
         self._offset_path = names.offset_index_file(directory, base_offset)
         self._time_path = names.time_index_file(directory, base_offset)
         raw = self._load(self._offset_path, OFFSET_ENTRIES)
@@ -106,6 +108,7 @@ class IndexCheck:
         self._feed_offsets(table)
         self._feed_times(table)
         self._largest = max(self._largest, int(table["max_timestamp"].max()))
+        self._last_position = int(table["position"][-1])
 
     def _feed_offsets(self, table: np.ndarray) -> None:
         positions = table["position"]
@@ -148,13 +151,17 @@ class IndexCheck:
                 f"(timestamp {int(self._times[slot])}, offset {int(self._time_offsets[slot])}) is not the largest "
                 "timestamp up to a batch of the log",
             )
+        is_read = self._offset_path not in self._unread and self._files.may_overlap(self._offset_path)
+        if is_read and not len(self._offsets) and self._last_position > LARGE_INTERVAL_BYTES:
+            what = f"has no entry, and the last batch begins at byte {self._last_position}"
+            self.remarks.append((self._offset_path, f"{what}: it has lost some, unless index.interval.bytes is large"))
         last = int(self._times[-1]) if len(self._times) else -1
         is_read = self._time_path not in self._unread and self._files.exists(self._time_path)
         if last < self._largest and not self._last_segment and is_read:
             what = f"ends at timestamp {last}, but the segment has {self._largest} (`kafkalog reindex` mends it)"
             if len(self._times) or not len(self._offsets):
                 # A log that was opened, truncated and rolled looks so: Kafka forgets the largest timestamp then.
-                self.remark = what
+                self.remarks.append((self._time_path, what))
             else:
                 self._findings.add(self._time_path, 0, 0, what)
 

@@ -71,8 +71,8 @@ def check_indexes(
         fits = plan.add_last_time_entry() and fits
         offset_path, time_path = names.offset_index_file(directory, base), names.time_index_file(directory, base)
         txn_path = names.transaction_index_file(directory, base)
-        if check.remark is not None:
-            report.add(time_path, 0, 0, check.remark)
+        for path, what in check.remarks:
+            report.add(path, 0, 0, what)
         if last_segment:
             for path in (offset_path, time_path):
                 if not files.exists(path):

@@ -342,8 +342,7 @@ class SegmentCheck:
                 self._tell(int(piece.table["size"].sum()))
             self._walked = True
         indexes.finish()
-        if indexes.remark is not None:
-            self.report.notes.append(f"{names.time_index_file(self.directory, base)}: {indexes.remark}")
+        self.report.notes += [f"{path}: {what}" for path, what in indexes.remarks]
 
     def _own(self, path: str, table: np.ndarray, following: int | None) -> np.ndarray:
         """The batches in front of those that the next segment has, too, and begins with."""

@@ -116,6 +116,9 @@ class MemoryStorage:
     def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
         return True
 
+    def shown_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
+        return f"{metadata.remote_log_segment_id.id}, {index_type.value}"
+
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         return 1 << 20
 

@@ -160,7 +160,11 @@ def test_what_is_restored_is_checked(run: Run, both: tuple[str, Path], tmp_path:
         assert (folder / f"{path.name[:20]}.log").read_bytes() == path.read_bytes()
     assert run("salvage", str(target), str(tmp_path / "saved")).code == 1
     assert run("verify", str(tmp_path / "saved")).code == 0
-    assert run("tier", "restore", str(tier), str(tmp_path / "alone"), "--yes").code == 1  # of objects alone
+    alone = run("tier", "restore", str(tier), str(tmp_path / "alone"), "--yes")  # of objects alone
+    assert (alone.code, "has 5 bytes, expected whole entries of 8; it is left out" in alone.out) == (1, True), alone.err
+    damaged = run("cat", str(tier), "orders")
+    assert "`kafkalog tier restore`" in damaged.err
+    assert "RemoteLogSegmentId" not in alone.err + damaged.err
 
 
 @pytest.mark.parametrize("target", ["tier", "tier/kafka-tiered-storage", "tier/new", ""])
@@ -206,3 +210,19 @@ def test_a_dry_run_refuses_a_wrong_tier(
     for yes in ([], ["--yes"]):
         result = run("tier", "copy", store, "--remote", str(tmp_path / place), *yes)
         assert (result.code, said in result.err) == (2, True), result.err
+
+
+def test_an_emptied_index_of_a_long_log_is_noted(run: Run, tmp_path: Path) -> None:
+    store, tier = tmp_path / "store", tmp_path / "tier"
+    tiered(store, tier, settings={"internal.segment.bytes": "200000"}, topic="small")
+    with kafkalog.open(store, remote=tier, maintenance=False) as opened:
+        large = opened.create_topic("large", 1, config={**SETTINGS, "internal.segment.bytes": "200000"})
+        for _ in range(5):
+            large.append(b"x" * 60_000)
+        opened.remote_log_manager.run_once()
+    assert "has no entry" not in run("verify", str(tier)).err
+    path = min(tier.rglob("large-0-*/*.index"))
+    os.truncate(path, 0)
+    result = run("verify", str(tier))
+    assert result.code == 0
+    assert f"{tier}/large-0/{path.name[:20]}.index: has no entry" in result.err

@@ -483,6 +483,9 @@ class AivenTieredStorage:
         data = self.objects.get(key, position, position + size)
         return data if manifest.key is None else manifest.key.decrypt(data, self.objects.shown(key), position)
 
+    def shown_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
+        return self.objects.shown(self._key(metadata, INDEXES))
+
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
         manifest = self.manifest(metadata)
         if manifest.compression or manifest.key is not None:

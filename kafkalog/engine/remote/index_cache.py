@@ -147,12 +147,12 @@ class RemoteIndexCache:
             raise CorruptIndexException(
                 f"the {index_type.value} in the remote tier has {len(data)} bytes, expected whole entries of "
                 f"{_ENTRY_BYTES[index_type]}",
-                path=str(metadata.remote_log_segment_id),
+                path=self._storage.shown_index(metadata, index_type),
             )
         if index_type is IndexType.TRANSACTION and not _is_of(data, metadata):
             raise CorruptIndexException(  # nothing else tells: its word would hide records, or show aborted ones
                 "the transaction index in the remote tier has transactions that did not end in the segment",
-                path=str(metadata.remote_log_segment_id),
+                path=self._storage.shown_index(metadata, index_type),
             )
         return data
 

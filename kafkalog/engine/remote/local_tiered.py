@@ -95,6 +95,9 @@ class LocalTieredStorage:
     def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
         return metadata.segment_size_in_bytes >= 0
 
+    def shown_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
+        return self.objects.shown(key_of(metadata, SUFFIXES[index_type]))
+
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         return CHUNK_BYTES
 

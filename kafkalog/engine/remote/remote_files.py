@@ -24,6 +24,7 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -41,6 +42,7 @@ from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED, RemoteLogSeg
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
+    CorruptIndexException,
     KafkalogError,
     LogReadOnlyException,
     RemoteResourceNotFoundException,
@@ -291,7 +293,7 @@ class RemoteFiles(Files):
                     if scan.position < file.size():  # damage: readers are told of it
                         end = None
             except (KafkalogError, OSError) as error:
-                _log.warning("where segment %s ends is not known: %s", metadata.remote_log_segment_id, error)
+                _log.warning("where segment %s ends is not known: %s", segment, error)
             self._ends[segment] = end
         return self._ends[segment]
 
@@ -395,7 +397,9 @@ class RemoteFiles(Files):
         is_known = metadata.segment_leader_epochs and base <= metadata.end_offset
         if following is None or (is_known and metadata.end_offset < following):
             return size
-        index = _up_to(self.asked(self.indexes.get, metadata, IndexType.OFFSET), IndexType.OFFSET, base, following)
+        index = b""
+        with suppress(CorruptIndexException):  # who copies that, too, is told
+            index = _up_to(self.asked(self.indexes.get, metadata, IndexType.OFFSET), IndexType.OFFSET, base, following)
         with self.opened(metadata, path) as file:
             scan = LogScan(file, int(np.frombuffer(index, OFFSET_ENTRIES)["position"][-1]) if index else 0, size)
             for piece in scan:

@@ -170,6 +170,9 @@ class RemoteStorageManager(Protocol):
     def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
         """Whether the metadata does; of what is only listed it may have the object's size instead."""
 
+    def shown_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
+        """The name of the object that an index is in, for messages."""
+
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         """Reads that begin at a multiple of this and are as long cost least."""
 

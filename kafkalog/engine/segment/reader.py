@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 SEEK_BYTES = 64 * 1024  # a slice of a search that begins at a hint
 TIME_SEEK_BYTES = 4 * SEEK_BYTES
-DAMAGE_HINT = "`kafkalog verify` lists the damage, `kafkalog salvage` copies what can be read to a new directory"
+DAMAGE_HINT = (
+    "`kafkalog verify` lists the damage, `kafkalog salvage` copies what can be read to a new directory; of a remote "
+    "tier, once `kafkalog tier restore` has brought it to a directory"
+)
 
 
 class Unreadable(NamedTuple):
