@@ -100,6 +100,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                 "where": row.where,
                 "state": None if row.state is None else row.state.name,
                 "whole": row.is_whole,
+                "copiedBytes": row.copied_size,
                 "id": row.segment_id,
             }
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -188,6 +189,8 @@ def test_list_tells_of_an_object_of_another_size(run: Run, both: tuple[str, Path
     (row,) = [line for line in result.lines if "wrong size" in line]
     assert log.stem[21:] in row
     assert f"found 500 bytes of the log, expected the {size} that were copied" in result.err
+    rows = map(json.loads, run("tier", "list", store, "--remote", str(tier), "--json").lines)
+    assert [row["copiedBytes"] for row in rows if row["id"] == log.stem[21:]] == [size]
 
 
 def test_what_the_metadata_has_is_no_orphan(run: Run, both: tuple[str, Path]) -> None:
