@@ -185,6 +185,7 @@ def test_a_log_that_has_moved_takes_no_place(world: World) -> None:
 @pytest.mark.parametrize("change", ["append", "delete_old_segments", "delete_records", "truncate"])
 def test_a_move_that_is_refused_in_its_last_step(world: World, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """Who changes the partition meanwhile goes on with it."""
+    world.copy()
     partition, begun = world.partition, list[Future[object]]()
     changes = {
         "append": lambda: partition.append(b"more"),
@@ -196,7 +197,7 @@ def test_a_move_that_is_refused_in_its_last_step(world: World, monkeypatch: pyte
 
     def join(tier: StoreTier, log: UnifiedLog) -> None:
         real(tier, log)
-        if not begun:
+        if not begun and log.dir.endswith("orders-0"):
             begun.append(world.begin(changes[change]))
             time.sleep(0.05)  # it finds that the log refuses changes
             raise IllegalStateException("refused")
