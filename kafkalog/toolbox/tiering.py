@@ -301,7 +301,7 @@ def _restore(
     report.partitions += 1
     report.paths.append(folder)
     checked = Report(findings=[each._replace(path=os.path.join(folder, each.path)) for each in copied.findings])
-    verify_partition(folder, files, checked)
+    verify_partition(folder, files, checked, gaps=True)
     for finding in checked.findings:
         key = object_of(f"{place}/{os.path.basename(finding.path)}", source, copied.there)
         told = "" if key is None else f"; its object is {source.root}/{key}"

@@ -148,6 +148,9 @@ def test_holes_of_a_bucket_are_findings(
     result = run("tier", "verify", f"file://{tmp_path}/tier")
     assert result.code == 1
     assert f"no segment has the offsets {first} to {behind - 1}" in result.out
+    restored = run("tier", "restore", f"file://{tmp_path}/tier", tmp_path / "restored", "--yes")
+    assert restored.code == 1
+    assert f"no segment has the offsets {first} to {behind - 1}" in restored.out
     caplog.clear()
     with kafkalog.open(tier, read_only=True) as bucket:
         for _ in range(2):

@@ -68,6 +68,10 @@ _INDEXES = {
 }
 
 
+_BY_NAMES = (
+    ", as their names say: another leader's that begins in front of them may, with the directory that has the metadata "
+    "they are read"
+)
 _log = Lines("kafkalog.remote")
 
 
@@ -92,9 +96,9 @@ def missing(partition: TopicIdPartition, first: int, last: int, why: str | None 
     return RemoteLogSegmentMetadata(nobody, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, said, True)
 
 
-def tell_gap(partition: TopicPartition, first: int, last: int) -> None:
+def tell_gap(partition: TopicPartition, first: int, last: int, why: str = "") -> None:
     """Of a bucket alone: what lies there is all that it is read by."""
-    _log.warning("%s: no segment of the remote tier has the offsets %d to %d", partition, first, last)
+    _log.warning("%s: no segment of the remote tier has the offsets %d to %d%s", partition, first, last, why)
 
 
 def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
@@ -307,7 +311,8 @@ class RemoteFiles(Files):
         if is_local or self.chunks.has(before.remote_log_segment_id.id, last):
             end = self._end_of(before)
             if end is not None and end + 1 < metadata.start_offset:
-                tell_gap(metadata.topic_id_partition.topic_partition, end + 1, metadata.start_offset - 1)
+                partition = metadata.topic_id_partition.topic_partition
+                tell_gap(partition, end + 1, metadata.start_offset - 1, _BY_NAMES)
 
     def look_again(self) -> None:
         """The next question lists anew."""
