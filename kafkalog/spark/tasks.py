@@ -25,6 +25,7 @@ from kafkalog.errors import (
     BadBytesError,
     CorruptRecordException,
     InvalidRecordException,
+    KafkalogError,
     KafkaStorageException,
     RemoteResourceNotFoundException,
     UnknownTopicOrPartitionException,
@@ -180,6 +181,12 @@ class RangeSource(Source):
             end = min(next_base, self.work.end_offset)
             lost(self._options, gap_text(self.topic_partition, last_offset + 1, end, remote), self.tell)
 
+    def explain(self, error: KafkalogError) -> None:
+        """Two segments that overlap, none of which begins with a batch of the other one, look like damage where names
+        alone were planned from."""
+        if self.work.history:
+            error.hint = "; ".join(filter(None, (error.hint, OVERLAP_HINT)))
+
     def _last_position(self, piece: Piece) -> int:
         if piece.remote is None:
             return last_position(files_of(self.work.log_dir), piece.index_path)
@@ -329,6 +336,7 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
                 return
             except (BadBytesError, InvalidRecordException) as error:
                 later = source.later_segment()
+                source.explain(error)
                 damaged(options, error, tell, skipped=(behind, work.end_offset if later is None else later))
             if later is None:
                 return
@@ -345,4 +353,5 @@ def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str],
     try:
         yield from found.batches(columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES)
     except (BadBytesError, InvalidRecordException) as error:
+        source.explain(error)
         damaged(options, error, tell)
