@@ -208,11 +208,13 @@ class StoreTier:
         """IllegalArgumentException where the tier has segments of a log whose settings do not say that it is tiered:
         nobody would find them, and its start would be taken for that of what is on the disk."""
         topic, metadata = partition.topic_partition.topic, self.remote_log_manager.metadata
-        known = self._stored.known_of(topic)  # first: it says so until a deletion is noted
+        known = self._stored.known_of(topic)  # first, with the tasks: they say so until a deletion is noted
+        is_leaving = known is not None and known.leaves
+        is_leaving |= self.remote_log_manager.has(partition)
         if metadata.deletion_of(partition) is not None:
             return
         if any(each.state is COPY_SEGMENT_FINISHED for each in metadata.list_remote_log_segments(partition)):
-            if known is not None and known.leaves:
+            if is_leaving:
                 raise leaving_error(partition.topic_partition)
             if log.config.remote_storage_enable:
                 found = "its cleanup.policy compacts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog.engine.format.checkpoints import EpochEntry
-from kafkalog.engine.remote.lineage import chain
+from kafkalog.engine.remote.lineage import chain, filtered_epochs
 from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
 from tests.object_doubles import segment
 
@@ -42,6 +42,11 @@ def test_segments_of_a_history(case: str) -> None:
         cache.list_remote_log_segments,
     )  # fmt: skip
     assert [each.start_offset for each in found] == expected
+
+
+def test_epochs_that_wrote_nothing() -> None:
+    assert filtered_epochs([]) == ()
+    assert filtered_epochs([(0, 0), (1, 5), (3, 5), (4, 9)]) == ((0, 0), (3, 5), (4, 9))
 
 
 def test_gaps_without_number() -> None:

@@ -282,8 +282,8 @@ class RLMCopyTask:
             raise RemoteStorageException(
                 "there is no snapshot of the producers behind the segment, which goes with it",
                 path=snapshot,
-                hint=f"close the store; `kafkalog recover --from-start --yes {log.parent_dir} {log.topic_partition}` makes "
-                "it anew",
+                hint=f"close the store; `kafkalog recover --from-start --yes {log.parent_dir} {log.topic_partition}` "
+                "makes it anew",
             )
         segment.offset_index.flush()  # its entries are in the file
         segment.time_index.flush()

@@ -25,7 +25,7 @@ Find: TypeAlias = Callable[[int, int], RemoteLogSegmentMetadata | None]  # of an
 def filtered_epochs(epochs: Sequence[tuple[int, int]]) -> Epochs:
     """buildFilteredLeaderEpochMap: without epochs that wrote nothing, of those that begin at one offset the last."""
     return tuple(
-        entry for entry, following in zip(epochs, [*epochs[1:], None], strict=True)
+        entry for entry, following in itertools.zip_longest(epochs, epochs[1:])
         if following is None or following[1] != entry[1]
     )  # fmt: skip
 

@@ -421,6 +421,10 @@ class RemoteLogManager:
         with self._lock:
             return [each.log for each in self._tasks.values()]
 
+    def has(self, partition: TopicIdPartition) -> bool:
+        """Whether its log uses the tier, or is just leaving it."""
+        return partition in self._tasks
+
     def run_once(self, log: UnifiedLog | None = None) -> int:
         """Copies and expires now what is to be, of one log or of all; how many segments were copied.  Of all: deletions
         that were cut short are gone on with, too."""
