@@ -10,6 +10,10 @@ disk.  Whoever deletes a topic calls `stop_partition(delete=True)`, and what a c
 `finish_deletions`.  A deletion takes what there was when it began: until it is finished, nothing of the partition is
 copied, and its log, if it uses the tier again, has nothing there.
 
+A log that leaves keeps its place among the tasks until it has left, so whatever takes that place waits for the same
+copy.  A deletion is noted before its log leaves, and a log that joins looks for the note behind its joining: one of the
+two sees the other.  Locks, outermost first: `_deleting`, `running` of a partition's tasks, the log's own, `_lock`.
+
 Source class: RemoteLogManager (4.4.0).
 """
 
