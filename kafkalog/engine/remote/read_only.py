@@ -1,11 +1,12 @@
-"""Files of the remote tier, to be read: what writes is refused, and a socket gets a copy instead of a sendfile."""
+"""Files and directories of the remote tier, to be read: what writes is refused, and a socket gets a copy instead of a
+sendfile."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-from kafkalog.engine.files import File
+from kafkalog.engine.files import File, Files
 from kafkalog.errors import LogReadOnlyException
 
 if TYPE_CHECKING:
@@ -13,9 +14,39 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkalog._native.state.descriptor import FileMap
-    from kafkalog.engine.files import Buffer, HasFileno
+    from kafkalog.engine.files import Buffer, FileLock, HasFileno
 
 SEND_BYTES = 1 << 20
+
+
+class ReadOnlyFiles(Files):
+    """A `Files` that nobody writes through; `REFUSAL` says why."""
+
+    REFUSAL: ClassVar[str]
+
+    def _read_only(self, path: str) -> LogReadOnlyException:
+        return LogReadOnlyException(self.REFUSAL, path=path)
+
+    def rename(self, src: str, dst: str) -> None:
+        raise self._read_only(src)
+
+    def unlink(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def mkdirs(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def rmdir(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def sync_dir(self, path: str) -> None:
+        raise self._read_only(path)
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        raise self._read_only(path)
+
+    def lock(self, path: str) -> FileLock:
+        raise self._read_only(path)
 
 
 class ReadOnlyFile(File):

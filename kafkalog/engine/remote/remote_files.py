@@ -30,28 +30,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from kafkalog._limits import LONG_MAX
-from kafkalog.engine.files import File, Files, FileStat
+from kafkalog.engine.files import File, FileStat
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
 from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, PartitionMetadata
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
-from kafkalog.engine.remote.read_only import BytesFile
+from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles
 from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
     CorruptIndexException,
     KafkalogError,
-    LogReadOnlyException,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     SchemaException,
 )
 
 if TYPE_CHECKING:
-    from kafkalog.engine.files import FileLock
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.remote.segment import TopicIdPartition
     from kafkalog.engine.remote.storage import RemoteStorageManager
@@ -139,8 +137,10 @@ class _Folder(NamedTuple):
         return is_whole and at > 0 and self.logs[self.bases[at - 1]].end_offset >= offset - 1
 
 
-class RemoteFiles(Files):
+class RemoteFiles(ReadOnlyFiles):
     """A read-only `Files` below `root`, the address as users write it.  Thread-safe."""
+
+    REFUSAL = "the remote tier is read-only here"
 
     def __init__(
         self,
@@ -463,32 +463,6 @@ class RemoteFiles(Files):
         if len(parts) == 1:
             return list(self._folder(parts[0], path).names)
         raise _missing(path)
-
-    # --- nobody writes -----------------------------------------------------------------------------------
-
-    def _read_only(self, path: str) -> LogReadOnlyException:
-        return LogReadOnlyException("the remote tier is read-only here", path=path)
-
-    def rename(self, src: str, dst: str) -> None:
-        raise self._read_only(src)
-
-    def unlink(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def mkdirs(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def rmdir(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def sync_dir(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        raise self._read_only(path)
-
-    def lock(self, path: str) -> FileLock:
-        raise self._read_only(path)
 
     def close(self) -> None:
         """Lets go of threads and connections."""

@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING
 
 from kafkalog.engine.files import File, Files, FileStat, Listing, OsFiles
 from kafkalog.engine.format import names
-from kafkalog.errors import LogReadOnlyException
+from kafkalog.engine.remote.read_only import ReadOnlyFiles
 
 if TYPE_CHECKING:
-    from kafkalog.engine.files import FileLock
     from kafkalog.engine.remote.remote_files import RemoteFiles
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 
 
-class TieredFiles(Files):
+class TieredFiles(ReadOnlyFiles):
     """A read-only `Files` of log directories and a remote tier.  Thread-safe.
 
     A partition of which no directory has a folder is shown in the first one.
     """
+
+    REFUSAL = "a directory beside its remote tier is only read here"
 
     def __init__(self, remote: RemoteFiles, log_dirs: Sequence[str], local: Files | None = None) -> None:
         self.remote = remote
@@ -157,32 +158,6 @@ class TieredFiles(Files):
         for name in self.list_dir(path):
             (found.others if self.is_dir(os.path.join(path, name)) else found.files).append(name)
         return found
-
-    # --- nobody writes -----------------------------------------------------------------------------------
-
-    def _read_only(self, path: str) -> LogReadOnlyException:
-        return LogReadOnlyException("a directory beside its remote tier is only read here", path=path)
-
-    def rename(self, src: str, dst: str) -> None:
-        raise self._read_only(src)
-
-    def unlink(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def mkdirs(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def rmdir(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def sync_dir(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        raise self._read_only(path)
-
-    def lock(self, path: str) -> FileLock:
-        raise self._read_only(path)
 
     def close(self) -> None:
         self.remote.close()
