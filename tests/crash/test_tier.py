@@ -72,15 +72,16 @@ def work(driver: Driver) -> None:
     retain_locally(driver.store, "kept")
 
 
-def test_bucket_crashes(tmp_path: Path) -> None:
-    """An object store whose requests take effect one by one, before or after each step of the disk."""
+def in_a_bucket(done: Callable[[Driver], object], tmp_path: Path) -> None:
+    """The crashes of what is done with an object store whose requests take effect one by one, before or after each step
+    of the disk."""
     with harness.fast_dir() as root:
         os.mkdir(root / "disk")
         recording = RecordingFiles(str(root), FAST)
         bucket = Bucket()
         bucket.tell = recording.mark
         with opened(str(root / "disk"), BucketTier(bucket), recording) as store:
-            work(Driver(store, recording.mark))
+            done(Driver(store, recording.mark))
 
         def check(place: str, state: CrashState) -> None:
             story = Story.of(recording.ops[: state.op_count])
@@ -88,6 +89,10 @@ def test_bucket_crashes(tmp_path: Path) -> None:
 
         count = check_crashes(recording, check, sample=SAMPLE, keep=tmp_path / "kept", **KINDS)
     print(f"{len(recording.ops)} steps, {count} states")
+
+
+def test_bucket_crashes(tmp_path: Path) -> None:
+    in_a_bucket(work, tmp_path)
 
 
 def moves(driver: Driver) -> None:
@@ -158,20 +163,7 @@ def leaves(driver: Driver) -> None:
 
 def test_crashes_while_a_topic_leaves_the_tier(tmp_path: Path) -> None:
     """What only the disk has is read, whichever of the events are there, and no object is nobody's."""
-    with harness.fast_dir() as root:
-        os.mkdir(root / "disk")
-        recording = RecordingFiles(str(root), FAST)
-        bucket = Bucket()
-        bucket.tell = recording.mark
-        with opened(str(root / "disk"), BucketTier(bucket), recording) as store:
-            leaves(Driver(store, recording.mark))
-
-        def check(place: str, state: CrashState) -> None:
-            story = Story.of(recording.ops[: state.op_count])
-            check_start(f"{place}/disk", BucketTier(bucket_at(recording, state.op_count)), story)
-
-        count = check_crashes(recording, check, sample=SAMPLE, keep=tmp_path / "kept", **KINDS)
-    print(f"{len(recording.ops)} steps, {count} states")
+    in_a_bucket(leaves, tmp_path)
 
 
 def test_crashes_of_the_start_after_a_crash() -> None:

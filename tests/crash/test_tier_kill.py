@@ -33,10 +33,9 @@ from tests.crash.tiered import (
     DONE,
     Driver,
     Story,
-    check_agrees,
+    judge_passes,
     open_tiered,
     retain_locally,
-    settle,
     temporaries,
 )
 from tests.sampling import LONG, draw
@@ -110,13 +109,7 @@ def check(root: Path, tier: RemoteStorage, story: Story, *, closes: bool) -> Non
     """Starts on what the kill left, judges, has a pass made, judges."""
     store = open_tiered(str(root / "disk"), tier, durability="os")
     try:
-        story.judge(store)
-        settle(store)
-        story.judge(store)
-        check_agrees(store)
-        for topic in store.topics():
-            retain_locally(store, topic)
-        story.judge(store)
+        judge_passes(store, story)
         if closes:
             store.close()
     finally:

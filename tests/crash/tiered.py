@@ -389,6 +389,17 @@ def temporaries(folder: str) -> list[str]:
     return [name for _, _, files in os.walk(folder) for name in files if name.endswith(".kafkalog_upload")]
 
 
+def judge_passes(store: Store, story: Story) -> None:
+    """Judges; has a pass made, and local retention, and judges after each."""
+    story.judge(store)
+    settle(store)
+    story.judge(store)
+    check_agrees(store)
+    for topic in store.topics():
+        retain_locally(store, topic)
+    story.judge(store)
+
+
 def check_start(
     place: str | Sequence[str],
     tier: RemoteStorage,
@@ -402,13 +413,7 @@ def check_start(
     the store is let go of as by a crash, and no more.  `moves`: its partitions move before that."""
     store = open_tiered(place, tier, files)
     try:
-        story.judge(store)
-        settle(store)
-        story.judge(store)
-        check_agrees(store)
-        for topic in store.topics():
-            retain_locally(store, topic)
-        story.judge(store)
+        judge_passes(store, story)
         if leaves:
             return
         for topic in store.topics():

@@ -196,6 +196,24 @@ class _CallPlaces:
         return self.see
 
 
+def interrupted(act: Callable[[], object], tracer: Tracer) -> bool:
+    """Does it under the tracer, whose interrupt is to come out as it is; whether the frames that it left may hold
+    files."""
+    try:
+        with tracer:
+            act()
+    except Interrupted:
+        return tracer.while_handling
+    except BaseException as error:
+        if isinstance(error, TypeError) and "'traceback' object is not callable" in str(error):
+            return True  # CPython 3.11 leaves a `with` in the wrong place when its trace function raises there
+        if tracer.fired:
+            raise AssertionError(f"the interrupt came out as {error!r}") from error
+        raise
+    assert not tracer.fired or tracer.at is None, "the interrupt was swallowed"
+    return False
+
+
 # --- what ----------------------------------------------------------------------------------------------
 
 

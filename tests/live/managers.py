@@ -27,7 +27,7 @@ from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkaStorageException
 from tests.crash.managed import DISKS, House, check_start, value_of
-from tests.live.interrupts import Interrupted, Outcome, Tracer
+from tests.live.interrupts import Interrupted, Outcome, Tracer, interrupted
 from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below
 from tests.sampling import sampled
 from tests.unit.log_kit import batch
@@ -119,19 +119,7 @@ class Runner:
         if not case.opens:
             house.open()
         case.before(house)
-        try:
-            with tracer:
-                case.act(house)
-        except Interrupted:
-            return tracer.while_handling
-        except BaseException as error:
-            if isinstance(error, TypeError) and "'traceback' object is not callable" in str(error):
-                return True  # CPython 3.11 leaves a `with` in the wrong place when its trace function raises there
-            if tracer.fired:
-                raise AssertionError(f"the interrupt came out as {error!r}") from error
-            raise
-        assert not tracer.fired or tracer.at is None, "the interrupt was swallowed"
-        return False
+        return interrupted(lambda: case.act(house), tracer)
 
 
 def go_on(case: Case, house: House, leaks: bool) -> None:

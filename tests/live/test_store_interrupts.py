@@ -21,7 +21,7 @@ import pytest
 import kafkalog
 from kafkalog.engine.files import OS_FILES
 from tests.crash.stored import FAST, Shelf, check_start
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
+from tests.live.interrupts import CALLS, LINES, Tracer, interrupted
 from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below
 from tests.sampling import LONG, sampled
 
@@ -92,7 +92,7 @@ def once(base: Path, template: Shelf, case: Case, tracer: Tracer) -> None:
     try:
         if not case.opens:
             shelf.open()
-        leaks = interrupt(case, shelf, tracer)
+        leaks = interrupted(lambda: case.act(shelf), tracer)
         story = copy.deepcopy(shelf.story)
         copy_moving(place, aside)
         in_a_thread(lambda: go_on(case, shelf, leaks), seconds=30)
@@ -106,23 +106,6 @@ def once(base: Path, template: Shelf, case: Case, tracer: Tracer) -> None:
         shelf.die()
         shutil.rmtree(place, ignore_errors=True)
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def interrupt(case: Case, shelf: Shelf, tracer: Tracer) -> bool:
-    """Whether the frames that the interrupt left may hold files."""
-    try:
-        with tracer:
-            case.act(shelf)
-    except Interrupted:
-        return tracer.while_handling
-    except BaseException as error:
-        if isinstance(error, TypeError) and "'traceback' object is not callable" in str(error):
-            return True  # CPython 3.11 leaves a `with` in the wrong place when its trace function raises there
-        if tracer.fired:
-            raise AssertionError(f"the interrupt came out as {error!r}") from error
-        raise
-    assert not tracer.fired or tracer.at is None, "the interrupt was swallowed"
-    return False
 
 
 def go_on(case: Case, shelf: Shelf, leaks: bool) -> None:

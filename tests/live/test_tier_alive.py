@@ -25,7 +25,7 @@ from kafkalog import Record
 from kafkalog.engine.files import OS_FILES
 from kafkalog.errors import IllegalStateException, KafkalogError
 from kafkalog.toolbox import tiering
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
+from tests.live.interrupts import CALLS, LINES, Tracer, interrupted
 from tests.live.oracle import in_a_thread, no_descriptors_below
 from tests.sampling import LONG, sampled
 from tests.unit.tier_kit import SETTINGS, values
@@ -155,28 +155,11 @@ def once(base: Path, template: World, case: Case, tracer: Tracer) -> None:
     try:
         if not case.opens:
             world.open()
-        leaks = interrupted(case, world, tracer)
+        leaks = interrupted(lambda: case.act(world), tracer)
         in_a_thread(lambda: go_on(case, world, leaks), seconds=60)
     finally:
         world.close()
         shutil.rmtree(place, ignore_errors=True)
-
-
-def interrupted(case: Case, world: World, tracer: Tracer) -> bool:
-    """Whether the frames that the interrupt left may hold files."""
-    try:
-        with tracer:
-            case.act(world)
-    except Interrupted:
-        return tracer.while_handling
-    except BaseException as error:
-        if isinstance(error, TypeError) and "'traceback' object is not callable" in str(error):
-            return True  # CPython 3.11 leaves a `with` in the wrong place when its trace function raises there
-        if tracer.fired:
-            raise AssertionError(f"the interrupt came out as {error!r}") from error
-        raise
-    assert not tracer.fired or tracer.at is None, "the interrupt was swallowed"
-    return False
 
 
 def go_on(case: Case, world: World, leaks: bool) -> None:
