@@ -106,7 +106,7 @@ class Line(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
 
 class _Upload:
-    """What is written to an object, which is there at its close."""
+    """A file that is being written; the object appears when the file is closed."""
 
     closed = False
 
@@ -147,7 +147,7 @@ def uploaded(source: Path, tier: RemoteStorage) -> dict[str, Any]:
 
 
 def client_uploaded(source: Path, tier: RemoteStorage, syncs: bool) -> dict[str, Any]:
-    """The same files as `uploaded`, by the client's own call."""
+    """Puts the same files as `uploaded` does, by the client's own call."""
     fs, root = fsspec.core.url_to_fs(tier.url, **tier._options)
     logs = sorted((source / "orders-0").glob("*.log"))[:-1]
     paths = [log.with_suffix(suffix) for log in logs for suffix in (".log", ".index", ".timeindex")]
