@@ -142,7 +142,7 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
     """Check every batch, index entry and small file of a tier, or of a log directory and the tier that it goes on in
     (--remote), also of segments that both have (these are counted once); and name uploads that came to no end.  Exit 1
     with findings."""
-    from kafkalog.cli.verify import add_tier, print_report
+    from kafkalog.cli.verify import print_report
     from kafkalog.toolbox.verify import verify as check
 
     root, chosen = locate(place, partitions)
@@ -154,7 +154,6 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
         gaps = isinstance(files, RemoteFiles)
         report = check(root, list(chosen), deep=deep, gaps=gaps, progress=bar.advance)
     remote = getattr(files, "remote", files)
-    add_tier(root, chosen, report)
     metadata = None if files is remote else tiering.known_segments([root], OsFiles())
     for orphan in tiering.orphans(remote.storage, metadata):
         partition = orphan.partition.topic_partition

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.choosing import check_missing
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
 from kafkalog.cli.remote_places import ReadPath, both_tiers
-from kafkalog.engine.files.mounts import mounted
-from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.report import Report
 from kafkalog.toolbox.verify import verify
 
@@ -36,17 +31,7 @@ def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool
     check_missing(log_dir, root, partitions, None)
     with Progress(log_bytes(chosen.values()), "verified", force=progress) as bar:
         report = verify(root, some, deep=deep, progress=bar.advance)
-    add_tier(root, chosen, report)
     return print_report(report, as_json)
-
-
-def add_tier(root: str, partitions: Iterable[TopicPartition], report: Report) -> None:
-    """Adds to a report what is wrong with the objects of the remote tier that the place goes on in, or is."""
-    files: Any = mounted(root)
-    if files is not None:
-        from kafkalog.toolbox.tier_check import check_tier
-
-        check_tier(root, partitions, files, report)
 
 
 def print_report(report: Report, as_json: bool) -> int:

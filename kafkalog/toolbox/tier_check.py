@@ -24,7 +24,7 @@ from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.errors import KafkalogError, RetriableRemoteStorageException
 from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report
-from kafkalog.toolbox.verify import SegmentCheck
+from kafkalog.toolbox.segment_check import SegmentCheck
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition

@@ -712,6 +712,21 @@ def test_jobs_read_both_tiers_with_the_sessions_credentials(
     assert mounts._mounts == []  # this process may be one that writes there
 
 
+def test_verify_finds_what_the_command_finds(session: Any, tmp_path: Path) -> None:
+    """Also in what the disk has, too, and in small objects."""
+    from kafkalog.spark import jobs
+    from tests.unit import tier_kit
+
+    store, tier = tmp_path / "store", tmp_path / "tier"
+    tier_kit.tiered(store, tier)
+    os.truncate(sorted(tier.rglob("*.log"))[1], 500)
+    os.truncate(sorted(tier.rglob("*.snapshot"))[2], 5)
+    rows = jobs.verify(session, store, remote=str(tier)).collect()
+    found = kafkalog.verify(store, files=RemoteStorage(tier).tiered_files([str(store)])).findings
+    assert [tuple(each) for row in rows for each in row.findings] == list(map(tuple, found))
+    assert len(found) == 2
+
+
 def test_jobs_that_write_refuse_a_bucket(session: Any, shops: Shops) -> None:
     from kafkalog.errors import UnsupportedOperationException
     from kafkalog.spark import jobs

@@ -56,6 +56,15 @@ def test_a_copy_in_the_tier_is_checked_beside_that_of_the_disk(
     assert damage == "flipped" or len(findings) == 1
 
 
+@pytest.mark.parametrize("suffix", ["log", "leader_epoch_checkpoint"])
+def test_python_finds_what_the_command_finds(run: Run, both: tuple[str, Path], suffix: str) -> None:
+    store, tier = both
+    os.truncate(sorted(tier.rglob(f"*.{suffix}"))[1], 0)
+    found = kafkalog.verify(store, files=kafkalog.RemoteStorage(tier).tiered_files([store])).findings
+    told = run("verify", store, "--remote", str(tier)).lines[:-1]
+    assert [str(each) for each in found] == told != []
+
+
 @COMMANDS
 @pytest.mark.parametrize("kind", ["folder", "bucket"])
 def test_a_cut_object_is_a_finding_and_others_are_looked_at(
