@@ -155,7 +155,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         columns=_listed(given, "columns"),
         latest=_boolean(given, "latest", False),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
-        # Of aborted transactions, last times and overlaps only manifests tell.
+        # Of aborted transactions, last times and overlaps names do not tell.
         remote=places(
             given,
             paths,

@@ -49,8 +49,8 @@ T = TypeVar("T")
 Tell = Callable[[str], None]  # is called with what is passed over, as it is met
 DATA_LOSS_HINT = "set the source option failOnDataLoss to false to go on without what is gone"
 OVERLAP_HINT = (
-    "after a change of leaders names of segments do not say enough: read with the option remote.manifests=true where "
-    "the layout is aiven, or with the directory that has the metadata (path and remote)"
+    "after a change of leaders names of segments do not say enough: read with the option remote.manifests=true, or "
+    "with the directory that has the metadata (path and remote)"
 )
 DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
 

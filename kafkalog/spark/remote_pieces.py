@@ -114,12 +114,11 @@ def end_of(storage: RemoteStorageManager, piece: Any) -> int:
 
 def _said(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
     """What the manifest of a listed segment says, where it has one."""
-    if metadata.segment_leader_epochs:
+    if metadata.segment_leader_epochs or not files.storage.has_manifests:
         return metadata
     segment = metadata.remote_log_segment_id
-    found = FoundSegment(segment.topic_id_partition, segment.id, metadata.start_offset, 0, True, "", ())
-    said = files.storage.metadata_of(found)
-    return metadata if said is None else said
+    found = FoundSegment(segment.topic_id_partition, segment.id, metadata.start_offset, 0, 0, True, "", ())
+    return files.storage.metadata_of(found)
 
 
 def gap_behind(files: RemoteFiles, metadata: RemoteLogSegmentMetadata, last_offset: int, next_base: int) -> bool:

@@ -302,11 +302,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_bucket_is_asked_for_few_segments(
     run: Run, places: tuple[str, str, int], asked: list[str], line: str, segments: int
 ) -> None:
+    """For the end of each, and for what some have."""
     _, url, copied = places
     asked.clear()
     assert run(*(part.format(url) for part in line.split())).code == 0
     assert copied > 4
-    assert len({key for key in asked if key.endswith(".log")}) == segments, asked
+    assert len([key for key in asked if key.endswith(".log")]) == copied + segments, asked
 
 
 def test_the_layout_is_asked_for_once(run: Run, places: tuple[str, str, int], asked: list[str]) -> None:

@@ -183,7 +183,6 @@ def test_a_listing_is_in_order(at: LocalTieredStorage) -> None:
     assert [(each.base_offset, each.id) for each in found] == [(base, segment_id(number)) for base, number in expected]
     assert {each.object_bytes for each in found} == {3}
     assert not any(each.is_whole for each in found)
-    assert all(at.metadata_of(each) is None for each in found)
 
 
 def test_what_is_none_of_the_layout_is_passed_over(at: LocalTieredStorage) -> None:

@@ -13,8 +13,10 @@ import pytest
 import kafkalog
 from kafkalog._face import coordinators
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.remote.directory_segments import known_segments
 from kafkalog.engine.remote.segment import TopicIdPartition, random_uuid
 from tests.unit.cli_kit import Run, run
+from tests.unit.tier_kit import two_leaders
 
 __all__ = ["run"]
 
@@ -121,3 +123,65 @@ def test_a_bucket_alone(overlap: Overlap, run: Run, tmp_path: Path) -> None:
     assert run("verify", tmp_path / "restored", "--deep").code == 0
     with kafkalog.open(tmp_path / "restored", config={"retention.ms": "-1"}, maintenance=False) as store:
         check(store.topic("orders").partition(0), overlap, overlap.last + 1)
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+@pytest.mark.parametrize("new_epoch", [None, 30])
+def test_a_bucket_alone_is_read_as_its_metadata_say(
+    layout: str, new_epoch: int | None, run: Run, tmp_path: Path
+) -> None:
+    """The first leader's last segments lie within one of the second leader's, or are of a history that was given up."""
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=layout)
+    two_leaders(tmp_path, tier, 30 if new_epoch is None else 60, new_epoch)
+    expected = [(number, 1 if new_epoch is not None and number >= new_epoch else 0) for number in range(80)]
+
+    def told(partition: kafkalog.Partition) -> list[tuple[int, int]]:
+        return [(each.offset, int(each.value[:1])) for each in partition]
+
+    with kafkalog.open(tmp_path / "b", remote=tier, read_only=True) as both:
+        assert told(both.topic("orders").partition(0))[:80] == expected
+    with kafkalog.open(tier, read_only=True) as bucket:
+        assert told(bucket.topic("orders").partition(0)) == expected
+    assert run("tier", "verify", tier.url, "--deep").code == 0
+    assert run("tier", "restore", tier.url, tmp_path / "restored", "--yes").code == 0
+    with kafkalog.open(tmp_path / "restored", config={"retention.ms": "-1"}, maintenance=False) as store:
+        assert told(store.topic("orders").partition(0)) == expected
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_objects_say_what_the_metadata_say(layout: str, tmp_path: Path) -> None:
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=layout)
+    two_leaders(tmp_path, tier, 60, 30)
+    known = known_segments([str(tmp_path / "b")])
+    assert known is not None
+    said = {each.remote_log_segment_id.id: each for each in known.copied()}
+    storage = tier.manager()
+    (partition,) = storage.partitions()
+    found = storage.segments_of(partition)
+    assert {each.id for each in found} == said.keys()
+    for each in found:
+        rebuilt, metadata = storage.metadata_of(each), said[each.id]
+        for field in ("start_offset", "end_offset", "segment_leader_epochs", "segment_size_in_bytes", "state"):
+            assert getattr(rebuilt, field) == getattr(metadata, field), field
+        assert rebuilt.is_txn_idx_empty == metadata.is_txn_idx_empty
+
+
+@pytest.mark.parametrize("object_of", [".leader_epoch_checkpoint", ".log"])
+def test_a_segment_that_does_not_say_all_goes_up_to_the_next_one(
+    object_of: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
+    two_leaders(tmp_path, tier, 0, 30)
+    second = sorted(Path(tier.url).rglob(f"*{object_of}"))[1]
+    data = second.read_bytes()
+    second.write_bytes(data[:-1] + bytes([data[-1] ^ 255]))
+    with kafkalog.open(tier, read_only=True) as bucket:
+        partition = bucket.topic("orders").partition(0)
+        assert (partition.log_start_offset, partition.end_offset) == (0, 80)
+        assert [each.offset for each in partition.records(60)] == [*range(60, 80)]
+        if object_of == ".log":
+            with pytest.raises(kafkalog.errors.CorruptRecordException):
+                list(partition)
+        else:
+            assert [each.offset for each in partition] == [*range(80)]
+    assert caplog.text.count(second.name) == 1

@@ -93,8 +93,7 @@ class LeaderEpochFileCache:
 
     def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
         """epochEntriesInRange: those of [start, end), the first as if it began there; a negative start is none."""
-        epochs = self.entries if start_offset < 0 else _truncated_from_start(self.entries, start_offset)
-        return list(_truncated_from_end(epochs, end_offset))
+        return entries_in_range(self.entries, start_offset, end_offset)
 
     # --- changing -------------------------------------------------------------------------------
 
@@ -213,6 +212,12 @@ class LeaderEpochFileCache:
             if flush:
                 self.flush()
             self._closed = True
+
+
+def entries_in_range(entries: Sequence[EpochEntry], start_offset: int, end_offset: int) -> list[EpochEntry]:
+    """As `LeaderEpochFileCache.entries_in_range`, of entries that lie elsewhere."""
+    epochs = tuple(entries) if start_offset < 0 else _truncated_from_start(tuple(entries), start_offset)
+    return list(_truncated_from_end(epochs, end_offset))
 
 
 def _epoch(entry: EpochEntry) -> int:

@@ -26,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import zstandard
 
@@ -218,6 +218,8 @@ def check_settings(chunk_bytes: int, compression: bool | str, custom_metadata: S
 class AivenTieredStorage:
     """A RemoteStorageManager.  `prefix` is the plugin's `key.prefix`; `compression` "heuristic" compresses what is not
     compressed already (`compression.heuristic.enabled`).  `keys` encrypts, and reads what was."""
+
+    has_manifests: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -574,7 +576,7 @@ class AivenTieredStorage:
         folder = self._folder_of(partition)
         return found_segments(partition, folder, self.objects.each_within(folder), _SUFFIXES, _SUFFIXES_ALL.issubset)
 
-    def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
+    def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
         segment_id = RemoteLogSegmentId(found.partition, found.id)
         asked = RemoteLogSegmentMetadata(segment_id, found.base_offset, found.base_offset, -1, -1, -1, -1, ())
         manifest = self.manifest(asked)

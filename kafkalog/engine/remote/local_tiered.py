@@ -4,8 +4,8 @@
                     (and beside it) .index .timeindex .txnindex .leader_epoch_checkpoint .snapshot
 
 The files are those of the log directory as they are; `.txnindex` is there only where the segment has one.  The
-snapshot comes last, so a set that has one is whole.  Nothing else is written: what a bucket alone says of a segment is
-its name, its files, and where the next one begins.
+snapshot comes last, so a set that has one is whole.  Nothing else is written, no metadata: where a segment ends its
+last batches say, and which leaders wrote it the epochs up to its end.
 
 Source class: LocalTieredStorage, of Kafka's tests (4.3.1); its `dir` is our address.
 """
@@ -14,14 +14,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, ClassVar
 
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
+from kafkalog.engine.format.index_entries import OFFSET_ENTRY
+from kafkalog.engine.log.leader_epochs import entries_in_range
 from kafkalog.engine.remote.objects import Objects
-from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from kafkalog.engine.remote.read_only import ReadOnlyFile, last_offset_of
+from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition, epochs_of
 from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_partition, found_segments
-from kafkalog.errors import CorruptIndexException, RemoteResourceNotFoundException
+from kafkalog.errors import (
+    CorruptIndexException,
+    KafkalogError,
+    RemoteResourceNotFoundException,
+    RetriableRemoteStorageException,
+)
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
@@ -38,6 +49,7 @@ SUFFIXES = {
 _NEEDED = frozenset({LOG, *SUFFIXES.values()} - {SUFFIXES[IndexType.TRANSACTION]})
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})-([a-zA-Z0-9_-]{22})")
 CHUNK_BYTES = 4 << 20
+_log = Lines("kafkalog.remote")
 
 
 def folder_of(partition: TopicIdPartition) -> str:
@@ -53,6 +65,8 @@ def key_of(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
 
 class LocalTieredStorage:
     """A RemoteStorageManager."""
+
+    has_manifests: ClassVar[bool] = False
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -125,8 +139,32 @@ class LocalTieredStorage:
         listed = self.objects.each_within(folder)
         return found_segments(partition, folder, listed, (LOG, *SUFFIXES.values()), _NEEDED.issubset, txn)
 
-    def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
-        """Nothing but its names and files is kept of a segment there."""
+    def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
+        """Small requests, as a rule three: the leader epochs, the offset index's last entry, and the log from there."""
+        listed = found.listed()
+        end, epochs = self._end_of(listed, found.index_bytes), []
+        try:
+            checkpoint = LeaderEpochCheckpointFile(self.shown_index(listed, IndexType.LEADER_EPOCH), create=False)
+            entries = checkpoint.decode(self.fetch_index(listed, IndexType.LEADER_EPOCH))
+            epochs = entries_in_range(entries, found.base_offset, LONG_MAX if end is None else end + 1)
+        except (RetriableRemoteStorageException, RemoteResourceNotFoundException):
+            raise
+        except KafkalogError as error:
+            _tell(f"the leader epochs of segment {found.id} cannot be read: {error}")
+        return listed._replace(end_offset=-1 if end is None else end, segment_leader_epochs=epochs_of(epochs))
+
+    def _end_of(self, listed: RemoteLogSegmentMetadata, index_bytes: int) -> int | None:
+        """The last offset of a segment; None where its log is damaged there."""
+        entries, position = index_bytes // OFFSET_ENTRY.size * OFFSET_ENTRY.size, 0
+        if entries:
+            key = key_of(listed, SUFFIXES[IndexType.OFFSET])
+            position = OFFSET_ENTRY.unpack(self.objects.get(key, entries - OFFSET_ENTRY.size, entries))[1]
+        with self.open_local(listed) or _LogObject(self, listed) as file:
+            end = last_offset_of(file, position) if position <= file.size() else None
+        if end is None or end < listed.start_offset:
+            _tell(f"{self.objects.shown(key_of(listed, LOG))}: where it ends is not known, for that is damaged")
+            return None
+        return end
 
     def modified_s(self, key: str) -> float:
         return self.objects.modified_s(key)
@@ -136,6 +174,27 @@ class LocalTieredStorage:
 
     def close(self) -> None:
         self.objects.close()
+
+
+@lru_cache(1000)  # once of each
+def _tell(what: str) -> None:
+    _log.warning("%s", what)
+
+
+class _LogObject(ReadOnlyFile):
+    """A segment's log, of which each read is a request."""
+
+    __slots__ = ("_listed", "_storage")
+
+    def __init__(self, storage: LocalTieredStorage, listed: RemoteLogSegmentMetadata) -> None:
+        super().__init__(storage.objects.shown(key_of(listed, LOG)))
+        self._storage, self._listed = storage, listed
+
+    def size(self) -> int:
+        return self._storage.log_size(self._listed)
+
+    def pread(self, n: int, position: int) -> bytes:
+        return self._storage.fetch_log_segment(self._listed, position, position + n)
 
 
 __all__ = ["CHUNK_BYTES", "ROOT", "LocalTieredStorage", "folder_of", "key_of"]

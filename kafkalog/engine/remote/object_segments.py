@@ -1,50 +1,50 @@
-"""What a bucket alone says of its segments, where no `__remote_log_metadata` does: names, manifests, sizes.
+"""The metadata of a bucket's segments, where no `__remote_log_metadata` has it: rebuilt from what lies there.
 
 A segment whose upload came to its end has all its objects; another one is passed over, it is being uploaded, deleted,
-or was left by a crash.  Where two begin at one offset (an upload was repeated, or two leaders wrote) the one counts
-whose leader epochs are the later ones, then the longer one; the leader epochs of each lie beside it.  Where manifests
-say the epochs of all, those segments count that the epochs lead to, as in a store.  Names alone do not tell a segment
-whose offsets a later leader's has, too: there each goes up to where the next one begins.  Offsets between two segments
-that none of them has are told of once, and passed over: manifests say where a segment ends; where names alone are
-there, whoever reads on sees it (`RemoteFiles`).
+or was left by a crash.  Where a segment ends, and its leader epochs, its objects say, and are asked once; those count
+that the epochs lead to, as in a store.  Offsets between two segments that none of them has are told of once, and passed
+over.
+
+Where somebody wants names alone, or the epochs of a segment cannot be read, each segment goes up to where the next one
+begins.  After a change of leaders that may be wrong: whoever reads on sees where one ends early (`RemoteFiles`).  Of
+two that begin at one offset (an upload was repeated, or two leaders wrote) the one counts whose leader epochs are the
+later ones, then the longer one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, groupby, zip_longest
 from typing import TYPE_CHECKING
 
+from kafkalog._limits import LONG_MAX
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.engine.remote.lineage import chain_of
 from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
 from kafkalog.engine.remote.remote_files import tell_gap
-from kafkalog.engine.remote.segment import (
-    COPY_SEGMENT_FINISHED,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    TopicIdPartition,
-)
+from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
 from kafkalog.engine.remote.storage import IndexType
-from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.errors import IllegalArgumentException, KafkalogError, RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
 
 THREADS = 16
-TOGETHER = 16  # manifests, that a thread reads one after the other
+ASKED_MOST = 1000  # of a partition, where names are enough
+TOGETHER = 16  # segments, that a thread asks of one after the other
 _log = Lines("kafkalog.remote")
 
 
 class ObjectSegments:
     """A `RemoteSegments` of a bucket.  `topic_ids` says which is meant where the bucket has two topics of a name.
 
-    `only_listed`: of all segments but the first one names and sizes are enough, though they have manifests.  Then it is
-    not known which of them have aborted transactions, nor their last times; the size of a log is an estimate, and is
-    asked for where it is needed.
+    `only_listed`: names and sizes are enough of a partition with more than ASKED_MOST segments.  Then it is not known
+    where they end, nor, with manifests, which of them have aborted transactions, nor their last times; the size of a
+    log is an estimate, and is asked for where it is needed.
     """
 
     has_metadata = False
@@ -60,6 +60,7 @@ class ObjectSegments:
         self.topic_ids = dict(topic_ids or {})
         self._only_listed = only_listed
         self._told_gaps: set[tuple[TopicPartition, int, int]] = set()
+        self._said: dict[TopicIdPartition, dict[FoundSegment, RemoteLogSegmentMetadata]] = {}  # as was listed last
 
     def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
         """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant."""
@@ -69,24 +70,23 @@ class ObjectSegments:
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
         whole = [found for found in self._storage.segments_of(partition) if found.is_whole]
-        chosen = [self._chosen(list(same)) for _, same in groupby(whole, key=_base)]
-        return list(self._described(chosen))
-
-    def _described(self, found: list[FoundSegment]) -> Iterator[RemoteLogSegmentMetadata]:
-        said = list(self._said(found))
-        known = [one for one in said if one is not None and one.segment_leader_epochs]
-        if len(known) == len(said):
-            told = _of_history(known)
+        if self._only_listed and len(whole) > ASKED_MOST:
+            chosen = self._chosen(whole)
+            packed = self._packed(chosen[0])
+            told = [each.listed(packed) for each in chosen]
         else:
-            pairs = zip(found, said, strict=True)
-            told = [_told(each) if one is None else one for each, one in pairs]
+            said = self._said[partition] = self._asked(whole, self._said.get(partition, {}))
+            if all(each.segment_leader_epochs for each in said.values()):
+                told = _of_history(said.values())
+            else:
+                told = [said[each] for each in self._chosen(list(said))]
+        return list(self._with_ends(told))
+
+    def _with_ends(self, told: Sequence[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogSegmentMetadata]:
         for each, following in zip_longest(told, told[1:]):
-            if following is None:
-                yield each
-                break
-            if each.end_offset < each.start_offset:  # unknown
+            if following is not None and each.end_offset < each.start_offset:  # unknown
                 each = each._replace(end_offset=following.start_offset - 1)
-            if each.end_offset + 1 < following.start_offset:
+            if following is not None and each.end_offset + 1 < following.start_offset:
                 self._tell_gap(each, following.start_offset)
             yield each
 
@@ -97,25 +97,39 @@ class ObjectSegments:
             self._told_gaps.add(gap)
             tell_gap(*gap)
 
-    def _said(self, found: list[FoundSegment]) -> Iterable[RemoteLogSegmentMetadata | None]:
-        """What manifests say of segments, where there are any and they are read."""
-        if not found or (first := self._storage.metadata_of(found[0])) is None:
-            return [None] * len(found)
-        if self._only_listed:
-            packed = found[0].object_bytes / max(1, first.segment_size_in_bytes) or 1.0
-            return [first, *(_told(each, packed) for each in found[1:])]
-        if len(found) <= THREADS:
-            return [first, *map(self._storage.metadata_of, found[1:])]
-        with ThreadPoolExecutor(THREADS, "kafkalog-remote-manifests") as pool:
-            rows = pool.map(self._said_of, [found[at : at + TOGETHER] for at in range(1, len(found), TOGETHER)])
-            return [first, *chain.from_iterable(rows)]
+    def _packed(self, first: FoundSegment) -> float:
+        """About how many times as long as its log an object is."""
+        if not self._storage.has_manifests:
+            return 1.0
+        return first.object_bytes / max(1, self._storage.metadata_of(first).segment_size_in_bytes) or 1.0
 
-    def _said_of(self, found: list[FoundSegment]) -> list[RemoteLogSegmentMetadata | None]:
-        return list(map(self._storage.metadata_of, found))
+    def _asked(
+        self, found: Sequence[FoundSegment], known: Mapping[FoundSegment, RemoteLogSegmentMetadata]
+    ) -> dict[FoundSegment, RemoteLogSegmentMetadata]:
+        """What the objects of each segment say; without those that were deleted since they were listed.  `known`: what
+        was asked before; those that did not say all are asked again."""
+        known = {each: said for each, said in known.items() if said.segment_leader_epochs and said.end_offset >= 0}
+        news = [each for each in found if each not in known]
+        rows: Iterable[Iterable[RemoteLogSegmentMetadata | None]] = [self._row(news[:THREADS])]
+        if len(news) > THREADS:
+            with ThreadPoolExecutor(THREADS, "kafkalog-remote-metadata") as pool:
+                rows = list(pool.map(self._row, [news[at : at + TOGETHER] for at in range(0, len(news), TOGETHER)]))
+        asked = {**known, **dict(zip(news, chain.from_iterable(rows), strict=True))}
+        return {each: said for each in found if (said := asked[each]) is not None}
 
-    def _chosen(self, same: list[FoundSegment]) -> FoundSegment:
-        """Of segments that begin at one offset."""
-        return same[0] if len(same) == 1 else max(same, key=self._rank)
+    def _row(self, found: Iterable[FoundSegment]) -> list[RemoteLogSegmentMetadata | None]:
+        return list(map(self._asked_of, found))
+
+    def _asked_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
+        try:
+            return self._storage.metadata_of(found)
+        except RemoteResourceNotFoundException:
+            return None
+
+    def _chosen(self, found: Iterable[FoundSegment]) -> list[FoundSegment]:
+        """One of each base offset."""
+        same = (list(each) for _, each in groupby(found, key=_base))
+        return [each[0] if len(each) == 1 else max(each, key=self._rank) for each in same]
 
     def _rank(self, found: FoundSegment) -> tuple[int, int, str]:
         try:
@@ -127,8 +141,7 @@ class ObjectSegments:
 
     def epochs_of(self, found: FoundSegment) -> list[EpochEntry]:
         """The leader epochs up to a segment's end, as lie beside it."""
-        told = _told(found)
-        data = self._storage.fetch_index(told, IndexType.LEADER_EPOCH)
+        data = self._storage.fetch_index(found.listed(), IndexType.LEADER_EPOCH)
         return LeaderEpochCheckpointFile(found.id, create=False).decode(data)
 
 
@@ -160,25 +173,16 @@ def one_of_a_name(
     return found
 
 
-def _of_history(segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-    """Those that a store's readers would be led to, had they been copied in the order of their ends."""
+def _of_history(segments: Collection[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+    """Those that a store's readers would be led to, had they been copied in the order of their ends.  One whose end is
+    not known goes up to where the next one begins."""
+    bases = [*sorted({each.start_offset for each in segments}), LONG_MAX]
+    by_id, ends = {}, []
+    for each in segments:
+        by_id[each.remote_log_segment_id] = each
+        is_known = each.end_offset >= each.start_offset
+        end = each.end_offset if is_known else bases[bisect_right(bases, each.start_offset)] - 1
+        ends.append(each._replace(end_offset=end))
     cache = RemoteLogMetadataCache()
-    cache.take(sorted(segments, key=lambda each: (each.end_offset, -each.start_offset)))
-    return chain_of(cache)
-
-
-def _told(found: FoundSegment, packed: float = 1.0) -> RemoteLogSegmentMetadata:
-    """What a name and a size say: not where the segment ends (-1).  An object is about so many times as long as its
-    log."""
-    return RemoteLogSegmentMetadata(
-        RemoteLogSegmentId(found.partition, found.id),
-        found.base_offset,
-        -1,
-        -1,
-        -1,
-        -1,
-        round(found.object_bytes / packed),
-        (),
-        COPY_SEGMENT_FINISHED,
-        is_txn_idx_empty=found.has_txn_index is False,
-    )
+    cache.take(sorted(ends, key=lambda each: (each.end_offset, -each.start_offset)))
+    return [by_id[each.remote_log_segment_id] for each in chain_of(cache)]

@@ -216,6 +216,7 @@ class Objects:
             timeout_s, attempts = settings.get("timeout_s", 60.0), (settings.get("retries") or Retries()).attempts
             # Attempts are ours; the client's own are for a part of an upload that meets a hiccup.
             own = {"connect_timeout": min(10, timeout_s), "retries": {"total_max_attempts": min(attempts, 2)}}
+            given.setdefault("max_concurrency", 1)  # else it asks for the size of each object that is read whole
             given.setdefault("config_kwargs", {"read_timeout": timeout_s, **own})
         if scheme != "file":
             given.setdefault("use_listings_cache", False)

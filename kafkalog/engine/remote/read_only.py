@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from kafkalog.engine.files import File, Files
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import LogReadOnlyException
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ReadOnlyFiles(Files):
 
 
 class ReadOnlyFile(File):
-    """Without a descriptor; `pread`, `pread_into` and `size` are its kinds' own."""
+    """Without a descriptor; `pread` and `size` are its kinds' own."""
 
     __slots__ = ("_closed", "path")
 
@@ -66,6 +67,12 @@ class ReadOnlyFile(File):
 
     def fileno(self) -> int:
         return -1
+
+    def pread_into(self, buffer: bytearray | memoryview | mmap.mmap, position: int) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.pread(len(view), position)
+        view[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
         self._closed = True
@@ -111,8 +118,10 @@ class BytesFile(ReadOnlyFile):
     def pread(self, n: int, position: int) -> bytes:
         return self._data[position : position + n]
 
-    def pread_into(self, buffer: bytearray | memoryview | mmap.mmap, position: int) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.pread(len(view), position)
-        view[: len(data)] = data
-        return len(data)
+
+def last_offset_of(file: File, start: int) -> int | None:
+    """The last offset of a log, one of whose batches begins at the position `start`; None where damage hides it."""
+    scan, last = LogScan(file, start, file.size()), None
+    for piece in scan:
+        last = int(piece.table["last_offset"][-1])
+    return None if scan.position < scan.end else last

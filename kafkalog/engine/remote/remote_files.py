@@ -37,7 +37,7 @@ from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, T
 from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, PartitionMetadata
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
-from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles
+from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles, last_offset_of
 from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.engine.segment.scan import LogScan
@@ -291,11 +291,7 @@ class RemoteFiles(ReadOnlyFiles):
                 index = np.frombuffer(self.indexes.get(metadata, IndexType.OFFSET), OFFSET_ENTRIES)
                 local = self.storage.open_local(metadata)
                 with local or RemoteFile(self.chunks, self.storage, metadata, segment) as file:
-                    scan = LogScan(file, int(index["position"][-1]) if len(index) else 0, file.size())
-                    for piece in scan:
-                        end = int(piece.table["last_offset"][-1])
-                    if scan.position < file.size():  # damage: readers are told of it
-                        end = None
+                    end = last_offset_of(file, int(index["position"][-1]) if len(index) else 0)  # readers meet damage
             except (KafkalogError, OSError) as error:
                 _log.warning("where segment %s ends is not known: %s", segment, error)
             self._ends[segment] = end

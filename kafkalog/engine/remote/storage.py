@@ -13,19 +13,23 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.partition_metadata import checked_topic_id
-from kafkalog.engine.remote.segment import TopicIdPartition
+from kafkalog.engine.remote.segment import (
+    COPY_SEGMENT_FINISHED,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+)
 from kafkalog.errors import IllegalArgumentException, InvalidTopicException
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
     from kafkalog.engine.remote.objects import Object
-    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 
 
 class IndexType(Enum):
@@ -53,14 +57,16 @@ class LogSegmentData(NamedTuple):
 class FoundSegment(NamedTuple):
     """A segment as a listing shows it.
 
-    `object_bytes`: of the object with its log, compressed and encrypted as it may be.  `is_whole`: all objects of an
-    upload that came to its end are there.  `has_txn_index`: None where a listing does not say.
+    `object_bytes`: of the object with its log, compressed and encrypted as it may be; `index_bytes`: of that with its
+    offset index.  `is_whole`: all objects of an upload that came to its end are there.  `has_txn_index`: None where a
+    listing does not say.
     """
 
     partition: TopicIdPartition
     id: str
     base_offset: int
     object_bytes: int
+    index_bytes: int
     is_whole: bool
     folder: str
     suffixes: tuple[str, ...]
@@ -71,6 +77,22 @@ class FoundSegment(NamedTuple):
         """Their keys."""
         stem = f"{self.folder}/{names.filename_prefix_from_offset(self.base_offset)}-{self.id}"
         return tuple(stem + suffix for suffix in self.suffixes)
+
+    def listed(self, packed: float = 1.0) -> RemoteLogSegmentMetadata:
+        """What a name and a size say: not where the segment ends (-1).  An object is about `packed` times as long as
+        its log."""
+        return RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(self.partition, self.id),
+            self.base_offset,
+            -1,
+            -1,
+            -1,
+            -1,
+            round(self.object_bytes / packed),
+            (),
+            COPY_SEGMENT_FINISHED,
+            is_txn_idx_empty=self.has_txn_index is False,
+        )
 
 
 _STEM = re.compile(r"[0-9]{20}-[a-zA-Z0-9_-]{22}")
@@ -105,10 +127,11 @@ def found_segments(
     txn_suffix: str | None = None,
 ) -> list[FoundSegment]:
     """The segments of a partition's folder, whose objects are named `<base offset>-<segment id><suffix>`; the first
-    suffix is the log's.  Objects may be listed twice; others are passed over."""
+    suffix is the log's, the second that of its offset index.  Objects may be listed twice; others are passed over."""
     bits = {suffix: 1 << number for number, suffix in enumerate(suffixes)}
     there: dict[str, int] = {}  # by stem, the suffixes' bits: of 100,000 segments a little is much
     log_bytes: dict[str, int] = {}
+    index_bytes: dict[str, int] = {}
     at = len(folder) + 1
     for key, size in listed:
         stem, bit = key[at : at + _STEM_CHARS], bits.get(key[at + _STEM_CHARS :])
@@ -117,6 +140,8 @@ def found_segments(
         there[stem] = there.get(stem, 0) | bit
         if bit == 1:
             log_bytes[stem] = size
+        elif bit == 2:
+            index_bytes[stem] = size
     sets = {bits_of: tuple(each for each in suffixes if bits[each] & bits_of) for bits_of in set(there.values())}
     whole = {bits_of for bits_of, each in sets.items() if is_whole(frozenset(each))}
     return [
@@ -125,6 +150,7 @@ def found_segments(
             stem[_BASE_CHARS + 1 :],
             int(stem[:_BASE_CHARS]),
             log_bytes.get(stem, 0),
+            index_bytes.get(stem, 0),
             bits_of in whole,
             folder,
             sets[bits_of],
@@ -139,7 +165,8 @@ def _is_stem(text: str) -> bool:
 
 
 class RemoteStorageManager(Protocol):
-    """RemoteStorageManager: thread-safe, also for two calls about one segment.
+    """RemoteStorageManager: thread-safe, also for two calls about one segment.  `has_manifests`: one object of each
+    segment has its metadata.
 
     Errors: RemoteResourceNotFoundException where an object is missing, RetriableRemoteStorageException where the
     storage does not answer for now, RemoteStorageException for all else; each names the object.
@@ -159,6 +186,8 @@ class RemoteStorageManager(Protocol):
         """Removes all objects of a segment; fine where they are gone."""
 
     # --- what kafkalog asks beyond Kafka's interface -----------------------------------------------------
+
+    has_manifests: ClassVar[bool]
 
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
         """The segment's log as a file of this machine, where it is one as it stands: then it is read as local ones
@@ -186,8 +215,9 @@ class RemoteStorageManager(Protocol):
     def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
         """All that lies there of a partition, whole or not, by base offset."""
 
-    def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata | None:
-        """What the objects of a whole segment say of it in one request; None where they do not."""
+    def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
+        """What the objects of a whole segment say of it: from its manifest, or else from its last batches and the
+        leader epochs beside it.  Without leader epochs, or an end (-1), where they do not say."""
 
     def modified_s(self, key: str) -> float:
         """When an object was put, in seconds since 1970; now, where the storage does not say."""
