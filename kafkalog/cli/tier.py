@@ -124,10 +124,10 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     for row in lost:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
         note(f"{where}: the metadata have the segment, and objects of it are gone")
-    others = [row for row in rows if row.state is COPY_SEGMENT_FINISHED and row.copied_size is not None]
+    others = [row for row in rows if row.state in (None, COPY_SEGMENT_FINISHED) and row.copied_size is not None]
     for row in others:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
-        note(f"{where}: found {row.size} bytes of the log, expected the {row.copied_size} that were copied")
+        note(f"{where}: its log's object has {row.size} bytes, expected the {row.copied_size} that were copied")
     return FINDINGS if lost or others else CLEAN
 
 

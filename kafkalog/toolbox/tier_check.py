@@ -19,6 +19,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.snapshots import decode_snapshot
+from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED
 from kafkalog.engine.remote.storage import IndexType
@@ -28,7 +29,7 @@ from kafkalog.toolbox.segment_check import SegmentCheck
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
-    from kafkalog.engine.remote.storage import FoundSegment
+    from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
     from kafkalog.engine.remote.tiered_files import TieredFiles
 
     _Segments = Callable[[TopicIdPartition], dict[str, FoundSegment]]
@@ -50,11 +51,12 @@ def check_tier(
     segments = cache(lambda partition: {each.id: each for each in remote.storage.segments_of(partition)})
     # The small objects of all segments are looked at below, those that a folder shows among them.
     findings = [each for each in report.findings if not each.path.endswith(_SHOWN) or local.exists(each.path)]
+    sizes: list[Finding] = []
     for partition in partitions:
-        _check_partition(
-            os.path.join(root, str(partition)), f"{remote.root}/{partition}", files, remote, segments, extra
-        )
+        folder, place = os.path.join(root, str(partition)), f"{remote.root}/{partition}"
+        _check_partition(folder, place, files, remote, segments, extra, sizes)
     report.findings = [_with_object(each, files, remote, segments) for each in [*findings, *extra.findings]]
+    report.findings += [each for each in sizes if not any(each.path in other.what for other in report.findings)]
     report.notes += extra.notes
 
 
@@ -65,7 +67,9 @@ def _check_partition(
     remote: RemoteFiles,
     segments: _Segments,
     report: Report,
+    sizes: list[Finding],
 ) -> None:
+    """`sizes`: what is told of an object of another size, unless something else about it was found."""
     if not remote.is_dir(place):
         return
     listed = (names.segment_base(name) for name in remote.list_dir(place))
@@ -79,9 +83,34 @@ def _check_partition(
         if metadata is None or metadata.state is DELETE_SEGMENT_FINISHED:
             continue
         found = segments(metadata.topic_id_partition).get(metadata.remote_log_segment_id.id)
-        for kind in SMALL_OBJECTS if found is not None else ():  # else its log is not there either
+        if found is None:  # its log is not there either
+            continue
+        sizes += _of_other_size(found, metadata, remote) if found.is_whole else []
+        for kind in SMALL_OBJECTS:
             key = _key(found, SMALL_OBJECTS[kind])
             _check_small(kind, path, path if key is None else f"{remote.root}/{key}", metadata, remote, report)
+
+
+def object_bytes_of(
+    storage: RemoteStorageManager, found: FoundSegment, metadata: RemoteLogSegmentMetadata | None
+) -> int | None:
+    """How many bytes the object of a whole segment's log must have; None where nobody knows.  Errors of a manifest."""
+    if isinstance(storage, AivenTieredStorage):  # which packs logs
+        return storage.object_bytes(found)
+    return None if metadata is None or metadata.segment_size_in_bytes < 0 else metadata.segment_size_in_bytes
+
+
+def _of_other_size(found: FoundSegment, metadata: RemoteLogSegmentMetadata, remote: RemoteFiles) -> list[Finding]:
+    try:
+        copied = object_bytes_of(remote.storage, found, metadata)
+    except RetriableRemoteStorageException:
+        raise
+    except KafkalogError:  # of the manifest: whoever opens the log is told
+        return []
+    if copied in (None, found.object_bytes):
+        return []
+    what = f"found {found.object_bytes} bytes, expected the {copied} that were copied"
+    return [Finding(f"{remote.root}/{_key(found, names.LOG_FILE_SUFFIX)}", 0, 0, what)]
 
 
 def _check_small(

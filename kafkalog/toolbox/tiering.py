@@ -18,25 +18,33 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalog._face.remote_tier import refuse_nested
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import partitions_in, refuse_file
+from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.chunks import RemoteFile
 from kafkalog.engine.remote.directory_segments import DirectoryMetadata, known_segments
-from kafkalog.engine.remote.local_tiered import LocalTieredStorage
+from kafkalog.engine.remote.object_segments import ASKED_MOST
+from kafkalog.engine.remote.object_segments import THREADS as MANIFESTS_AT_ONCE
 from kafkalog.engine.remote.objects import parts_of
 from kafkalog.engine.remote.remote_files import check_there
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, RemoteLogSegmentState, TopicIdPartition
-from kafkalog.errors import CorruptIndexException, IllegalArgumentException, RemoteResourceNotFoundException
+from kafkalog.errors import (
+    CorruptIndexException,
+    IllegalArgumentException,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+)
 from kafkalog.toolbox.report import Finding, Report
-from kafkalog.toolbox.tier_check import object_of
+from kafkalog.toolbox.tier_check import object_bytes_of, object_of
 from kafkalog.toolbox.verify import verify_partition
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
     from kafkalog.engine.remote.remote_files import RemoteFiles
-    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
     from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
 
 __all__ = [
@@ -47,14 +55,15 @@ __all__ = [
 COPY_BYTES = 12 << 20
 THREADS = 4  # that restore, each with a piece in memory
 Progress = Callable[[int], object]
+_log = Lines("kafkalog.remote")
 
 
 class TierSegment(NamedTuple):
     """A segment of a partition: of the remote tier, of the disk, or of both.
 
-    `end_offset` is -1 where nothing says it, and below `base_offset` where it is empty; `state` is None where no
-    metadata does, `segment_id` where it is on the disk alone.  `copied_size`: as many bytes were copied, where the
-    object has more or fewer.
+    `size`: of the object with its log, in the remote tier.  `end_offset` is -1 where nothing says it, and below
+    `base_offset` where it is empty; `state` is None where no metadata does, `segment_id` where it is on the disk alone.
+    `copied_size`: as many bytes were copied, where the object has more or fewer.
     """
 
     partition: TopicPartition
@@ -86,7 +95,18 @@ def tier_segments(
     storage: RemoteStorageManager, log_dirs: Sequence[str] = (), topics: Collection[str] = (), files: Files = OS_FILES
 ) -> list[TierSegment]:
     """Every segment of both tiers, by partition and base offset, and those that the directories' metadata say are in
-    the tier, and are not.  `topics`: of these topics or partitions alone, where any are named."""
+    the tier, and are not.  `topics`: of these topics or partitions alone, where any are named.
+
+    Where logs may be packed, manifests say how large their objects must be; of more than ASKED_MOST segments that would
+    have to be asked none is, which the log `kafkalog.remote` tells."""
+    rows, there = _segments(storage, log_dirs, topics, files)
+    return _with_copied_sizes(storage, rows, there) if isinstance(storage, AivenTieredStorage) else rows
+
+
+def _segments(
+    storage: RemoteStorageManager, log_dirs: Sequence[str], topics: Collection[str], files: Files
+) -> tuple[list[TierSegment], dict[str, FoundSegment]]:
+    """(the same, where `copied_size` is of the log, what lies there by its id)."""
 
     def is_meant(partition: TopicPartition) -> bool:
         return not topics or partition.topic in topics or str(partition) in topics
@@ -102,10 +122,13 @@ def tier_segments(
     metadata = known_segments(log_dirs, files)
     partitions = {*storage.partitions(), *(() if metadata is None else metadata.partitions())}
     rows: list[TierSegment] = []
+    there: dict[str, FoundSegment] = {}
     for full in sorted(partitions, key=lambda each: (each.topic_partition, each.topic_id)):
         if is_meant(full.topic_partition):
             on_disk = local.get(full.topic_partition, _OnDisk(None, {}))
-            rows += _of_partition(full, storage, on_disk, metadata)
+            found = storage.segments_of(full)
+            rows += _of_partition(full, found, on_disk, metadata)
+            there |= {each.id: each for each in found}
     known = {(row.partition, row.base_offset) for row in rows if row.where == "both"}
     for partition, on_disk in local.items():
         if partition.topic in names.INTERNAL_TOPICS or not is_meant(partition):
@@ -113,16 +136,51 @@ def tier_segments(
         for base, end in _ends(on_disk.sizes).items():
             if (partition, base) not in known:
                 rows.append(TierSegment(partition, base, end, on_disk.sizes[base], "local", None, None, True))
-    return sorted(rows, key=lambda row: (row.partition, row.base_offset, row.segment_id or ""))
+    return sorted(rows, key=lambda row: (row.partition, row.base_offset, row.segment_id or "")), there
+
+
+def _with_copied_sizes(
+    storage: AivenTieredStorage, rows: list[TierSegment], there: Mapping[str, FoundSegment]
+) -> list[TierSegment]:
+    """An object that is as long as its log is plain, and whole: of the others the manifests are asked."""
+    doubted = {
+        found.id: found
+        for row in rows
+        if (found := there.get(row.segment_id or "")) is not None
+        and found.is_whole
+        and (row.state is None or row.copied_size is not None)
+    }
+    if len(doubted) > ASKED_MOST:
+        _log.warning(
+            "the sizes of %d objects are not compared with their manifests, of more than %d at once: `kafkalog tier "
+            "verify` does, and a list of some topics or partitions", len(doubted), ASKED_MOST,
+        )  # fmt: skip
+        doubted.clear()
+    with ThreadPoolExecutor(MANIFESTS_AT_ONCE, "kafkalog-remote-manifests") as pool:
+        said = dict(zip(doubted, pool.map(partial(_copied_size, storage), doubted.values()), strict=True))
+    return [row._replace(copied_size=said.get(row.segment_id or "")) for row in rows]
+
+
+def _copied_size(storage: AivenTieredStorage, found: FoundSegment) -> int | None:
+    """As many bytes were copied, where the object has more or fewer."""
+    try:
+        copied = storage.object_bytes(found)
+    except RetriableRemoteStorageException:
+        raise
+    except RemoteStorageException as error:
+        if not isinstance(error, RemoteResourceNotFoundException):  # it was deleted meanwhile
+            _log.warning("how many bytes of segment %s were copied is not known: %s", found.id, error)
+        return None
+    return None if copied == found.object_bytes else copied
 
 
 def _of_partition(
     full: TopicIdPartition,
-    storage: RemoteStorageManager,
+    found: Sequence[FoundSegment],
     on_disk: _OnDisk,
     metadata: DirectoryMetadata | None,
 ) -> list[TierSegment]:
-    partition, found = full.topic_partition, storage.segments_of(full)
+    partition = full.topic_partition
     cache = None if metadata is None else metadata.cache_of(full)
     said = {each.remote_log_segment_id.id: each for each in cache or ()}
     has_word = metadata is not None and metadata.speaks_of(full)
@@ -138,10 +196,9 @@ def _of_partition(
         is_same = local_end is not None and (known is None or local_end in (-1, end))
         where = "both" if is_same and is_copied and each.is_whole else "remote"
         state = None if known is None else known.state
-        is_other = known is not None and each.is_whole and _has_other_size(storage, each, known)
-        size = known.segment_size_in_bytes if known is not None and is_other else None
+        size = None if known is None or not each.is_whole else known.segment_size_in_bytes
         row = TierSegment(partition, each.base_offset, end, each.object_bytes, where, each.id, state, each.is_whole)
-        rows.append(row._replace(copied_size=size))
+        rows.append(row._replace(copied_size=None if size in (-1, each.object_bytes) else size))
     for segment_id, known in said.items():
         if known.state is COPY_SEGMENT_FINISHED:
             begin, size = known.start_offset, known.segment_size_in_bytes
@@ -149,12 +206,6 @@ def _of_partition(
                 TierSegment(partition, begin, known.end_offset, size, "missing", segment_id, known.state, False)
             )
     return rows
-
-
-def _has_other_size(storage: RemoteStorageManager, found: FoundSegment, known: RemoteLogSegmentMetadata) -> bool:
-    """Whether the object of a log has not as many bytes as were copied; where logs are packed nobody knows."""
-    is_plain = isinstance(storage, LocalTieredStorage)
-    return is_plain and known.segment_size_in_bytes not in (-1, found.object_bytes)
 
 
 class Waiting(NamedTuple):
@@ -168,7 +219,7 @@ class Waiting(NamedTuple):
 def waiting(storage: RemoteStorageManager, log_dir: str, files: Files = OS_FILES) -> list[Waiting]:
     """What an upload would copy: of topics with `remote.storage.enable`, as the settings of the directory, or of its
     cluster, say.  IllegalArgumentException where nothing is there of what the metadata says was copied."""
-    rows = tier_segments(storage, [log_dir], files=files)
+    rows, _ = _segments(storage, [log_dir], (), files)
     on_disk = {row.partition for row in rows if row.where in ("local", "both")}  # others may be on their way out
     copied = [row for row in rows if row.state is COPY_SEGMENT_FINISHED and row.partition in on_disk]
     if copied and all(row.where == "missing" for row in copied):
@@ -381,17 +432,21 @@ class _Copies:
             yield copy, partial(copy.piece, at, min(at + piece_bytes, size))
 
     def _opened(self, path: str) -> tuple[File, int]:
-        """A log, and how much of it is copied: of an object that was cut all that there is, which is a finding."""
-        metadata = self._source.metadata_of(path)
-        if metadata is not None and self._source.has_metadata:
-            found = self.there(metadata.topic_id_partition)[metadata.remote_log_segment_id.id]
-            if _has_other_size(self._source.storage, found, metadata):
-                size, copied = found.object_bytes, metadata.segment_size_in_bytes
-                what = f"found {size} bytes, expected the {copied} that were copied"
-                self.findings.append(Finding(os.path.basename(path), min(size, copied), abs(copied - size), what))
-                as_it_is = metadata._replace(segment_size_in_bytes=size)
-                return self._source.opened(as_it_is, path), min(size, copied)
-        return self._source.open(path, writable=False), self._source.own_bytes(path)
+        """A log, and how much of it is copied: of an object that was cut all that can be read, which is a finding."""
+        source, storage = self._source, self._source.storage
+        metadata = source.metadata_of(path)
+        if metadata is not None and (source.has_metadata or storage.has_manifests):
+            found = self.there(metadata.topic_id_partition).get(metadata.remote_log_segment_id.id)
+            copied = None if found is None else object_bytes_of(storage, found, metadata)
+            if found is not None and copied not in (None, found.object_bytes):
+                log_bytes = storage.log_size(metadata)
+                left = min(found.object_bytes, log_bytes)
+                if isinstance(storage, AivenTieredStorage):
+                    left = storage.log_bytes_in(found)
+                what = f"found {found.object_bytes} bytes, expected the {copied} that were copied"
+                self.findings.append(Finding(os.path.basename(path), left, log_bytes - left, what))
+                return source.asked(storage.open_local, metadata) or source.opened(metadata, path), left
+        return source.open(path, writable=False), source.own_bytes(path)
 
     def _small(self, path: str, target: str) -> int:
         try:

@@ -10,6 +10,7 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.remote.objects import Objects, Retries
+from kafkalog.toolbox import tiering
 from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import SETTINGS, tiered
 
@@ -197,9 +198,82 @@ def test_list_tells_of_an_object_of_another_size(run: Run, both: tuple[str, Path
     assert result.code == 1
     (row,) = [line for line in result.lines if "wrong size" in line]
     assert log.stem[21:] in row
-    assert f"found 500 bytes of the log, expected the {size} that were copied" in result.err
+    assert f"its log's object has 500 bytes, expected the {size} that were copied" in result.err
     rows = map(json.loads, run("tier", "list", store, "--remote", str(tier), "--json").lines)
     assert [row["copiedBytes"] for row in rows if row["id"] == log.stem[21:]] == [size]
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+@pytest.mark.parametrize("variant", ["plain", "zstd", "encrypted"])
+@pytest.mark.parametrize("damage", ["cut", "longer"])
+def test_an_object_of_aivens_layout_has_the_size_that_its_manifest_says(
+    run: Run, tmp_path: Path, kind: str, variant: str, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Retries, "pause_s", lambda *_: 0.0)
+    url, store = f"{'memory:/' if kind == 'bucket' else ''}{tmp_path}/tier", tmp_path / "store"
+    keys = [str(Path(__file__).parents[1] / f"golden/tiered/aiven/{name}.pem") for name in ("public", "private")]
+    more = {"encryption": {"k": tuple(keys)}} if variant == "encrypted" else {"compression": variant == "zstd"}
+    tiered(store, kafkalog.RemoteStorage(url, layout="aiven", chunk_bytes=500, **more))
+    objects = Objects.at(url)
+    (topic,) = objects.folders()
+    key = sorted(key for key, _ in objects.each_within(f"{topic}/0") if key.endswith(".log"))[1]
+    segment_id, name, whole = Path(key).stem[21:], f"{Path(key).name[:20]}.log", objects.get(key)
+    changed = whole[:-10] if damage == "cut" else whole + b"more"
+    objects.put(key, lambda: [changed])
+    log = (store / "orders-0" / name).read_bytes()
+    # Chunks that are packed are there as a whole, or not at all.
+    left = len(log) if damage == "longer" else len(changed) if variant == "plain" else (len(log) - 1) // 500 * 500
+    sizes = f"{len(changed)} bytes, expected the {len(whole)} that were copied"
+    options = ["--key-pair", f"k:{':'.join(keys)}"] if variant == "encrypted" else []
+    for number, place in enumerate(([url], [str(store), "--remote", url])):
+        listed = run("tier", "list", *place)  # no key is wanted for that
+        assert listed.code == 1
+        assert f"orders-0 {int(name[:20])} {segment_id}: its log's object has {sizes}" in listed.err
+        assert [line.split()[-1] for line in listed.lines if "wrong size" in line] in ([segment_id], ["-"])
+        rows = map(json.loads, run("tier", "list", *place, "--json").lines)
+        assert {row["id"]: row["copiedBytes"] for row in rows if row["copiedBytes"]} == {segment_id: len(whole)}
+        checked = run("tier", "verify", *place, *options)
+        assert (checked.code, key in checked.lines[0]) == (1, True), checked.err
+        assert damage == "cut" or f"found {sizes}" in checked.lines[0]
+        target = tmp_path / f"target {number}"
+        restored = run("tier", "restore", *place[:1], str(target), *place[1:], "--yes", *options)
+        assert restored.code == 1, restored.err
+        (told,) = [line for line in restored.lines if f"found {sizes}; its object is " in line]
+        assert told.endswith(key)
+        for path in (target / "orders-0").glob("*.log"):
+            copied = (store / "orders-0" / path.name).read_bytes()
+            assert path.read_bytes() == (log[:left] if path.name == name else copied)
+
+
+def test_few_manifests_are_asked_for_a_list(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No plain log's whose size the metadata have (one is asked for what the layout is); not those of a long bucket."""
+    asked: list[str] = []
+    get = Objects.get
+    monkeypatch.setattr(Objects, "get", lambda *args: (asked.append(args[1]), get(*args))[1])
+    for name, compression in (("plain", False), ("zstd", True)):
+        store, tier = tmp_path / f"store of {name}", tmp_path / name
+        copied = tiered(store, kafkalog.RemoteStorage(tier, layout="aiven", compression=compression))
+        asked.clear()
+        assert run("tier", "list", str(store), "--remote", str(tier)).code == 0
+        assert len({key for key in asked if key.endswith("manifest")}) == (copied if compression else 1)
+    asked.clear()
+    monkeypatch.setattr(tiering, "ASKED_MOST", copied - 1)
+    result = run("tier", "list", str(tier))
+    assert (result.code, asked, len(result.lines)) == (0, [], copied + 1)
+    assert f"the sizes of {copied} objects are not compared with their manifests" in caplog.text
+
+
+def test_a_manifest_that_is_damaged_is_told_by_a_list(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiered(tmp_path / "store", kafkalog.RemoteStorage(tmp_path / "tier", layout="aiven", compression=True))
+    manifest = min((tmp_path / "tier").rglob("*.rsm-manifest"))
+    manifest.write_bytes(b"{")
+    result = run("tier", "list", str(tmp_path / "tier"))
+    assert result.code == 0
+    assert f"how many bytes of segment {manifest.stem[21:]} were copied is not known" in caplog.text
 
 
 def test_what_the_metadata_has_is_no_orphan(run: Run, both: tuple[str, Path]) -> None:

@@ -22,11 +22,12 @@ import re
 import struct
 import threading
 from array import array
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import zstandard
 
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from kafkalog.engine.files import File
     from kafkalog.engine.remote.aiven_keys import KeyRing, SegmentKey
 
+T = TypeVar("T")
+
 LOG, INDEXES, MANIFEST = "log", "indexes", "rsm-manifest"
 CHUNK_BYTES = 4 << 20
 SIZES_BYTES_MAX = 10 << 20  # of a packed chunk index, as there
@@ -76,6 +79,10 @@ _ORDER = (
     (IndexType.LEADER_EPOCH, "leaderEpoch"),
     (IndexType.TRANSACTION, "transaction"),
 )
+
+
+def _manifest_key(found: FoundSegment) -> str:
+    return next(key for key in found.objects if key.endswith(MANIFEST))
 
 
 def main_path(partition: TopicIdPartition, base_offset: int, segment_id: str) -> str:
@@ -164,6 +171,12 @@ class ChunkIndex(NamedTuple):
     def chunk_size(self, number: int) -> int:
         """The bytes of the log that a chunk has."""
         return min(self.chunk_bytes, self.log_bytes - number * self.chunk_bytes)
+
+    def log_bytes_in(self, object_bytes: int) -> int:
+        """How much of the log the whole chunks have of an object that was cut."""
+        if object_bytes >= self.object_bytes:
+            return self.log_bytes
+        return max(0, bisect_right(self.starts, object_bytes) - 1) * self.chunk_bytes
 
 
 def _most(chunk_bytes: int, log_bytes: int) -> int:
@@ -382,22 +395,39 @@ class AivenTieredStorage:
 
     def manifest(self, metadata: RemoteLogSegmentMetadata) -> Manifest:
         """RemoteStorageException for one that is none of this layout's."""
-        key = self._key(metadata, MANIFEST)
+        return self._manifest_at(self._key(metadata, MANIFEST))
+
+    def _manifest_at(self, key: str) -> Manifest:
         with self._lock:
             found = self._manifests.get(key)
             if found is not None:
                 self._manifests.move_to_end(key)
                 return found
-        found = self._parsed(key, self.objects.get(key))
+        found = self._parsed(key, self.objects.get(key), self._manifest_of)
         with self._lock:
             self._manifests[key] = found
             while len(self._manifests) > MANIFESTS_KEPT:
                 self._manifests.popitem(last=False)
         return found
 
-    def _parsed(self, key: str, data: bytes) -> Manifest:
+    def object_bytes(self, found: FoundSegment) -> int:
+        """How many bytes the object of a whole segment's log must have.  Its manifest says it, also without keys."""
+        key = _manifest_key(found)
+        with self._lock:
+            manifest = self._manifests.get(key)
+        chunks = self._parsed(key, self.objects.get(key), self._chunks_of) if manifest is None else manifest.chunks
+        return chunks.object_bytes
+
+    def log_bytes_in(self, found: FoundSegment) -> int:
+        """How much of its log can be read of a segment whose object was cut: of packed chunks the whole ones."""
+        manifest = self._manifest_at(_manifest_key(found))
+        is_packed = manifest.compression or manifest.key is not None
+        chunks, size = manifest.chunks, found.object_bytes
+        return chunks.log_bytes_in(size) if is_packed else min(size, chunks.log_bytes)
+
+    def _parsed(self, key: str, data: bytes, of: Callable[[dict[str, Any], str], T]) -> T:
         try:
-            return self._manifest_of(json.loads(data), key)
+            return of(json.loads(data), key)
         except RemoteStorageException:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zstandard.ZstdError) as error:
@@ -405,12 +435,15 @@ class AivenTieredStorage:
                 f"expected a manifest of version 1: {type(error).__name__} {error}", path=self.objects.shown(key)
             ) from error
 
-    def _manifest_of(self, values: dict[str, Any], key: str) -> Manifest:
+    def _chunks_of(self, values: dict[str, Any], key: str) -> ChunkIndex:
         if values["version"] != "1":
             raise RemoteStorageException(
                 f"found a manifest of version {values['version']!r}, expected '1'", path=self.objects.shown(key)
             )
-        chunks = ChunkIndex.of(values["chunkIndex"])
+        return ChunkIndex.of(values["chunkIndex"])
+
+    def _manifest_of(self, values: dict[str, Any], key: str) -> Manifest:
+        chunks = self._chunks_of(values, key)
         compression = values["compression"]
         if not isinstance(compression, bool):
             raise ValueError(f"compression: found {compression!r:.40}, expected true or false")
