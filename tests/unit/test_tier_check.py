@@ -251,7 +251,12 @@ def test_few_manifests_are_asked_for_a_list(
     """No plain log's whose size the metadata have (one is asked for what the layout is); not those of a long bucket."""
     asked: list[str] = []
     get = Objects.get
-    monkeypatch.setattr(Objects, "get", lambda *args: (asked.append(args[1]), get(*args))[1])
+
+    def noted(objects: Objects, key: str, *where: int) -> bytes:
+        asked.append(key)
+        return get(objects, key, *where)
+
+    monkeypatch.setattr(Objects, "get", noted)
     for name, compression in (("plain", False), ("zstd", True)):
         store, tier = tmp_path / f"store of {name}", tmp_path / name
         copied = tiered(store, kafkalog.RemoteStorage(tier, layout="aiven", compression=compression))
