@@ -131,6 +131,7 @@ class StoreTier:
             config=remote.config,
             chunks=Chunks(remote.place.cache_bytes),
         )
+        self.remote_log_manager.changing = catalog.changing
 
     def _metadata_log(self, number: int, create: bool) -> StoreStateLog | None:
         log = self._catalog.internal_partition(names.REMOTE_LOG_METADATA_TOPIC, number, create=create)
@@ -168,23 +169,27 @@ class StoreTier:
         if not is_current or topic_id is None or log.topic_partition.topic in names.INTERNAL_TOPICS:
             return
         partition = TopicIdPartition(topic_id, log.topic_partition)
-        try:
-            if manager.metadata.deletion_of(partition) is None:
+        while True:
+            ended = manager.deletions_ended[partition]
+            try:
+                if manager.metadata.deletion_of(partition) is not None:
+                    log.leave_remote_tier()
+                    manager.add(log)  # and until it is finished, nothing is copied
+                    return
                 self._join(partition, log)
-            elif log.remote_log_enabled:  # and until it is finished, nothing is copied
-                manager.on_leadership_change(log)
-        except SchemaException as error:
-            if log.remote_log_enabled:
-                _log.error("%s is neither copied to the remote tier nor read there: %s", partition, error)
-        if manager.metadata.deletion_of(partition) is not None:  # perhaps noted meanwhile, without this log
-            log.leave_remote_tier()
+            except SchemaException as error:
+                if log.remote_log_enabled:
+                    _log.error("%s is neither copied to the remote tier nor read there: %s", partition, error)
+            if manager.metadata.deletion_of(partition) is None and manager.deletions_ended[partition] == ended:
+                return
+            log.leave_remote_tier()  # what it found there is going, or gone
 
     def _join(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         manager = self.remote_log_manager
         if not log.remote_log_enabled:
             self._check_untiered(partition, log)
             return
-        manager.on_leadership_change(log)
+        manager.add(log)
         log.update_log_start_offset_from_remote_tier(find_log_start_offset(manager.metadata, partition, log))
         restore_leader_epochs(log)
         copied, epoch = find_highest_remote_offset(manager.metadata, partition, log)
@@ -231,22 +236,25 @@ class StoreTier:
 
     def take(self, topic: str, logs: Iterable[UnifiedLog]) -> None:
         """A topic's settings have changed, or its logs are here.  One that leaves the tier is noted in its events
-        before anything of it goes; the settings say so until then, and a crash in between is finished by `start`."""
+        before anything of it goes; the settings say so until nothing more can come, and a crash in between is finished
+        by `start`."""
         self._note_leaving(topic)
         for partition in [log.topic_partition for log in logs]:
             log = self._manager.registry.get(partition)  # now, for what is before may take long
             if log is not None:
                 self.remote_log_manager.on_leadership_change(log)
+        self._note_leaving(topic)  # an upload may have begun behind the first note
 
     def _note_leaving(self, topic: str) -> None:
-        known = self._stored.known_of(topic)
-        if known is None or not known.leaves or self._manager.config_of(topic).remote_storage_enable:
-            return
-        if not self.remote_log_manager.mark_deleted([known.topic_id]):
-            return
-        with suppress(KafkalogError), self._catalog.changing:  # else it is noted once more by the next start
-            if self._stored.known_of(topic) == known:
-                self._stored.set(topic, self._stored.overrides(topic), known._replace(leaves=False))
+        manager = self.remote_log_manager
+        with self._catalog.changing:  # until it is noted it does not come back
+            known = self._stored.known_of(topic)
+            if known is None or not known.leaves or self._manager.config_of(topic).remote_storage_enable:
+                return
+            is_noted = manager.mark_deleted([known.topic_id])
+            if is_noted and not any(log.topic_id == known.topic_id for log in manager.logs()):
+                with suppress(KafkalogError):  # else it is noted once more by the next start
+                    self._stored.set(topic, self._stored.overrides(topic), known._replace(leaves=False))
 
     def delete(self, topic_id: str | None, logs: Iterable[UnifiedLog]) -> bool:
         """A topic was deleted.  What the storage refuses is deleted later, and one that does not answer is not asked

@@ -229,11 +229,10 @@ class KafkasRemoteLogManager(RemoteLogManager):
     copy_task_class = KafkasCopyTask
     expiration_task_class = KafkasExpirationTask
 
-    def leave(self, partition: TopicIdPartition) -> None:
+    def leave(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         """What a log knows of its copies outlives them."""
-        log = self._tasks[partition].log
         highest = log.highest_offset_in_remote_storage
-        super().leave(partition)
+        super().leave(partition, log)
         log.highest_offset_in_remote_storage = highest
 
 

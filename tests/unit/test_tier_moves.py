@@ -417,14 +417,14 @@ def test_nobody_has_a_log_before_it_has_its_tier(tmp_path: Path, monkeypatch: py
     house, seen = House(tmp_path, load="on demand"), list[bool]()
     with house.store as store:
         manager = store.remote_log_manager
-        join = manager.on_leadership_change
+        join = manager.add
 
-        def joining(log: UnifiedLog) -> None:
+        def joining(log: UnifiedLog) -> bool:
             if log.tier is None:
                 seen.append(store.manager.registry.get(ORDERS) is log)
-            join(log)
+            return join(log)
 
-        monkeypatch.setattr(manager, "on_leadership_change", joining)
+        monkeypatch.setattr(manager, "add", joining)
         house.make()
         store.manager.close_log(ORDERS, clean=True)
         house.move()

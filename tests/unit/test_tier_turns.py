@@ -7,7 +7,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ import kafkalog
 from kafkalog._face.coordinators import StoreStateLog
 from kafkalog._face.remote_tier import StoreTier
 from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.remote import copying
+from kafkalog.engine.remote.remote_log_manager import RemoteLogManager
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
     DELETE_SEGMENT_STARTED,
     RemoteLogSegmentMetadataUpdate,
 )
-from kafkalog.errors import IllegalStateException
+from kafkalog.errors import IllegalStateException, RetriableRemoteStorageException
 from tests.unit.cli_kit import Run, run
-from tests.unit.tier_kit import SETTINGS, values
+from tests.unit.tier_kit import SETTINGS, die, values
 
 __all__ = ["run"]
 
@@ -43,9 +46,9 @@ class World:
         self.store.create_topic("orders", 1, config=settings)
         self.append(60)
 
-    def open(self) -> kafkalog.Store:
+    def open(self, **options: Any) -> kafkalog.Store:
         dirs = [str(self.root / "one"), str(self.root / "two")]
-        self.store = kafkalog.open(dirs, remote=self.root / "tier", maintenance=False)
+        self.store = kafkalog.open(dirs, remote=self.root / "tier", maintenance=False, **options)
         return self.store
 
     @property
@@ -93,11 +96,16 @@ class World:
     def leaving(self, monkeypatch: pytest.MonkeyPatch) -> list[Future[object]]:
         """The topic is about to leave the tier, for which an upload is to end."""
         begun = [self.slow_upload(monkeypatch), self.begin(self.alter, OFF)]
-        manager = self.store.remote_log_manager
-        (tasks,) = [manager.tasks_of(log) for log in manager.logs()]
-        assert tasks is not None
-        assert tasks[1].cancelled.wait(20)
+        self.wait_for_note()
         return begun
+
+    def wait_for_note(self) -> None:
+        """Of the deletion."""
+        metadata = self.store.remote_log_manager.metadata
+        (partition,), until = metadata.partitions(), time.monotonic() + 20
+        while metadata.deletion_of(partition) is None:
+            assert time.monotonic() < until
+            time.sleep(0.001)
 
     def check(self, start: int = 0) -> None:
         expected = [values(number) for number in range(start, self.partition.end_offset)]
@@ -106,6 +114,10 @@ class World:
 
     def objects(self) -> list[Path]:
         return list((self.root / "tier").rglob("*.log"))
+
+
+def refuse(*given: object) -> None:
+    raise RetriableRemoteStorageException("503")
 
 
 @pytest.fixture
@@ -137,21 +149,29 @@ def test_a_topic_comes_back_while_it_leaves(world: World, monkeypatch: pytest.Mo
 
 
 def test_a_move_while_a_topic_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused until the deletion is noted, and waits for no upload then."""
     assert world.copy() > 2
     assert world.partition.delete_old_segments() > 2
-    local = world.log.local_log_start_offset
+    start = world.log.local_log_start_offset
     world.append(30)
+    real, refused = RemoteLogManager.mark_deleted, list[object]()
+
+    def mark(*given: Any) -> bool:
+        if given[1] and not refused:
+            with pytest.raises(IllegalStateException, match="orders-0 is just leaving the remote tier"):
+                world.move()
+            refused.append(None)
+        return real(*given)
+
+    monkeypatch.setattr(RemoteLogManager, "mark_deleted", mark)
     begun = world.leaving(monkeypatch)
-    for _ in range(2):
-        with pytest.raises(IllegalStateException, match="orders-0 is just leaving the remote tier"):
-            world.move()
+    assert refused
+    world.move()
     world.append(1)
     world.may_upload.set()
     for each in begun:
         each.result(20)
-    start = world.log.log_start_offset
-    assert start >= local
-    world.move()
+    assert not world.store.remote_log_manager.logs()
     world.check(start)
     assert not world.objects()
 
@@ -226,6 +246,164 @@ def test_a_log_that_joins_while_a_deletion_is_noted(world: World, monkeypatch: p
     world.store._home.tier.join(log)  # type: ignore[union-attr]
     assert log.highest_offset_in_remote_storage == -1
     assert world.partition.delete_old_segments() == 0
+    world.copy()
+    assert world.partition.delete_old_segments() > 2
+    world.check()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_deletion_that_ends_while_a_log_joins(world: World, monkeypatch: pytest.MonkeyPatch, begins: bool) -> None:
+    """It begins before the log looks for it, or behind that."""
+    world.copy()
+    assert world.partition.delete_old_segments() > 2
+    local = world.log.local_log_start_offset
+    die(world.store)
+    manager = world.open(load="on demand").remote_log_manager
+    (partition,), ended = manager.metadata.partitions(), list[object]()
+
+    def deletion_ends(real: Callable[..., Any], *given: Any) -> Any:
+        found = real(*given)
+        if not ended:
+            ended.append(None)
+            if begins:
+                world.begin(manager.mark_deleted, [partition.topic_id]).result(20)
+            world.begin(manager.finish_deletions).result(20)
+        return found
+
+    owner: object = manager
+    if begins:
+        owner, name = manager.metadata, "highest_offset_for_epoch"
+    else:
+        manager.mark_deleted([partition.topic_id])
+        with monkeypatch.context() as patched:
+            patched.setattr(manager.storage, "delete_log_segment_data", refuse)
+            manager.finish_deletions()
+        name = "add"
+    monkeypatch.setattr(owner, name, partial(deletion_ends, getattr(owner, name)))
+    log = world.log
+    assert ended
+    assert not world.objects()
+    assert (log.log_start_offset, log.highest_offset_in_remote_storage) == (local, -1)
+    world.append(30)
+    assert world.partition.delete_old_segments() == 0
+    assert world.copy() > 2
+    assert world.partition.delete_old_segments() > 2
+    world.check(local)
+
+
+def test_a_deletion_is_gone_on_with_by_two(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second takes nothing that came behind the first."""
+    world.copy()
+    manager = world.store.remote_log_manager
+    with monkeypatch.context() as patched:
+        patched.setattr(manager.storage, "delete_log_segment_data", refuse)
+        world.alter(OFF)
+        world.alter(ON)
+    real = manager.metadata.deletion_of
+
+    def deletion_of(*given: Any) -> object:
+        found = real(*given)
+        monkeypatch.undo()
+        assert world.begin(world.copy).result(20)
+        assert world.partition.delete_old_segments() > 2
+        return found
+
+    monkeypatch.setattr(manager.metadata, "deletion_of", deletion_of)
+    manager.finish_deletions()
+    assert world.objects()
+    world.check()
+
+
+@pytest.mark.parametrize("step", ["mark_deleted", "leave"])
+def test_a_topic_comes_back_before_it_has_left(world: World, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    world.copy()
+    real, begun = getattr(RemoteLogManager, step), list[Future[object]]()
+
+    def come_back() -> None:
+        world.alter(ON)
+        world.append(30)
+        world.copy()
+        world.partition.delete_old_segments()
+
+    def late(*given: Any) -> Any:
+        if not begun:
+            begun.append(world.begin(come_back))
+            wait(begun, 0.2)
+        return real(*given)
+
+    monkeypatch.setattr(RemoteLogManager, step, late)
+    world.alter(OFF)
+    begun[0].result(20)
+    world.check()
+    world.copy()
+    assert world.partition.delete_old_segments() + len(world.objects()) > 2
+    world.check()
+
+
+def test_an_upload_that_begins_behind_the_note(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There was nothing to delete, and a crash comes when there is."""
+    manager = world.store.remote_log_manager
+    real, begins, may_begin = manager.metadata.add_remote_log_segment_metadata, threading.Event(), threading.Event()
+
+    def add(*given: Any) -> None:
+        begins.set()
+        assert may_begin.wait(20)
+        real(*given)
+
+    def stop(*given: Any) -> None:
+        may_begin.set()
+        begun.result(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(manager.metadata, "add_remote_log_segment_metadata", add)
+    begun = world.begin(world.copy)
+    assert begins.wait(20)
+    monkeypatch.setattr(manager, "_stop", stop)
+    with pytest.raises(KeyboardInterrupt):
+        world.alter(OFF)
+    assert world.objects()
+    die(world.store)
+    world.open()
+    world.check()
+    assert not world.objects()
+
+
+@pytest.mark.parametrize("at", ["copy", "look"])
+def test_a_topic_comes_back_beside_a_copy(world: World, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """A copy that began before a deletion was noted has the disk let nothing go."""
+    assert world.copy() > 2
+    world.append(30)
+    if at == "copy":
+        begun = world.leaving(monkeypatch)
+        world.alter(ON)
+        assert world.partition.delete_old_segments() == 0
+    else:
+        world.store.close()
+        world.open()
+        begun, real_find, looks = [], copying.find_highest_remote_offset, threading.Event()
+
+        def find(*given: Any) -> copying.OffsetAndEpoch:
+            found = real_find(*given)
+            looks.set()
+            assert world.may_upload.wait(20)
+            return found
+
+        monkeypatch.setattr(copying, "find_highest_remote_offset", find)
+        begun.append(world.begin(world.copy))
+        assert looks.wait(20)
+        begun.append(world.begin(world.alter, OFF))
+        world.wait_for_note()
+        world.alter(ON)
+    real = RemoteLogManager._end
+
+    def end(*given: Any, **how: Any) -> bool:
+        assert world.partition.delete_old_segments() == 0
+        return real(*given, **how)
+
+    monkeypatch.setattr(RemoteLogManager, "_end", end)
+    world.may_upload.set()
+    for each in begun:
+        each.result(20)
     world.copy()
     assert world.partition.delete_old_segments() > 2
     world.check()

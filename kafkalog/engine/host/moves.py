@@ -256,7 +256,7 @@ class Move:
 def leaving_error(partition: TopicPartition) -> IllegalStateException:
     """Of a move while a topic leaves the remote tier: where its log begins is not settled before."""
     return IllegalStateException(
-        f"{partition} is just leaving the remote tier, and an upload that is under way ends before",
+        f"{partition} is just leaving the remote tier",
         hint="move it when alter_topic has returned",
     )
 

@@ -213,6 +213,14 @@ class PartitionOffsets(Watermarks):
             if self.remote_log_enabled and offset > self.highest_offset_in_remote_storage:
                 self.highest_offset_in_remote_storage = offset
 
+    def end_copy(self, offset: int) -> None:
+        """What was on its way is in the remote tier, which has everything up to `offset`; unless the log left it
+        meanwhile."""
+        with self.lock:
+            if self.offset_being_copied != UNKNOWN_OFFSET:
+                self.update_highest_offset_in_remote_storage(offset)
+                self.offset_being_copied = UNKNOWN_OFFSET
+
     def update_log_start_offset_from_remote_tier(self, remote_log_start_offset: int) -> None:
         """Retention in the remote tier moved the log's start."""
         if self.remote_log_enabled:
@@ -221,12 +229,13 @@ class PartitionOffsets(Watermarks):
             )
 
     def leave_remote_tier(self) -> None:
-        """What the remote tier has of the log goes: it starts with what is on the disk, which nobody else has."""
+        """What the remote tier has of the log goes, with what is on its way there: it starts with what is on the disk,
+        which nobody else has."""
         with self.lock:
             self.maybe_increment_log_start_offset(
                 self.local_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION
             )
-            self.highest_offset_in_remote_storage = UNKNOWN_OFFSET
+            self.highest_offset_in_remote_storage = self.offset_being_copied = UNKNOWN_OFFSET
 
     def raise_local_log_start_offset(self, offset: int) -> None:
         """What lies below is in the remote tier alone.  For who holds the lock and has settled."""

@@ -169,7 +169,10 @@ class RLMCopyTask:
             self._is_log_start_updated = True
         if self.copied_offset is None:
             self.copied_offset = find_highest_remote_offset(self._tools.metadata, self.topic_id_partition, log)
-            log.update_highest_offset_in_remote_storage(self.copied_offset.offset)
+            with log.lock:
+                if self.cancelled.is_set():
+                    return 0  # perhaps it has left the tier since
+                log.update_highest_offset_in_remote_storage(self.copied_offset.offset)
         copied, stable = self.copied_offset.offset, log.last_stable_offset
         if not copied < stable or stable <= 0:
             return 0
@@ -262,7 +265,7 @@ class RLMCopyTask:
         metrics.copy_bytes.mark(started.segment_size_in_bytes)
         tools.on_copied(started.segment_size_in_bytes)
         self.copied_offset = OffsetAndEpoch(next_offset - 1, epochs[-1].epoch)
-        log.update_highest_offset_in_remote_storage(next_offset - 1)
+        log.end_copy(next_offset - 1)
         _log.info(
             "copied segment %d of %s to the remote tier as %s", segment.base_offset, log.topic_partition, segment_id.id
         )

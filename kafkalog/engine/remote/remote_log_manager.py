@@ -10,9 +10,10 @@ disk.  Whoever deletes a topic calls `stop_partition(delete=True)`, and what a c
 `finish_deletions`.  A deletion takes what there was when it began: until it is finished, nothing of the partition is
 copied, and its log, if it uses the tier again, has nothing there.
 
-A log that leaves keeps its place among the tasks until it has left, so whatever takes that place waits for the same
-copy.  A deletion is noted before its log leaves, and a log that joins looks for the note behind its joining: one of the
-two sees the other.  Locks, outermost first: `_deleting`, `running` of a partition's tasks, the log's own, `_lock`.
+A log that leaves keeps its place among the tasks until they have ended, so whatever takes that place waits for the same
+copy.  With the note of a deletion its log forgets its copies, and a log that joins looks for notes behind its joining:
+one of the two sees the other.  Whether a deletion is meant is asked where it is noted, and what goes on with one notes
+none.  Locks, outermost first: `_deleting` or `changing`, `running` of a partition's tasks, the log's own, `_lock`.
 
 Source class: RemoteLogManager (4.4.0).
 """
@@ -20,9 +21,10 @@ Source class: RemoteLogManager (4.4.0).
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -149,6 +151,10 @@ class RemoteLogManager:
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._threads: list[threading.Thread] = []
         self._deleting = threading.Lock()  # held while a partition is deleted
+        self.changing: AbstractContextManager[object] = (
+            threading.RLock()
+        )  # held while a deletion, or a setting, is noted
+        self.deletions_ended: Counter[TopicIdPartition] = Counter()  # each counts before that is noted
         self._stopping = threading.Event()
         self._is_doubted = False  # whether this is the place that the metadata tells of
         quota = RLMQuotaManager(
@@ -227,30 +233,39 @@ class RemoteLogManager:
 
     def on_leadership_change(self, log: UnifiedLog) -> None:
         """A log is here, or its settings have changed: copied and shown from now on, where it uses the tier."""
-        if log.topic_id is None or log.is_future:
+        if not self.add(log):
             return
+        partition = TopicIdPartition(log.topic_id, log.topic_partition)
+        has_left = log.config.remote_log_delete_on_disable and not log.remote_log_enabled
+        if has_left and (self.has(partition) or self.metadata.deletion_of(partition) is not None):
+            self.leave(partition, log)
+
+    def add(self, log: UnifiedLog) -> bool:
+        """`on_leadership_change` for who has locks: what has left is not deleted.  False where the log is not the
+        partition's."""
+        if log.topic_id is None or log.is_future:
+            return False
         partition = TopicIdPartition(log.topic_id, log.topic_partition)
         with self._lock:
             held = self._tasks.get(partition)
             is_another = held is not None and held.log is not log
             if log.local_log.is_closed or (is_another and log.refuses_changes):
-                return  # that one has taken its place, or the partition is gone
-            if log.remote_log_enabled:
-                if held is not None and not is_another and not held.expiring.cancelled.is_set():
-                    self._tasks[partition] = self._switched(partition, held)
-                    return
-                running = threading.Lock()
-                if held is not None:  # this one takes its place, or it is just leaving the tier
-                    held.cancel()
-                    running = held.running
-                    if is_another:
-                        log.offset_being_copied = held.log.offset_being_copied
-                self._begin(partition, log, running)
-                if held is not None:
-                    held.tier.rest()
-        has_left = log.config.remote_log_delete_on_disable and not log.remote_log_enabled
-        if has_left and (held is not None or self.metadata.deletion_of(partition) is not None):
-            self.leave(partition)
+                return False  # that one has taken its place, or the partition is gone
+            if not log.remote_log_enabled:
+                return True
+            if held is not None and not is_another and not held.expiring.cancelled.is_set():
+                self._tasks[partition] = self._switched(partition, held)
+                return True
+            running = threading.Lock()
+            if held is not None:  # this one takes its place, or it is just leaving the tier
+                held.cancel()
+                running = held.running
+                if is_another:
+                    log.offset_being_copied = held.log.offset_being_copied
+            self._begin(partition, log, running)
+            if held is not None:
+                held.tier.rest()
+            return True
 
     def _begin(self, partition: TopicIdPartition, log: UnifiedLog, running: threading.Lock) -> None:
         """Under the lock.  With tasks that know nothing of what was copied before."""
@@ -272,10 +287,11 @@ class RemoteLogManager:
             self.metrics_of(topic).copy_lag(number, 0, 0)
         return held._replace(copying=None)
 
-    def leave(self, partition: TopicIdPartition) -> None:
+    def leave(self, partition: TopicIdPartition, log: UnifiedLog) -> None:
         """A log uses the tier no more: it starts with what is on the disk, and what the tier has of it is deleted."""
         self._stop(partition)
         try:
+            self._note(partition, lambda: not log.remote_log_enabled)
             self.delete_remote_log_partition(partition, is_awaited=True)
         except KafkalogError as error:
             _log.warning("deleting %s in the remote tier goes on later: %s", partition, error)
@@ -298,6 +314,7 @@ class RemoteLogManager:
         partition = TopicIdPartition(topic_id, log.topic_partition)
         self._stop(partition, is_gone=True)
         if delete:
+            self._note(partition)
             self.delete_remote_log_partition(partition, is_awaited=True)
 
     def _stop(self, partition: TopicIdPartition, *, is_gone: bool = False) -> None:
@@ -345,13 +362,14 @@ class RemoteLogManager:
         return deletion is not None and deletion.state is RemotePartitionDeleteState.DELETE_PARTITION_MARKED
 
     def delete_remote_log_partition(self, partition: TopicIdPartition, *, is_awaited: bool = False) -> None:
-        """All segments of a partition go; noted before, so that a crash in between is gone on with.  `is_awaited`: each
-        request is tried once, and RetriableRemoteStorageException leaves the rest to `finish_deletions`."""
+        """All segments of a partition go, if that is noted.  `is_awaited`: each request is tried once, and
+        RetriableRemoteStorageException leaves the rest to `finish_deletions`."""
+        if self.metadata.deletion_of(partition) is None:
+            return
         has_turn = False
         try:
             has_turn = self._deleting.acquire(timeout=HASTY_TIMEOUT_S if is_awaited else -1)
             if not has_turn:
-                self.mark_deleted([partition.topic_id])
                 raise RetriableRemoteStorageException("other deletions are under way", path=self.place)
             self._delete_partition(partition, hasty(self.storage, 1) if is_awaited else self.storage)
         finally:
@@ -359,13 +377,10 @@ class RemoteLogManager:
                 self._deleting.release()
 
     def _delete_partition(self, partition: TopicIdPartition, storage: RemoteStorageManager) -> None:
-        deletion = self.metadata.deletion_of(partition)
-        if not self.metadata.list_remote_log_segments(partition) and deletion is None:
-            return
+        if self.metadata.deletion_of(partition) is None:
+            return  # another thread has finished it
         if self._is_doubted:
             self.check_place()
-        if deletion is None:
-            self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
         if self._is_marked(partition):
             self._stop(partition)
             self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_STARTED)
@@ -380,6 +395,7 @@ class RemoteLogManager:
         self.indexes.remove_all(each.remote_log_segment_id.id for each in segments)
         for each in segments:
             self._tools.update(each, DELETE_SEGMENT_FINISHED)
+        self.deletions_ended[partition] += 1
         self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_FINISHED)
 
     def _mark(self, partition: TopicIdPartition, state: RemotePartitionDeleteState) -> None:
@@ -388,16 +404,38 @@ class RemoteLogManager:
             RemotePartitionDeleteMetadata(partition, state, tools.clock.milliseconds(), tools.broker_id)
         )
 
-    def mark_deleted(self, topic_ids: Collection[str]) -> bool:
+    def _note(self, partition: TopicIdPartition, is_meant: Callable[[], bool] = lambda: True) -> None:
+        """That all of a partition goes which is there now, unless that is noted; and its log has nothing there."""
+        with self.changing:
+            if self.metadata.deletion_of(partition) is not None:
+                return
+            if self.metadata.list_remote_log_segments(partition) and is_meant():
+                self._forget_copies(partition)  # before, for an interrupt may come between
+                self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+                self._forget_copies(partition)  # of a log that joined meanwhile
+
+    def _forget_copies(self, partition: TopicIdPartition) -> None:
+        """Its log starts with what is on the disk, and what its tasks are at tells it of no copy any more."""
+        with self._lock:
+            held = self._tasks.get(partition)
+        if held is not None:
+            held.cancel()
+            try:
+                held.log.leave_remote_tier()
+            except KafkaStorageException as error:
+                if not error.is_of_closed_log:
+                    raise
+
+    def mark_deleted(
+        self, topic_ids: Collection[str], is_meant: Callable[[TopicIdPartition], bool] = lambda partition: True
+    ) -> bool:
         """Notes that these topics were deleted, or left the tier: what it has of them goes with `finish_deletions`.
         False where that could not be noted of a partition."""
         is_noted = True
         for partition in self.metadata.partitions() if topic_ids else ():
-            if partition.topic_id in topic_ids and self.metadata.deletion_of(partition) is None:
+            if partition.topic_id in topic_ids:
                 try:
-                    if self.metadata.list_remote_log_segments(partition):
-                        self._mark(partition, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
-                        self._stop(partition)
+                    self._note(partition, partial(is_meant, partition))
                 except KafkalogError as error:
                     _log.warning("%s in the remote tier is deleted later: %s", partition, error)
                     is_noted = False
@@ -407,16 +445,15 @@ class RemoteLogManager:
         """Goes on with deletions of partitions that a crash, an interrupt, or the storage, cut short."""
         gone = self.deleted_topics()
         with self._lock:
-            left = [partition for partition in self._tasks if partition.topic_id in gone]
+            left = [each for each, held in self._tasks.items() if each.topic_id in gone and held.log.refuses_changes]
         for partition in left:
             self._stop(partition, is_gone=True)
-        self.mark_deleted(gone)
+        self.mark_deleted(gone, lambda partition: not self.has(partition))  # or a topic of that id is here again
         for partition in self.metadata.partitions():
-            if self.metadata.deletion_of(partition) is not None:
-                try:
-                    self.delete_remote_log_partition(partition)
-                except KafkalogError as error:
-                    _log.warning("deleting %s in the remote tier goes on later: %s", partition, error)
+            try:
+                self.delete_remote_log_partition(partition)
+            except KafkalogError as error:
+                _log.warning("deleting %s in the remote tier goes on later: %s", partition, error)
 
     # --- working -------------------------------------------------------------------------------------------
 
@@ -446,9 +483,7 @@ class RemoteLogManager:
             if log.local_log.is_closed or self.metadata.deletion_of(partition) is not None:
                 return 0
             if log.offset_being_copied != UNKNOWN_OFFSET:  # from the log before, and that copy has ended
-                highest = find_highest_remote_offset(self.metadata, partition, log)
-                log.update_highest_offset_in_remote_storage(highest.offset)
-                log.offset_being_copied = UNKNOWN_OFFSET
+                log.end_copy(find_highest_remote_offset(self.metadata, partition, log).offset)
             if tasks.copying is not None and tasks.log.copies_to_remote:
                 copied = tasks.copying.run(tasks.log)
             if tasks.log.remote_log_enabled:
