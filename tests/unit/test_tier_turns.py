@@ -17,6 +17,7 @@ import pytest
 import kafkalog
 from kafkalog._face.coordinators import StoreStateLog
 from kafkalog._face.remote_tier import StoreTier
+from kafkalog.engine.log import retention
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.engine.remote import copying
 from kafkalog.engine.remote.remote_log_manager import RemoteLogManager
@@ -366,6 +367,22 @@ def test_an_upload_that_begins_behind_the_note(world: World, monkeypatch: pytest
     world.open()
     world.check()
     assert not world.objects()
+
+
+def test_retention_and_a_topic_that_is_copied_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was chosen because the tier has it stays there."""
+    world.copy()
+    real = retention._deletable_segments
+
+    def chosen(*given: Any) -> object:
+        found = real(*given)
+        if found:
+            world.begin(world.alter, {"remote.log.copy.disable": "true", "local.retention.bytes": "-2"}).result(20)
+        return found
+
+    monkeypatch.setattr(retention, "_deletable_segments", chosen)
+    assert world.partition.delete_old_segments() > 2
+    world.check()
 
 
 @pytest.mark.parametrize("at", ["copy", "look"])

@@ -44,14 +44,14 @@ def delete_by(log: PartitionState, rule: Rule) -> int:
     """Applies one rule; answers how many segments were chosen."""
     now_ms = log.context.clock.milliseconds()
     with log.lock:  # two passes at once would both take the same bytes for too many
-        deletable = _deletable_segments(log, rule, now_ms)
-        return _delete_segments(log, deletable, rule.value) if deletable else 0
+        copied = log.copies_to_remote  # once: the settings may change meanwhile
+        deletable = _deletable_segments(log, rule, now_ms, copied)
+        return _delete_segments(log, deletable, rule.value, copied) if deletable else 0
 
 
-def _deletable_segments(log: PartitionState, rule: Rule, now_ms: int) -> list[LogSegment]:
+def _deletable_segments(log: PartitionState, rule: Rule, now_ms: int, copied: bool) -> list[LogSegment]:
     """Those that break the rule, oldest first; under the lock."""
     segments = list(log.local_log.segments.values())
-    copied = log.copies_to_remote
     start = log.local_log_start_offset if log.remote_log_enabled else log.log_start_offset
     condition = condition_of(rule, segments, start, Limits.of(log.config, local=copied), now_ms)
     if condition is None:
@@ -75,7 +75,7 @@ def _has_met_active(segments: list[LogSegment], run: Run) -> bool:
     return False
 
 
-def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: str) -> int:
+def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: str, copied: bool) -> int:
     chosen = len(deletable)
     local = log.local_log
     with local.guard("deleting segments"):
@@ -96,7 +96,7 @@ def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: s
                     log.flush_snapshot_at(segment.base_offset)
 
             def remove() -> None:
-                if log.copies_to_remote:
+                if copied:
                     log.raise_local_log_start_offset(start)
                 else:
                     log.raise_log_start_offset(start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
