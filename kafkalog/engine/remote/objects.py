@@ -23,7 +23,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
@@ -58,7 +58,10 @@ _NO_CREDENTIALS = {
     "DefaultCredentialsError", "ClientAuthenticationError",
 }  # fmt: skip
 _FINAL = (PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|(bucket|container) does(n't| not) exist", re.IGNORECASE)
+_NO_BUCKET = re.compile(
+    r"NoSuchBucket|ContainerNotFound|No such container|(bucket|container) does(n't| not) exist", re.IGNORECASE
+)
+_NO_GCS_BUCKET = re.compile(r"(^|/)b/[^/\s]+/o(\?name=\S*)?(\s|$)")  # gcsfs has nothing but the request's path
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")  # who asks, and a password
 # Options whose values are no secrets.
 _SHOWN = {"endpoint_url", "endpoint", "region_name", "profile", "project", "account_name", "container_name"}
@@ -126,9 +129,9 @@ class _Options:
         return _IN_ADDRESS.sub("***@", text)
 
 
-def _bound_uploads(fs: Any, timeout_s: float) -> None:
-    """s3fs would wait without end for a server that is to take a part of an upload and says nothing; and try again by
-    itself, five times for each of ours."""
+def _bound_s3(fs: Any, timeout_s: float) -> None:
+    """Clients would wait without end for a server that is to take a part of an upload and says nothing; and try again
+    by themselves, several times for each of ours.  A file system is bound anew for each `Objects` that share it."""
     import asyncio
 
     from fsspec.asyn import sync_wrapper
@@ -139,6 +142,46 @@ def _bound_uploads(fs: Any, timeout_s: float) -> None:
 
     fs.retries = 1
     fs._call_s3, fs.call_s3 = call, sync_wrapper(call, fs)
+
+
+def _bound_gcs(fs: Any, timeout_s: float) -> None:
+    """The same for gcsfs, which keeps one more try of its own: for a part of an upload that meets a hiccup."""
+    import asyncio
+    from types import MethodType
+
+    from fsspec.asyn import sync_wrapper
+    from gcsfs.retry import retry_request
+
+    async def call(method: str, path: str, *args: Any, **how: Any) -> Any:
+        data = how.get("data") or b""
+        size = data.getbuffer().nbytes if hasattr(data, "getbuffer") else len(data)
+        limit_s = timeout_s + size / SLOWEST_BYTES_PER_S
+        return await asyncio.wait_for(type(fs)._call(fs, method, path, *args, **how), limit_s)
+
+    fs._request = MethodType(retry_request(retries=2)(type(fs)._request.__wrapped__), fs)
+    fs._call, fs.call = call, sync_wrapper(call, fs)
+
+
+def _bound_azure(fs: Any, timeout_s: float) -> None:
+    """The same for adlfs, whose client has no settings for it: its policies and its transport are changed.  And a file
+    goes in parts, where the client would have up to 64 MiB of it in memory at once."""
+    import asyncio
+
+    client = fs.service_client
+    transport = client._pipeline._transport
+
+    async def send(request: Any, **how: Any) -> Any:
+        limit_s = timeout_s + int(request.headers.get("Content-Length") or 0) / SLOWEST_BYTES_PER_S
+        return await asyncio.wait_for(type(transport).send(transport, request, **how), limit_s)
+
+    transport.send = send
+    config = client._config
+    config.retry_policy.total_retries, config.retry_policy.initial_backoff = 1, 1
+    config.max_single_put_size = config.max_block_size = PART_BYTES
+
+
+_BOUND = {"s3": _bound_s3, "s3a": _bound_s3, "gs": _bound_gcs, "gcs": _bound_gcs}
+_BOUND |= dict.fromkeys(("abfs", "abfss", "az"), _bound_azure)
 
 
 def _leaves(options: Mapping[str, Any], lead: str = "") -> Iterator[tuple[str, Any]]:
@@ -188,9 +231,14 @@ class Objects:
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self.is_local = protocol in ("file", "local")
         self._has_folders = self.is_local or protocol == "memory"
-        self._is_s3 = protocol == "s3"
+        self._is_s3, self._is_azure = protocol == "s3", protocol == "abfs"
+        self._no_bucket = _NO_GCS_BUCKET if protocol == "gs" else _NO_BUCKET
         # Left to itself s3fs has a whole segment in memory, or ten parts of 50 MiB.
         self._put_settings = {"chunksize": 2 * PART_BYTES, "max_concurrency": 2} if self._is_s3 else {}
+        if self._is_azure:
+            self._put_settings = {"max_concurrency": SIDE_BY_SIDE}
+        elif protocol == "gs":
+            self._put_settings = {"chunksize": 2 * PART_BYTES}
         self._large = threading.Lock()  # one file at a time is on its way in parts: they fill the line, and the memory
 
     @classmethod
@@ -234,8 +282,8 @@ class Objects:
             if isinstance(error, (ValueError, TypeError)):
                 raise IllegalArgumentException(f"{url}: {told}") from None
             raise RemoteStorageException(f"cannot reach the storage: {told}", path=url) from None
-        if scheme in ("s3", "s3a"):
-            _bound_uploads(fs, settings.get("timeout_s", 60.0))
+        if scheme in _BOUND:
+            _BOUND[scheme](fs, settings.get("timeout_s", 60.0))
         return cls(fs, root, url=url, options=given, **settings)
 
     def hasty(self, attempts: int = HASTY_ATTEMPTS) -> Objects:
@@ -465,8 +513,8 @@ class Objects:
         return sorted(set(self.each_within(prefix)))
 
     def each_within(self, prefix: str = "") -> Iterator[Object]:
-        """The same as they come.  Those of S3 are asked for page by page, so that no long listing is in memory as a
-        whole; one that fails in the middle begins anew, and names some objects twice."""
+        """The same as they come.  Those of S3 and Azure are asked for page by page, so that no long listing is in
+        memory as a whole; one that fails in the middle begins anew, and names some objects twice."""
         folder = self.path(prefix).rstrip("/")
         pages: Iterator[list[Object]] | None = None
         taken = 0
@@ -502,10 +550,18 @@ class Objects:
         )
 
     def _ls(self, folder: str) -> list[dict[str, Any]]:
+        if self._is_azure:  # its client's own listing asks for the folders beside, too, and knows no missing container
+            from fsspec.asyn import sync
+
+            async def whole() -> list[dict[str, Any]]:
+                return [each async for each in self._azure_listing(folder)]
+
+            listed: list[dict[str, Any]] = sync(self.fs.loop, whole, timeout=self.timeout_s)
+            return listed
         try:
             found: list[dict[str, Any]] = self._asked("ls", folder or self._lead, detail=True)
         except FileNotFoundError as error:
-            if not self.is_local and _NO_BUCKET.search(f"{error} {error.__cause__ or ''}"):
+            if not self.is_local and self._no_bucket.search(f"{error} {error.__cause__ or ''}"):
                 raise
             return []
         return found
@@ -513,8 +569,8 @@ class Objects:
     def _pages(self, folder: str) -> Iterator[list[Object]]:
         """The objects of a folder in parts, none of them empty."""
         cut = len(self._lead)
-        if self._is_s3:
-            yield from self._s3_pages(folder, cut)
+        if self._is_s3 or self._is_azure:
+            yield from self._client_pages(folder, cut)
             return
         if self.is_local:  # asked for less than the client's listing tells of each file
             found = []
@@ -533,11 +589,24 @@ class Objects:
         if found := [each for each in found if not each.key.endswith(_TEMPORARY)]:
             yield found
 
-    def _s3_pages(self, folder: str, cut: int) -> Iterator[list[Object]]:
+    async def _azure_listing(self, folder: str) -> AsyncIterator[dict[str, Any]]:
+        container, key, _ = self.fs.split_path(folder)
+        async with self.fs.service_client.get_container_client(container) as client:
+            begin = f"{key}/" if key else None
+            async for each in client.walk_blobs(begin, include=["metadata"], results_per_page=PAGE_OBJECTS):
+                metadata = getattr(each, "metadata", None) or {}
+                is_folder = not hasattr(each, "size") or metadata.get("hdi_isfolder") == "true"
+                kind, size = ("directory", None) if is_folder else ("file", each.size)
+                yield {"name": f"{container}/{each.name}", "type": kind, "size": size}
+
+    def _client_pages(self, folder: str, cut: int) -> Iterator[list[Object]]:
         from fsspec.asyn import sync
 
         bucket, key, _ = self.fs.split_path(folder)
-        listed = self.fs._iterdir(bucket, prefix=f"{key}/" if key else "")
+        if self._is_s3:
+            listed = self.fs._iterdir(bucket, prefix=f"{key}/" if key else "")
+        else:
+            listed = self._azure_listing(folder)
 
         async def page() -> list[Object]:
             found: list[Object] = []
@@ -587,10 +656,12 @@ class Objects:
             except KafkalogError:
                 raise  # of the file that is to be put, or final
             except Exception as error:  # each client has errors of its own
-                final = self._final(doing, key, error)
-                if final is not None:
-                    raise final from self._cause(error)
                 last = error
+                if type(error) is RuntimeError and isinstance(error.__cause__, Exception):
+                    last = error.__cause__  # adlfs has all that fails in a part of an upload behind one
+                final = self._final(doing, key, last)
+                if final is not None:
+                    raise final from self._cause(last)
             failed += 1
             shown, told = self.shown(key), self._told(last)
             gives_up = failed >= self.retries.attempts or self._given_up.is_set()
@@ -610,21 +681,21 @@ class Objects:
         """What another try would meet as well; None for what may pass."""
         shown, told = self.shown(key), self._told(error)
         kind = type(error).__name__
-        if isinstance(error, FileNotFoundError):
-            if self.is_local or not _NO_BUCKET.search(f"{error} {error.__cause__ or ''}"):
-                return RemoteResourceNotFoundException("there is no such object", path=shown)
+        if not self.is_local and self._no_bucket.search(f"{error} {error.__cause__ or ''}"):
             bucket = self.root.lstrip("/").partition("/")[0]
             return RemoteStorageException(
                 f"the bucket {bucket!r} does not exist",
                 path=self.url,
                 hint="create it, or mend the address, or the endpoint in the options",
             )
+        if isinstance(error, FileNotFoundError):
+            return RemoteResourceNotFoundException("there is no such object", path=shown)
         if isinstance(error, (ValueError, TypeError)) or kind == "ParamValidationError":
             option = self._options.named_in(str(error))
             if option is not None:
                 return IllegalArgumentException(f"{self.url}: the storage's client refuses the option {option}: {told}")
             return RemoteStorageException(f"cannot {doing} the object: {told}", path=shown)
-        if isinstance(error, _FINAL):
+        if isinstance(error, _FINAL) or _is_forbidden(error):
             return RemoteStorageException(f"cannot {doing} the object: {told}", path=shown)
         if kind in _NO_CREDENTIALS:
             return RemoteStorageException(
@@ -646,6 +717,12 @@ class Objects:
     def close(self) -> None:
         """From now on nobody waits for a limit, nor for another try; connections are the client's."""
         self._given_up.set()
+
+
+def _is_forbidden(error: Exception) -> bool:
+    """adlfs and gcsfs have no PermissionError."""
+    status = getattr(error, "status_code", None) or getattr(error, "code", None)
+    return status in (401, 403) or (type(error) is OSError and str(error).startswith("Forbidden"))
 
 
 def _told(error: BaseException, options: _Options | None = None) -> str:
