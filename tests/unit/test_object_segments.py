@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.checkpoints import EpochEntry
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.leader_epochs import entries_in_range
+from kafkalog.engine.remote import object_segments
 from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
 from kafkalog.engine.remote.object_segments import ObjectSegments
@@ -18,6 +24,7 @@ from kafkalog.engine.remote.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
+    epochs_of,
 )
 from kafkalog.errors import IllegalArgumentException, RemoteStorageException
 from tests.object_doubles import PARTITION, FaultyObjects, segment_id
@@ -48,14 +55,24 @@ def copy(
     folder: Path,
     *segments: tuple[int, int, int],
     size: int = 500,
-    epoch: int = 0,
+    epochs: Sequence[tuple[int, int]] = ((0, 0),),
     partition: TopicIdPartition = PARTITION,
 ) -> list[RemoteLogSegmentMetadata]:
-    """Copies segments of (number, first offset, last offset)."""
+    """Copies segments of (number, first offset, last offset), of a log with these leader epochs: one batch each, of
+    about so many bytes."""
     made = []
-    data = write_segment(folder, size)._replace(leader_epoch_index=b"0\n1\n%d 0\n" % epoch)
+    checkpoint = b"0\n%d\n%s" % (len(epochs), b"".join(b"%d %d\n" % entry for entry in epochs))
+    data = write_segment(folder)._replace(leader_epoch_index=checkpoint)
     for number, start, end in segments:
-        metadata = copied(size, number=number, start=start, end=end, epochs=((epoch, start),))
+        builder = MemoryRecordsBuilder(base_offset=start)
+        builder.append(1000, None, b"." * size)
+        if end > start:
+            builder.append(1000, None, b"", offset=end)
+        (folder / "log").write_bytes(builder.build())
+        (folder / "index").write_bytes(struct.pack(">ii", end - start, 0))
+        own = entries_in_range([EpochEntry(*entry) for entry in epochs], start, end + 1)
+        log_bytes = (folder / "log").stat().st_size
+        metadata = copied(log_bytes, number=number, start=start, end=end, epochs=epochs_of(own))
         metadata = metadata._replace(remote_log_segment_id=RemoteLogSegmentId(partition, segment_id(number)))
         storage.copy_log_segment_data(metadata, data)
         made.append(metadata)
@@ -71,8 +88,7 @@ def ranges(storage: Storage) -> list[tuple[str, int, int]]:
 def test_segments_go_up_to_the_next_one(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
     storage = at(layout, fs)
     copy(storage, tmp_path, (3, 50, 99), (1, 0, 49), (2, 100, 120))
-    last = -1 if layout == "local-tiered" else 120  # names alone do not say where the last one ends
-    assert ranges(storage) == [(segment_id(1), 0, 49), (segment_id(3), 50, 99), (segment_id(2), 100, last)]
+    assert ranges(storage) == [(segment_id(1), 0, 49), (segment_id(3), 50, 99), (segment_id(2), 100, 120)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -82,9 +98,7 @@ def test_what_is_known_of_a_segment(layout: str, fs: FaultyObjects, tmp_path: Pa
     (found,) = ObjectSegments(storage).segments(PARTITION)
     expected = metadata._replace(state=COPY_SEGMENT_FINISHED)
     if layout == "local-tiered":
-        expected = expected._replace(
-            end_offset=-1, max_timestamp_ms=-1, broker_id=-1, event_timestamp_ms=-1, segment_leader_epochs=()
-        )
+        expected = expected._replace(max_timestamp_ms=-1, broker_id=-1, event_timestamp_ms=-1)
     assert found == expected
     assert storage.fetch_log_segment(found, 0, 1000) == (tmp_path / "log").read_bytes()
 
@@ -103,8 +117,9 @@ def test_manifests_without_metadata_are_completed_by_names(layout: str, fs: Faul
     again = at(layout, fs)
     assert ranges(again) == [(segment_id(1), 0, 49), (segment_id(2), 50, 99), (segment_id(3), 100, -1)]
     for found in ObjectSegments(again).segments(PARTITION):
-        assert again.log_size(found) == found.segment_size_in_bytes == 500
-        assert again.fetch_log_segment(found, 0, 500) == (tmp_path / "log").read_bytes()
+        assert again.log_size(found) == found.segment_size_in_bytes
+        if found.end_offset == -1:
+            assert again.fetch_log_segment(found, 0, 1000) == (tmp_path / "log").read_bytes()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -124,9 +139,9 @@ def test_of_two_that_begin_alike_the_later_leaders_counts(
 ) -> None:
     storage = at(layout, fs)
     late, early = (1, 2) if late_first else (2, 1)
-    copy(storage, tmp_path, (early, 0, 80), size=900, epoch=3)
-    copy(storage, tmp_path, (late, 0, 40), size=100, epoch=4)
-    copy(storage, tmp_path, (9, 41, 50), epoch=4)
+    copy(storage, tmp_path, (early, 0, 80), size=900, epochs=[(3, 0)])
+    copy(storage, tmp_path, (late, 0, 40), size=100, epochs=[(4, 0)])
+    copy(storage, tmp_path, (9, 41, 50), epochs=[(4, 0)])
     assert [found for found, *_ in ranges(storage)] == [segment_id(late), segment_id(9)]
 
 
@@ -145,23 +160,56 @@ def test_of_two_of_one_leader_the_longer_counts(
 def test_of_two_one_of_which_says_nothing_the_other_counts(fs: FaultyObjects, tmp_path: Path) -> None:
     storage = at("local-tiered", fs)
     copy(storage, tmp_path, (1, 0, 40), size=300)
-    copy(storage, tmp_path, (2, 0, 80), size=900, epoch=7)
+    copy(storage, tmp_path, (2, 0, 80), size=900, epochs=[(7, 0)])
     storage.objects.put(
         next(key for key in storage.segments_of(PARTITION)[1].objects if key.endswith("checkpoint")), lambda: [b"?"]
     )
-    assert ranges(storage) == [(segment_id(1), 0, -1)]
+    assert ranges(storage) == [(segment_id(1), 0, 40)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_segments_of_a_history_that_was_given_up(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
-    """Two leaders uploaded at once: the later one's segments begin within the earlier one's, and only manifests tell
-    that what the earlier one has behind it does not count."""
+    """Two leaders uploaded at once: the later one's segments begin within the earlier one's, and only its leader epochs
+    tell that what the earlier one has behind it does not count."""
     storage = at(layout, fs)
     copy(storage, tmp_path, (1, 0, 99), (2, 100, 199))
-    copy(storage, tmp_path, (3, 60, 149), (4, 150, 170), epoch=1)
-    by_name = [(0, 59), (60, 99), (100, 149), (150, -1)]
-    expected = by_name if layout == "local-tiered" else [(0, 99), (60, 149), (150, 170)]
-    assert [(start, end) for _, start, end in ranges(storage)] == expected
+    copy(storage, tmp_path, (3, 60, 149), (4, 150, 170), epochs=[(0, 0), (1, 100)])
+    assert [(start, end) for _, start, end in ranges(storage)] == [(0, 99), (60, 149), (150, 170)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("second", [(160, 249), (0, 950)])
+def test_names_are_not_enough_where_the_last_one_is_not_the_end(
+    layout: str, second: tuple[int, int], fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of a history that was given up, or lies within a later leader's."""
+    monkeypatch.setattr(object_segments, "ASKED_MOST", 20)
+    storage = at(layout, fs)
+    copy(storage, tmp_path, *((number, 10 * number, 10 * number + 9) for number in range(40)))
+    start, end = second
+    copy(storage, tmp_path, (40, start, end), epochs=[(0, 0), (1, 200 if start else 950)])
+    found = ObjectSegments(storage, only_listed=True).segments(PARTITION)
+    assert (found[-1].start_offset, found[-1].end_offset) == second
+
+
+@pytest.mark.parametrize("damaged", [(2,), (1, 3)])
+def test_a_segment_whose_epochs_cannot_be_read_fills_a_gap(
+    damaged: tuple[int, ...], fs: FaultyObjects, tmp_path: Path
+) -> None:
+    """It counts where no other one has its first offset: the others are read as their leader epochs say."""
+    storage = at("local-tiered", fs)
+    copy(storage, tmp_path, (1, 0, 49), (2, 50, 99), (3, 100, 149), (4, 130, 199))
+    copy(storage, tmp_path, (5, 120, 160), (6, 161, 170), epochs=[(0, 0), (1, 130)])
+    for found in storage.segments_of(PARTITION):
+        if found.id in map(segment_id, damaged):
+            storage.objects.put(next(key for key in found.objects if key.endswith("checkpoint")), lambda: [b"?"])
+    assert ranges(storage) == [
+        (segment_id(1), 0, 49),
+        (segment_id(2), 50, 99),
+        (segment_id(3), 100, 149),
+        (segment_id(5), 120, 160),
+        (segment_id(6), 161, 170),
+    ]
 
 
 @pytest.mark.parametrize("layout", ["aiven", "aiven zstd"])
@@ -192,7 +240,7 @@ def test_a_damaged_manifest_is_named(fs: FaultyObjects, tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_leader_epochs_lie_beside_a_segment(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
     storage = at(layout, fs)
-    copy(storage, tmp_path, (1, 0, 49), epoch=6)
+    copy(storage, tmp_path, (1, 0, 49), epochs=[(6, 0)])
     (entry,) = ObjectSegments(storage).epochs_of(storage.segments_of(PARTITION)[0])
     assert (entry.epoch, entry.start_offset) == (6, 0)
 
@@ -215,23 +263,28 @@ def test_topics_of_one_name_want_to_be_told_apart(layout: str, fs: FaultyObjects
 
 
 @pytest.mark.parametrize("layout", ["aiven", "aiven zstd"])
-def test_one_manifest_is_enough_where_names_are(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
+def test_some_manifests_are_enough_where_names_are(
+    layout: str, fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_segments, "ASKED_MOST", 39)
     copy(at(layout, fs), tmp_path, *((number, 10 * number, 10 * number + 9) for number in range(40)))
     fs.asked.clear()
     storage = at(layout, fs)
-    found = ObjectSegments(storage, only_listed=True).segments(PARTITION)
-    assert fs.asked.count("cat_file") == 1
+    segments = ObjectSegments(storage, only_listed=True)
+    for _ in range(2):
+        found = segments.segments(PARTITION)
+        assert fs.asked.count("cat_file") == 20  # of the last 16 ones, and two each in front of them, and at the begin
     bounds = [(10 * number, 10 * number + 9) for number in range(39)]
     assert [(each.start_offset, each.end_offset) for each in found] == [*bounds, (390, -1)]
-    assert {each.segment_size_in_bytes for each in found} == {500}  # about, as in the first one
+    assert {570 < each.segment_size_in_bytes < 600 for each in found} == {True}  # about
     assert not any(each.is_txn_idx_empty for each in found[1:])  # nobody knows
-    assert [storage.knows_log_size(each) for each in found] == [True] + [False] * 39
+    assert [storage.knows_log_size(each) for each in found] == [False] * 40
     files = RemoteFiles("faulty://tier", storage, ObjectSegments(storage, only_listed=True))
     path = "faulty://tier/orders-0/00000000000000000020.log"
     fs.asked.clear()
-    assert files.glance(path)[::5] == (500, True)
+    assert files.glance(path)[::5] == (found[2].segment_size_in_bytes, True)
     assert "cat_file" not in fs.asked
-    assert files.stat(path)[::5] == (500, False)
+    assert files.stat(path)[::5] == (577, False)
     assert fs.asked.count("cat_file") == 1
 
 

@@ -102,13 +102,23 @@ def chain_of(
 ) -> list[RemoteLogSegmentMetadata]:
     """`chain`, of a partition of which somebody else has the log; without its epochs as the segments have them."""
     find, segments_of = cache.remote_log_segment_metadata, cache.list_remote_log_segments
-    return chain(epochs or _epochs_of(cache), start, LONG_MAX, find, segments_of)
+    return chain(epochs or epochs_of_all(cache), start, LONG_MAX, find, segments_of)
 
 
-def _epochs_of(segments: Iterable[RemoteLogSegmentMetadata]) -> list[EpochEntry]:
+def epochs_of_all(segments: Iterable[RemoteLogSegmentMetadata], latest: Sequence[EpochEntry] = ()) -> list[EpochEntry]:
+    """A partition's leader epochs, as its segments have them.  Those count that lie beside the `latest` leader's last
+    segment; of what was in front of them, and is not deleted yet, other segments tell.  An epoch that begins behind a
+    later one was given up as a whole."""
     starts: dict[int, int] = {}
     for each in segments:
         if each.state is COPY_SEGMENT_FINISHED:
             for epoch, start in each.segment_leader_epochs:
-                starts[epoch] = min(start, starts.get(epoch, start))
-    return [EpochEntry(epoch, start) for epoch, start in sorted(starts.items())]
+                if not latest or epoch <= latest[0].epoch:
+                    starts[epoch] = min(start, starts.get(epoch, start))
+    for epoch, start in latest:
+        starts[epoch] = min(start, starts.get(epoch, start))
+    found: list[EpochEntry] = []
+    for epoch, start in sorted(starts.items(), reverse=True):
+        if not found or start < found[-1].start_offset:
+            found.append(EpochEntry(epoch, start))
+    return found[::-1]

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from kafkalog._limits import LONG_MAX
-from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.engine.format.index_entries import OFFSET_ENTRY
@@ -26,7 +25,14 @@ from kafkalog.engine.log.leader_epochs import entries_in_range
 from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.read_only import ReadOnlyFile, last_offset_of
 from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition, epochs_of
-from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_partition, found_segments
+from kafkalog.engine.remote.storage import (
+    FoundSegment,
+    IndexType,
+    LogSegmentData,
+    found_partition,
+    found_segments,
+    tell_once,
+)
 from kafkalog.errors import (
     CorruptIndexException,
     KafkalogError,
@@ -49,7 +55,6 @@ SUFFIXES = {
 _NEEDED = frozenset({LOG, *SUFFIXES.values()} - {SUFFIXES[IndexType.TRANSACTION]})
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})-([a-zA-Z0-9_-]{22})")
 CHUNK_BYTES = 4 << 20
-_log = Lines("kafkalog.remote")
 
 
 def folder_of(partition: TopicIdPartition) -> str:
@@ -150,7 +155,7 @@ class LocalTieredStorage:
         except (RetriableRemoteStorageException, RemoteResourceNotFoundException):
             raise
         except KafkalogError as error:
-            _tell(f"the leader epochs of segment {found.id} cannot be read: {error}")
+            tell_once(f"the leader epochs of segment {found.id} cannot be read: {error}")
         return listed._replace(end_offset=-1 if end is None else end, segment_leader_epochs=epochs_of(epochs))
 
     def _end_of(self, listed: RemoteLogSegmentMetadata, index_bytes: int) -> int | None:
@@ -162,7 +167,7 @@ class LocalTieredStorage:
         with self.open_local(listed) or _LogObject(self, listed) as file:
             end = last_offset_of(file, position) if position <= file.size() else None
         if end is None or end < listed.start_offset:
-            _tell(f"{self.objects.shown(key_of(listed, LOG))}: where it ends is not known, for that is damaged")
+            tell_once(f"{self.objects.shown(key_of(listed, LOG))}: where it ends is not known, for that is damaged")
             return None
         return end
 
@@ -174,11 +179,6 @@ class LocalTieredStorage:
 
     def close(self) -> None:
         self.objects.close()
-
-
-@lru_cache(1000)  # once of each
-def _tell(what: str) -> None:
-    _log.warning("%s", what)
 
 
 class _LogObject(ReadOnlyFile):

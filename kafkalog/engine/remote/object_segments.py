@@ -5,29 +5,36 @@ or was left by a crash.  Where a segment ends, and its leader epochs, its object
 that the epochs lead to, as in a store.  Offsets between two segments that none of them has are told of once, and passed
 over.
 
-Where somebody wants names alone, or the epochs of a segment cannot be read, each segment goes up to where the next one
-begins.  After a change of leaders that may be wrong: whoever reads on sees where one ends early (`RemoteFiles`).  Of
-two that begin at one offset (an upload was repeated, or two leaders wrote) the one counts whose leader epochs are the
-later ones, then the longer one.
+Whose history it is the latest leader's epochs say, as they lie beside its last segment.  A segment whose epochs cannot
+be read counts where no other one has its offsets.
+
+Where somebody wants names alone, or no segment's epochs can be read, each segment goes up to where the next one begins.
+After a change of leaders that may be wrong: whoever reads on sees where one ends early (`RemoteFiles`).  Of two that
+begin at one offset (an upload was repeated, or two leaders wrote) the one counts whose leader epochs are the later
+ones, then the longer one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, groupby, zip_longest
+from itertools import accumulate, chain, groupby, repeat, takewhile, zip_longest
 from typing import TYPE_CHECKING
 
 from kafkalog._limits import LONG_MAX
-from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
-from kafkalog.engine.remote.lineage import chain_of
+from kafkalog.engine.remote.lineage import chain_of, epochs_of_all
 from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
 from kafkalog.engine.remote.remote_files import tell_gap
 from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
-from kafkalog.engine.remote.storage import IndexType
-from kafkalog.errors import IllegalArgumentException, KafkalogError, RemoteResourceNotFoundException
+from kafkalog.engine.remote.storage import IndexType, tell_once
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkalogError,
+    RemoteResourceNotFoundException,
+    RetriableRemoteStorageException,
+)
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
@@ -36,7 +43,6 @@ if TYPE_CHECKING:
 THREADS = 16
 ASKED_MOST = 1000  # of a partition, where names are enough
 TOGETHER = 16  # segments, that a thread asks of one after the other
-_log = Lines("kafkalog.remote")
 
 
 class ObjectSegments:
@@ -61,6 +67,7 @@ class ObjectSegments:
         self._only_listed = only_listed
         self._told_gaps: set[tuple[TopicPartition, int, int]] = set()
         self._said: dict[TopicIdPartition, dict[FoundSegment, RemoteLogSegmentMetadata]] = {}  # as was listed last
+        self._histories: dict[TopicIdPartition, tuple[FoundSegment, list[EpochEntry]]] = {}
 
     def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
         """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant."""
@@ -70,17 +77,57 @@ class ObjectSegments:
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
         whole = [found for found in self._storage.segments_of(partition) if found.is_whole]
-        if self._only_listed and len(whole) > ASKED_MOST:
+        if self._only_listed and len(whole) > ASKED_MOST and self._ends_with_last(partition, whole):
             chosen = self._chosen(whole)
             packed = self._packed(chosen[0])
             told = [each.listed(packed) for each in chosen]
         else:
-            said = self._said[partition] = self._asked(whole, self._said.get(partition, {}))
-            if all(each.segment_leader_epochs for each in said.values()):
-                told = _of_history(said.values())
-            else:
-                told = [said[each] for each in self._chosen(list(said))]
+            said = self._ask(partition, whole)
+            told = self._of_history(said) or [said[each] for each in self._chosen(list(said))]
         return list(self._with_ends(told))
+
+    def _ends_with_last(self, partition: TopicIdPartition, found: Sequence[FoundSegment]) -> bool:
+        """Whether the segment with the highest base offset is of the latest leader, and none goes on behind it, as far
+        as some say: those near the end, and in front of them ever fewer."""
+        count, places = len(found), set(range(max(0, len(found) - THREADS), len(found)))
+        for step in takewhile(count.__gt__, accumulate(repeat(THREADS), lambda step, _: 2 * step)):
+            at = (count - step) // step * step  # the same ones, while some are added
+            places |= {at, at + 1}
+        said = list(self._ask(partition, [found[at] for at in sorted(places) if at < count]).values())
+        return not said or max(map(_rank, said)) == _rank(said[-1])
+
+    def _of_history(self, said: Mapping[FoundSegment, RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+        """Those that a store's readers would be led to, had they been copied in the order of their ends.  One whose end
+        is not known goes up to where the next one begins; one without leader epochs counts where no other one has its
+        first offset.  Nothing where none has leader epochs."""
+        known = {found: each for found, each in said.items() if each.segment_leader_epochs}
+        if not known:
+            return []
+        bases = [*sorted({each.start_offset for each in known.values()}), LONG_MAX]
+        by_id, ends = {}, []
+        for each in known.values():
+            by_id[each.remote_log_segment_id] = each
+            is_known = each.end_offset >= each.start_offset
+            end = each.end_offset if is_known else bases[bisect_right(bases, each.start_offset)] - 1
+            ends.append(each._replace(end_offset=end))
+        cache = RemoteLogMetadataCache()
+        cache.take(sorted(ends, key=lambda each: (each.end_offset, -each.start_offset)))
+        latest = max(known, key=lambda found: _rank(known[found]))
+        told = [
+            by_id[each.remote_log_segment_id] for each in chain_of(cache, epochs_of_all(ends, self._of_last(latest)))
+        ]
+        for each in (said[found] for found in self._chosen([found for found in said if found not in known])):
+            at = bisect_right(told, each.start_offset, key=_start)
+            if not at or told[at - 1].end_offset < each.start_offset != told[at - 1].start_offset:
+                told.insert(at, each)
+        return told
+
+    def _of_last(self, latest: FoundSegment) -> list[EpochEntry]:
+        """The leader epochs of a partition, beside its latest leader's last segment."""
+        held = self._histories.get(latest.partition)
+        if held is None or held[0] != latest or not held[1]:
+            held = self._histories[latest.partition] = latest, self._history(latest)
+        return held[1]
 
     def _with_ends(self, told: Sequence[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogSegmentMetadata]:
         for each, following in zip_longest(told, told[1:]):
@@ -102,6 +149,12 @@ class ObjectSegments:
         if not self._storage.has_manifests:
             return 1.0
         return first.object_bytes / max(1, self._storage.metadata_of(first).segment_size_in_bytes) or 1.0
+
+    def _ask(
+        self, partition: TopicIdPartition, found: Sequence[FoundSegment]
+    ) -> dict[FoundSegment, RemoteLogSegmentMetadata]:
+        said = self._said[partition] = self._asked(found, self._said.get(partition, {}))
+        return said
 
     def _asked(
         self, found: Sequence[FoundSegment], known: Mapping[FoundSegment, RemoteLogSegmentMetadata]
@@ -132,12 +185,17 @@ class ObjectSegments:
         return [each[0] if len(each) == 1 else max(each, key=self._rank) for each in same]
 
     def _rank(self, found: FoundSegment) -> tuple[int, int, str]:
+        return max((entry.epoch for entry in self._history(found)), default=-1), found.object_bytes, found.id
+
+    def _history(self, found: FoundSegment) -> list[EpochEntry]:
+        """The leader epochs up to a segment's end, as lie beside it; none where they cannot be read."""
         try:
-            epochs = self.epochs_of(found)
+            return self.epochs_of(found)
+        except RetriableRemoteStorageException:
+            raise
         except KafkalogError as error:
-            _log.warning("the leader epochs of segment %s cannot be read: %s", found.id, error)
-            return -1, found.object_bytes, found.id
-        return max((entry.epoch for entry in epochs), default=-1), found.object_bytes, found.id
+            tell_once(f"the leader epochs of segment {found.id} cannot be read: {error}")
+            return []
 
     def epochs_of(self, found: FoundSegment) -> list[EpochEntry]:
         """The leader epochs up to a segment's end, as lie beside it."""
@@ -147,6 +205,15 @@ class ObjectSegments:
 
 def _base(found: FoundSegment) -> int:
     return found.base_offset
+
+
+def _start(metadata: RemoteLogSegmentMetadata) -> int:
+    return metadata.start_offset
+
+
+def _rank(metadata: RemoteLogSegmentMetadata) -> tuple[int, int]:
+    """The segment that goes on furthest of the latest leader is the highest one."""
+    return max((epoch for epoch, _ in metadata.segment_leader_epochs), default=-1), metadata.end_offset
 
 
 def one_of_a_name(
@@ -171,18 +238,3 @@ def one_of_a_name(
             chosen = by_id[used[0]] if used else []
         found |= {each.topic_partition: each for each in chosen}
     return found
-
-
-def _of_history(segments: Collection[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-    """Those that a store's readers would be led to, had they been copied in the order of their ends.  One whose end is
-    not known goes up to where the next one begins."""
-    bases = [*sorted({each.start_offset for each in segments}), LONG_MAX]
-    by_id, ends = {}, []
-    for each in segments:
-        by_id[each.remote_log_segment_id] = each
-        is_known = each.end_offset >= each.start_offset
-        end = each.end_offset if is_known else bases[bisect_right(bases, each.start_offset)] - 1
-        ends.append(each._replace(end_offset=end))
-    cache = RemoteLogMetadataCache()
-    cache.take(sorted(ends, key=lambda each: (each.end_offset, -each.start_offset)))
-    return [by_id[each.remote_log_segment_id] for each in chain_of(cache)]

@@ -109,13 +109,14 @@ def found_partition(topic: str, number: str, topic_id: str, shown: str) -> Topic
             return TopicIdPartition(topic_id, names.TopicPartition(topic, int(number)))
     except (InvalidTopicException, IllegalArgumentException):
         pass
-    _tell_strange(shown)
+    tell_once(f"{shown} is passed over: no partition of Kafka has such a name, number and topic id")
     return None
 
 
-@lru_cache(1000)  # once of each
-def _tell_strange(shown: str) -> None:
-    _log.warning("%s is passed over: no partition of Kafka has such a name, number and topic id", shown)
+@lru_cache(1000)
+def tell_once(what: str) -> None:
+    """A warning, of what is found at each listing."""
+    _log.warning("%s", what)
 
 
 def found_segments(
