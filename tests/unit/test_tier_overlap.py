@@ -16,7 +16,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.directory_segments import known_segments
 from kafkalog.engine.remote.segment import TopicIdPartition, random_uuid
 from tests.unit.cli_kit import Run, run
-from tests.unit.tier_kit import two_leaders
+from tests.unit.tier_kit import Leader, leaders, two_leaders
 
 __all__ = ["run"]
 
@@ -146,6 +146,43 @@ def test_a_bucket_alone_is_read_as_its_metadata_say(
     assert run("tier", "restore", tier.url, tmp_path / "restored", "--yes").code == 0
     with kafkalog.open(tmp_path / "restored", config={"retention.ms": "-1"}, maintenance=False) as store:
         assert told(store.topic("orders").partition(0)) == expected
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+@pytest.mark.parametrize("lost", [[(0, 0), (1, 60)], [(0, 0), (1, 30)]])  # begins behind, and in front of the last one
+def test_a_leader_epoch_that_was_given_up_whole(layout: str, lost: list[tuple[int, int]], tmp_path: Path) -> None:
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=layout)
+    leaders(tmp_path, tier, Leader(7, [(0, 0)], 80), Leader(10, lost, 90), Leader(20, [(0, 0), (2, 40)], 100))
+    for place in (tier, tmp_path / "c"):
+        with kafkalog.open(place, remote=None if place is tier else tier, read_only=True) as found:
+            told = [int(each.value[:1]) for each in found.topic("orders").partition(0)]
+            assert told[:80] == [0] * 40 + [2] * 40
+
+
+def test_a_store_goes_on_from_a_segment_where_another_leaders_goes_on_further(tmp_path: Path) -> None:
+    """The tier has offsets 50 to 59 in two segments: in that of the first leader, which goes up to 99, and in that of
+    the second one, which goes up to 87 and counts."""
+    leaders(
+        tmp_path,
+        kafkalog.RemoteStorage(tmp_path / "tier"),
+        Leader(50, [(0, 0)], 110),
+        Leader(44, [(0, 0), (1, 60)], 100),
+    )
+    with kafkalog.open(tmp_path / "b", remote=tmp_path / "tier", maintenance=False) as store:
+        store.alter_topic("orders", {"local.retention.bytes": "1"})
+        partition = store.topic("orders").partition(0)
+        assert partition.delete_old_segments() == 2
+        assert [each.offset for each in partition.records(55)] == [*range(55, 100)]
+
+
+def test_a_store_reads_on_where_compaction_took_the_end_of_the_last_remote_segment(tmp_path: Path) -> None:
+    leaders(tmp_path, kafkalog.RemoteStorage(tmp_path / "tier"), Leader(19, [(0, 0)], 50, without={38, 39}))
+    with kafkalog.open(tmp_path / "a", remote=tmp_path / "tier", maintenance=False) as store:
+        store.alter_topic("orders", {"local.retention.bytes": "1"})
+        partition = store.topic("orders").partition(0)
+        assert partition.delete_old_segments() == 2
+        for start in range(36, 41):
+            assert [each.offset for each in partition.records(start)] == [*range(start, 38), *range(max(start, 40), 50)]
 
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import kafkalog
 from kafkalog._limits import INT_MAX
@@ -43,34 +45,46 @@ def values(number: int) -> bytes:
     return b"value %d " % number + b"." * 100
 
 
-def two_leaders(place: Path, storage: kafkalog.RemoteStorage, count: int, new_epoch: int | None) -> None:
-    """The first one copies most of so many records in short segments; the second one's, from an offset on of a later
-    leader epoch, are 20 records long; all but the last of its 5 segments are in the tier.  A value begins
-    with the leader epoch."""
-    topic_id = random_uuid()
+class Leader(NamedTuple):
+    """What one leader of a partition has: `end` records but those `without`, in segments of `length` records; `epochs`
+    are (leader epoch, first offset)."""
 
-    def fill(store: kafkalog.Store, segment_bytes: int, count: int, new_epoch: int | None) -> None:
-        sizes = {"internal.segment.bytes": str(segment_bytes), "index.interval.bytes": "100"}
-        settings = {"remote.storage.enable": "true", "retention.ms": "-1", **sizes}
-        store.create_topic("orders", 1, config=settings, topic_id=topic_id)
-        log = store.manager.get_log("orders-0")
-        for number in range(count):
-            epoch = 1 if new_epoch is not None and number >= new_epoch else 0
+    length: int
+    epochs: Sequence[tuple[int, int]]
+    end: int
+    without: Collection[int] = ()
+
+
+def leaders(place: Path, storage: kafkalog.RemoteStorage, *each: Leader) -> None:
+    """Directories `a`, `b` and so on of one leader after the other, each of which copies all segments but its last one,
+    as far as the tier has not got them.  A value begins with the leader epoch."""
+    topic_id, before = random_uuid(), None
+    for letter, leader in zip("abcdef", each, strict=False):
+        batches = []
+        for number in range(leader.end):
+            epoch = max(epoch for epoch, start in leader.epochs if start <= number)
             builder = MemoryRecordsBuilder(base_offset=number, partition_leader_epoch=epoch)
             builder.append(1_700_000_000_000 + number, None, b"%d %03d" % (epoch, number) + b"." * 105)
-            log.append_as_follower(memoryview(builder.build()), INT_MAX)
-        log.update_high_watermark(log.log_end_offset)
+            batches += [] if number in leader.without else [builder.build()]
+        sizes = {"internal.segment.bytes": str(181 * leader.length), "index.interval.bytes": "100"}
+        settings = {"remote.storage.enable": "true", "retention.ms": "-1", **sizes}
+        with kafkalog.open(place / letter, remote=place / "none", maintenance=False) as store:
+            store.create_topic("orders", 1, config=settings, topic_id=topic_id)
+            for batch in batches:
+                store.manager.get_log("orders-0").append_as_follower(memoryview(batch), INT_MAX)
+        for path in (place / letter).glob("__remote_log_metadata-*"):
+            shutil.rmtree(path)
+        for path in [] if before is None else (place / before).glob("__remote_log_metadata-*"):
+            shutil.copytree(path, place / letter / path.name)
+        before = letter
+        with kafkalog.open(place / letter, remote=storage, maintenance=False) as store:
+            log = store.manager.get_log("orders-0")
+            log.update_high_watermark(log.log_end_offset)
+            assert store.remote_log_manager.run_once() > 0 or not leader.end
 
-    with kafkalog.open(place / "a", remote=storage, maintenance=False) as first:
-        fill(first, 1300, count, None)
-        assert first.remote_log_manager.run_once() > 0 or not count
-    with kafkalog.open(place / "b", remote=place / "none", maintenance=False) as second:
-        fill(second, 3600, 100, new_epoch)
-    for path in (place / "b").glob("__remote_log_metadata-*"):
-        shutil.rmtree(path)
-    for path in (place / "a").glob("__remote_log_metadata-*"):
-        shutil.copytree(path, place / "b" / path.name)
-    with kafkalog.open(place / "b", remote=storage, maintenance=False) as second:
-        assert second.remote_log_manager.run_once() > 0
-        bases = [segment.base_offset for segment in second.manager.get_log("orders-0").log_segments()]
-        assert bases == [0, 20, 40, 60, 80]
+
+def two_leaders(place: Path, storage: kafkalog.RemoteStorage, count: int, new_epoch: int | None) -> None:
+    """The first one copies most of so many records in short segments; the second one's, from an offset on of a later
+    leader epoch, are 20 records long; all but the last of its 5 segments are in the tier."""
+    epochs = [(0, 0)] if new_epoch is None else [(0, 0), (1, new_epoch)]
+    leaders(place, storage, Leader(7, [(0, 0)], count), Leader(20, epochs, 100))

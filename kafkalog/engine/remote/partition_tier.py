@@ -103,7 +103,13 @@ class PartitionTier:
             found = view.extent(offset)
         except (OffsetOutOfRangeException, RemoteResourceNotFoundException):
             self._forget()
-            found = self._seen(offset + 1).extent(offset)
+            view = self._seen(offset + 1)
+            try:
+                found = view.extent(offset)
+            except OffsetOutOfRangeException:
+                if self._holding(offset) is None:
+                    raise
+                found = None
         if found is None:
             epoch = log.leader_epoch_cache.epoch_for_offset(offset)
             if self._holding(offset) is not None:
@@ -114,16 +120,19 @@ class PartitionTier:
                         self._chunks.forget(each.remote_log_segment_id.id)
                     self._forget()
                     raise
-                return None  # power loss took the end of the segment, and not what lies behind it
+                return None  # power loss, or compaction, took the end of the segment, and not what lies behind it
             raise OffsetOutOfRangeException(
                 f"Received request for offset {offset} for leader epoch "
                 f"{'NOT AVAILABLE' if epoch is None else epoch} and partition {self._partition.topic_partition} which "
                 "does not exist in remote tier."
             )
         if found.next_base is None:
-            # Of the segment that has it, which may end behind its last record: another thread may have the view
+            # Of the segment that was found, which may end behind its last record: another thread may have the view
             # refreshed since, and its end is no longer that of what was found.
+            path = f"{view.directory}/{found.segment_base:020d}.log"
             held = self._holding(offset)
+            if held is None or held.start_offset != found.segment_base:  # of several that have it another one counts
+                held = self._files.metadata_of(path)
             found.next_base = offset + 1 if held is None else held.end_offset + 1
         return found
 
