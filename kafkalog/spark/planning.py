@@ -480,9 +480,9 @@ def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[i
             offset = view.first_offset_at(place, position, last_offset)
             if offset is None:
                 break  # the index does not agree with the log: leave this segment whole
+            if offset >= min([end, *view.bases[place + 1 : place + 2]]):
+                break  # the next segment has it, too
             if start < offset:
-                if offset >= end:
-                    return
                 yield offset
                 filled = -position
         filled += size

@@ -11,6 +11,7 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.files import OsFiles
+from kafkalog.engine.files.mounts import unmount
 from kafkalog.engine.format.builder import SimpleRecord
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.spark import planning
@@ -18,6 +19,7 @@ from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.places import files_of
 from tests.reference.legacy import build_batch
+from tests.unit.tier_kit import Leader, leaders
 
 pytest.importorskip("pyarrow")
 START_MS = 1_700_000_000_000
@@ -178,3 +180,17 @@ def test_ranges_by_records_are_as_many_as_records_want(
     assert found == [base + n for base in bases for n in range(5)]
     assert max(work.end_offset - work.start_offset for work in works) <= step
     assert spans == len(works) <= len(found)
+
+
+def test_ranges_of_a_remote_segment_that_goes_on_behind_the_disks_first(tmp_path: Path) -> None:
+    """They end where the disk begins, though its index goes on."""
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
+    leaders(tmp_path, tier, Leader(40, [(0, 0)], 70), Leader(20, [(0, 0)], 100))
+    with kafkalog.open(tmp_path / "b", remote=tier, maintenance=False) as store:
+        store.alter_topic("orders", {"local.retention.bytes": "14000"})
+        assert store.topic("orders").partition(0).delete_old_segments() == 1
+    given = {"path": str(tmp_path / "b"), "remote": tier.url, "subscribe": "orders", "maxBytesPerPartition": "900"}
+    ranges = planning.plan(parse_options(given))
+    unmount(str(tmp_path / "b"))
+    assert len(ranges) > 10
+    assert [each.start_offset for each in ranges] == [0, *(each.end_offset for each in ranges[:-1])]
