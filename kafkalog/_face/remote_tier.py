@@ -256,23 +256,22 @@ class StoreTier:
                 with suppress(KafkalogError):  # else it is noted once more by the next start
                     self._stored.set(topic, self._stored.overrides(topic), known._replace(leaves=False))
 
-    def delete(self, topic_id: str | None, logs: Iterable[UnifiedLog]) -> bool:
-        """A topic was deleted.  What the storage refuses is deleted later, and one that does not answer is not asked
-        again for each partition; False where not even that could be noted, and the next start is to be told that the
-        topic was deleted."""
-        if topic_id is None:
-            return True
-        manager, is_done, answers = self.remote_log_manager, True, True
+    def delete(self, topic_id: str, logs: Iterable[UnifiedLog]) -> bool:
+        """A topic was deleted, of which these logs are open.  What the storage refuses is deleted later, and one that
+        does not answer is not asked again for each partition; False where not even that could be noted, and the next
+        start is to be told that the topic was deleted."""
+        manager, is_noted = self.remote_log_manager, False
         manager.cancel(topic_id)
-        for log in logs:
-            try:
-                manager.stop_partition(topic_id, log, delete=answers)
-            except KafkalogError as error:
-                _log.warning("%s in the remote tier is deleted later: %s", log.topic_partition, error)
-                is_done, answers = False, answers and not isinstance(error, RetriableRemoteStorageException)
-        with suppress(KafkalogError):
-            return is_done or manager.mark_deleted([topic_id])
-        return False
+        try:
+            for log in logs:
+                manager.stop_partition(topic_id, log, delete=False)
+            is_noted = manager.mark_deleted([topic_id])
+            for partition in manager.metadata.partitions():
+                if partition.topic_id == topic_id:
+                    manager.delete_remote_log_partition(partition, is_awaited=True)
+        except KafkalogError as error:
+            _log.warning("what the remote tier has of topic id %s is deleted later: %s", topic_id, error)
+        return is_noted
 
     def close(self) -> None:
         self.remote_log_manager.close()

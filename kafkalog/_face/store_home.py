@@ -321,9 +321,8 @@ class StoreHome:
     def delete_topic(self, name: str) -> None:
         """As `Store.delete_topic`."""
         logs = self._logs_of(name) if self.tier is not None else []
-        topic_id = logs[0].topic_id if logs else None
         deleted = self.catalog.delete(name)
-        if self.tier is not None and not self.tier.delete(topic_id, logs):
+        if self.tier is not None and not self.tier.delete(deleted.topic_id, logs):
             deleted = deleted._replace(was_all_here=False)
         for partition in list(self._partitions):
             if partition.topic == name:

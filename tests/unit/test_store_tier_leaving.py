@@ -113,6 +113,22 @@ def test_a_deletion_takes_what_there_was_when_it_began(
         store.close()
 
 
+@pytest.mark.parametrize("loaded", [0, 1])
+def test_a_topic_is_deleted_whose_partitions_nobody_has_opened(place: Place, loaded: int) -> None:
+    with opened(place) as store:
+        orders = store.create_topic("orders", 2, config=SETTINGS)
+        for number in range(60):
+            for partition in range(2):
+                orders.append(b"value %d " % number + b"." * 100, partition=partition)
+        assert store.remote_log_manager.run_once() > 4
+    with opened(place, load="on demand") as store:
+        for partition in range(loaded):
+            assert store.topic("orders").partition(partition).end_offset == 60
+        store.delete_topic("orders")
+        assert not objects(place)
+        assert not store.remote_log_manager.metadata.partitions()
+
+
 def test_a_topic_of_the_same_id_tiers_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(place) as store:
         store.create_topic("orders", 1, config=SETTINGS)

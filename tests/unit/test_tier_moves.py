@@ -419,7 +419,7 @@ def test_nobody_has_a_log_before_it_has_its_tier(tmp_path: Path, monkeypatch: py
         manager = store.remote_log_manager
         join = manager.add
 
-        def joining(log: UnifiedLog) -> bool:
+        def joining(log: UnifiedLog) -> object:
             if log.tier is None:
                 seen.append(store.manager.registry.get(ORDERS) is log)
             return join(log)

@@ -233,29 +233,29 @@ class RemoteLogManager:
 
     def on_leadership_change(self, log: UnifiedLog) -> None:
         """A log is here, or its settings have changed: copied and shown from now on, where it uses the tier."""
-        if not self.add(log):
-            return
-        partition = TopicIdPartition(log.topic_id, log.topic_partition)
+        partition = self.add(log)
         has_left = log.config.remote_log_delete_on_disable and not log.remote_log_enabled
-        if has_left and (self.has(partition) or self.metadata.deletion_of(partition) is not None):
+        if partition is None or not has_left:
+            return
+        if self.has(partition) or self.metadata.deletion_of(partition) is not None:
             self.leave(partition, log)
 
-    def add(self, log: UnifiedLog) -> bool:
-        """`on_leadership_change` for who has locks: what has left is not deleted.  False where the log is not the
+    def add(self, log: UnifiedLog) -> TopicIdPartition | None:
+        """`on_leadership_change` for who has locks: what has left is not deleted.  None where the log is not the
         partition's."""
         if log.topic_id is None or log.is_future:
-            return False
+            return None
         partition = TopicIdPartition(log.topic_id, log.topic_partition)
         with self._lock:
             held = self._tasks.get(partition)
             is_another = held is not None and held.log is not log
             if log.local_log.is_closed or (is_another and log.refuses_changes):
-                return False  # that one has taken its place, or the partition is gone
+                return None  # that one has taken its place, or the partition is gone
             if not log.remote_log_enabled:
-                return True
+                return partition
             if held is not None and not is_another and not held.expiring.cancelled.is_set():
                 self._tasks[partition] = self._switched(partition, held)
-                return True
+                return partition
             running = threading.Lock()
             if held is not None:  # this one takes its place, or it is just leaving the tier
                 held.cancel()
@@ -265,7 +265,7 @@ class RemoteLogManager:
             self._begin(partition, log, running)
             if held is not None:
                 held.tier.rest()
-            return True
+            return partition
 
     def _begin(self, partition: TopicIdPartition, log: UnifiedLog, running: threading.Lock) -> None:
         """Under the lock.  With tasks that know nothing of what was copied before."""
