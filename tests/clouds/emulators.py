@@ -54,6 +54,7 @@ class Cloud:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)  # until it has stopped
         try:
             yield
         finally:

@@ -10,8 +10,8 @@ that was asked for, and what was put the length that was given.
 
 Objects of `file:` are written as all durable files here: beside, synced, renamed, the folder synced.  Of the others the
 storage's own promise counts.  A request waits `timeout_s` at the most, then it counts as failed; a part of an upload to
-S3 as long, and what its bytes take; other uploads wait as long as their client does.  fsspec is imported when a place
-is opened: `pip install kafkalog[remote]`, or `kafkalog[s3]` and the like for a client with it.
+S3, Google or Azure as long, and what its bytes take; other uploads wait as long as their client does.  fsspec is
+imported when a place is opened: `pip install kafkalog[remote]`, or `kafkalog[s3]` and the like for a client with it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", 
 # Names of clients' errors (botocore, google-auth, azure-identity): nobody comes with credentials meanwhile.
 _NO_CREDENTIALS = {
     "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound",
-    "DefaultCredentialsError", "ClientAuthenticationError",
+    "DefaultCredentialsError", "ClientAuthenticationError", "AzureSigningError",
 }  # fmt: skip
 _FINAL = (PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 _NO_BUCKET = re.compile(
@@ -176,7 +176,8 @@ def _bound_azure(fs: Any, timeout_s: float) -> None:
 
     transport.send = send
     config = client._config
-    config.retry_policy.total_retries, config.retry_policy.initial_backoff = 1, 1
+    retry = config.retry_policy  # of its own only one more try, after 0 to 2 s
+    retry.total_retries, retry.initial_backoff, retry.increment_base, retry.random_jitter_range = 1, 0, 1, 1
     config.max_single_put_size = config.max_block_size = PART_BYTES
 
 
