@@ -178,6 +178,21 @@ def test_segments_of_a_history_that_was_given_up(layout: str, fs: FaultyObjects,
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_segment_hides_none_behind_where_it_was_given_up(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
+    """It begins where another one does, and goes on with an epoch of which the latest leader knows nothing."""
+    storage = at(layout, fs)
+    copy(storage, tmp_path, (1, 0, 18), (2, 19, 25), (3, 26, 33))
+    copy(storage, tmp_path, (4, 19, 27), (5, 28, 40), epochs=[(0, 0), (1, 23)])
+    copy(storage, tmp_path, (6, 30, 50), epochs=[(0, 0), (2, 30)])
+    assert ranges(storage) == [
+        (segment_id(1), 0, 18),
+        (segment_id(2), 19, 25),
+        (segment_id(3), 26, 33),
+        (segment_id(6), 30, 50),
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("second", [(160, 249), (0, 950)])
 def test_names_are_not_enough_where_the_last_one_is_not_the_end(
     layout: str, second: tuple[int, int], fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

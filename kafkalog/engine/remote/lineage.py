@@ -122,3 +122,22 @@ def epochs_of_all(segments: Iterable[RemoteLogSegmentMetadata], latest: Sequence
         if not found or start < found[-1].start_offset:
             found.append(EpochEntry(epoch, start))
     return found[::-1]
+
+
+def part_of(metadata: RemoteLogSegmentMetadata, epochs: Sequence[EpochEntry]) -> RemoteLogSegmentMetadata | None:
+    """A segment as if it ended where its leader epochs leave these; None where they do so at its begin."""
+    starts = dict(epochs)
+    behind = {epoch: following.start_offset for (epoch, _), following in itertools.pairwise(epochs)}
+    end = -1
+    for epoch, start in metadata.segment_leader_epochs:
+        begin = starts.get(epoch, LONG_MAX)
+        if begin > start or (begin < start != metadata.start_offset):
+            break
+        last = metadata.highest_offset_of(epoch)
+        end = min(last, behind.get(epoch, LONG_MAX) - 1)
+        if end < last:
+            break
+    if end < metadata.start_offset:
+        return None
+    own = tuple(entry for entry in metadata.segment_leader_epochs if entry[1] <= end)
+    return metadata._replace(end_offset=end, segment_leader_epochs=own)

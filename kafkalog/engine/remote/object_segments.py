@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
-from kafkalog.engine.remote.lineage import chain_of, epochs_of_all
+from kafkalog.engine.remote.lineage import chain_of, epochs_of_all, part_of
 from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
 from kafkalog.engine.remote.remote_files import tell_gap
 from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -110,12 +110,11 @@ class ObjectSegments:
             is_known = each.end_offset >= each.start_offset
             end = each.end_offset if is_known else bases[bisect_right(bases, each.start_offset)] - 1
             ends.append(each._replace(end_offset=end))
+        epochs = epochs_of_all(ends, self._of_last(max(known, key=lambda found: _rank(known[found]))))
+        parts = [part for each in ends if (part := part_of(each, epochs)) is not None]
         cache = RemoteLogMetadataCache()
-        cache.take(sorted(ends, key=lambda each: (each.end_offset, -each.start_offset)))
-        latest = max(known, key=lambda found: _rank(known[found]))
-        told = [
-            by_id[each.remote_log_segment_id] for each in chain_of(cache, epochs_of_all(ends, self._of_last(latest)))
-        ]
+        cache.take(sorted(parts, key=lambda each: (each.end_offset, -each.start_offset)))
+        told = [by_id[each.remote_log_segment_id] for each in chain_of(cache, epochs)]
         for each in (said[found] for found in self._chosen([found for found in said if found not in known])):
             at = bisect_right(told, each.start_offset, key=_start)
             if not at or told[at - 1].end_offset < each.start_offset != told[at - 1].start_offset:
