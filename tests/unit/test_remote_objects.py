@@ -276,8 +276,27 @@ def test_what_fails_too_often_is_given_up(fs: FaultyObjects, request_name: str) 
     assert isinstance(caught.value.__cause__, ConnectionResetError)
 
 
+class HttpError(Exception):
+    """As adlfs and gcsfs have them."""
+
+    status_code = 403
+
+
+def _wrapped(error: Exception) -> Exception:
+    """As adlfs has what fails in a part of an upload."""
+    wrapping = RuntimeError("Failed to upload block")
+    wrapping.__cause__ = error
+    return wrapping
+
+
+FINAL = [
+    PermissionError("no right"), ValueError("bad name"), NotImplementedError("no"),
+    HttpError("no right"), OSError("Forbidden: b/bucket/o"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("request_name", REQUESTS)
-@pytest.mark.parametrize("error", [PermissionError("no right"), ValueError("bad name"), NotImplementedError("no")])
+@pytest.mark.parametrize("error", FINAL)
 def test_what_is_final_is_not_tried_again(fs: FaultyObjects, request_name: str, error: Exception) -> None:
     place = fs.objects()
     place.put("a", lambda: [TEN])
@@ -287,6 +306,16 @@ def test_what_is_final_is_not_tried_again(fs: FaultyObjects, request_name: str, 
         REQUESTS[request_name](place)
     assert not isinstance(caught.value, RetriableRemoteStorageException)
     assert fs.asked.count(request_name) == 1
+
+
+def test_the_error_behind_that_of_a_part_counts(fs: FaultyObjects) -> None:
+    fs.fail("upload", _wrapped(HttpError("no right")))
+    with pytest.raises(RemoteStorageException, match="HttpError: no right") as caught:
+        fs.objects().put("a", lambda: [TEN])
+    assert not isinstance(caught.value, RetriableRemoteStorageException)
+    fs.fail("upload", _wrapped(OSError("The specified container does not exist")))
+    with pytest.raises(RemoteStorageException, match=r"the bucket .* does not exist"):
+        fs.objects().put("a", lambda: [TEN])
 
 
 def test_an_interrupt_is_not_swallowed(fs: FaultyObjects) -> None:
