@@ -175,6 +175,17 @@ def test_a_store_goes_on_from_a_segment_where_another_leaders_goes_on_further(tm
         assert [each.offset for each in partition.records(55)] == [*range(55, 100)]
 
 
+def test_a_store_reads_on_from_the_disk_where_that_begins(tmp_path: Path) -> None:
+    """The segment in the tier goes on behind it, with what was given up from offset 25 on."""
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
+    leaders(tmp_path, tier, Leader(30, [(0, 0)], 40), Leader(10, [(0, 0), (2, 25)], 29))
+    with kafkalog.open(tmp_path / "b", remote=tier, maintenance=False) as store:
+        store.alter_topic("orders", {"local.retention.bytes": "3400"})
+        partition = store.topic("orders").partition(0)
+        assert partition.delete_old_segments() == 1
+        assert [int(each.value[:1]) for each in partition] == [0] * 25 + [2] * 4
+
+
 def test_a_store_reads_on_where_compaction_took_the_end_of_the_last_remote_segment(tmp_path: Path) -> None:
     leaders(tmp_path, kafkalog.RemoteStorage(tmp_path / "tier"), Leader(19, [(0, 0)], 50, without={38, 39}))
     with kafkalog.open(tmp_path / "a", remote=tmp_path / "tier", maintenance=False) as store:

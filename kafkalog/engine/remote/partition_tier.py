@@ -134,6 +134,9 @@ class PartitionTier:
             if held is None or held.start_offset != found.segment_base:  # of several that have it another one counts
                 held = self._files.metadata_of(path)
             found.next_base = offset + 1 if held is None else held.end_offset + 1
+        local_start = log.local_log_start_offset
+        if offset < local_start < found.next_base:  # what is on the disk counts: the rest may have been given up
+            found.next_base, found.may_overlap = local_start, True
         return found
 
     def _holding(self, offset: int) -> RemoteLogSegmentMetadata | None:
