@@ -1,7 +1,8 @@
 """A store with a remote tier, alive: interrupts at every place, threads at once, a fork, damage under readers.
 
 What must hold behind each: the records from the log's start to its end are those that were appended, each once and in
-order, whichever tier has them; another copy run finishes what was cut short, and then no object is nobody's.
+order, whichever tier has them, and at the least all that the disk had; another copy run finishes what was cut short,
+and then no object is nobody's.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class World:
         self.dirs = [str(place / "store"), str(place / "two")]
         self.tier = kafkalog.RemoteStorage(place / "tier")
         self.store: kafkalog.Store | None = None
+        self.disk_start = min((int(each.name[:20]) for each in place.glob("*/t-0/*.log")), default=RECORDS)
 
     def open(self) -> None:
         self.store = kafkalog.open(self.dirs, remote=self.tier, maintenance=False)
@@ -93,6 +95,17 @@ def copy_no_more(world: World) -> None:
     world.opened().alter_topic("t", {"remote.log.copy.disable": "true", **as_local})
 
 
+def leave(world: World) -> None:
+    world.opened().alter_topic("t", {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
+
+
+def leave_and_come_back(world: World) -> None:
+    leave(world)
+    world.opened().alter_topic("t", {"remote.storage.enable": "true"})
+    world.copy()
+    world.partition().delete_old_segments()
+
+
 CASES = [
     Case("copy", World.copy),
     Case("read", lambda world: [record.value for record in world.partition()]),
@@ -100,6 +113,8 @@ CASES = [
     Case("local retention", lambda world: world.partition().delete_old_segments()),
     Case("expire", expire),
     Case("copy no more", copy_no_more),
+    Case("leave", leave),
+    Case("leave and come back", leave_and_come_back),
     Case("move", move),
     Case("delete", lambda world: world.opened().delete_topic("t"), deletes=True),
     Case("open", World.open, opens=True),
@@ -132,6 +147,7 @@ def judge(world: World, *, may_be_gone: bool) -> None:
     partition = world.partition()
     found = [(record.offset, record.value) for record in partition]
     start = partition.log_start_offset
+    assert start <= world.disk_start
     assert found == [(offset, values(offset)) for offset in range(start, RECORDS)]
     reversed_starts = range(RECORDS - 1, start - 1, -7)
     for offset in reversed_starts:
