@@ -86,6 +86,7 @@ def move(world: World) -> None:
 
 
 def expire(world: World) -> None:
+    world.disk_start = RECORDS  # retention takes of both
     world.opened().alter_topic("t", {"retention.bytes": "9000"})
     world.copy()
 
