@@ -178,7 +178,7 @@ def test_a_store_goes_on_from_a_segment_where_another_leaders_goes_on_further(tm
 def test_a_store_reads_on_from_the_disk_where_that_begins(tmp_path: Path) -> None:
     """The segment in the tier goes on behind it, with what was given up from offset 25 on."""
     tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
-    leaders(tmp_path, tier, Leader(30, [(0, 0)], 40), Leader(10, [(0, 0), (2, 25)], 29))
+    leaders(tmp_path, tier, Leader(30, [(0, 0)], 40), Leader(10, [(0, 0), (2, 25)], 29, copies=False))
     with kafkalog.open(tmp_path / "b", remote=tier, maintenance=False) as store:
         store.alter_topic("orders", {"local.retention.bytes": "3400"})
         partition = store.topic("orders").partition(0)

@@ -53,6 +53,7 @@ class Leader(NamedTuple):
     epochs: Sequence[tuple[int, int]]
     end: int
     without: Collection[int] = ()
+    copies: bool = True
 
 
 def leaders(place: Path, storage: kafkalog.RemoteStorage, *each: Leader) -> None:
@@ -80,7 +81,8 @@ def leaders(place: Path, storage: kafkalog.RemoteStorage, *each: Leader) -> None
         with kafkalog.open(place / letter, remote=storage, maintenance=False) as store:
             log = store.manager.get_log("orders-0")
             log.update_high_watermark(log.log_end_offset)
-            store.remote_log_manager.run_once()
+            if leader.copies:
+                store.remote_log_manager.run_once()
 
 
 def two_leaders(place: Path, storage: kafkalog.RemoteStorage, count: int, new_epoch: int | None) -> None:
