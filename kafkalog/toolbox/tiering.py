@@ -26,6 +26,7 @@ from kafkalog.engine.host.log_dirs import partitions_in, refuse_file
 from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.chunks import RemoteFile
 from kafkalog.engine.remote.directory_segments import DirectoryMetadata, known_segments
+from kafkalog.engine.remote.local_tiered import LocalTieredStorage, key_of
 from kafkalog.engine.remote.object_segments import ASKED_MOST
 from kafkalog.engine.remote.object_segments import THREADS as MANIFESTS_AT_ONCE
 from kafkalog.engine.remote.objects import parts_of
@@ -52,8 +53,8 @@ __all__ = [
     "orphans", "remove", "restore", "tier_segments", "waiting",
 ]  # fmt: skip
 
-COPY_BYTES = 12 << 20
-THREADS = 4  # that restore, each with a piece in memory
+COPY_BYTES = 32 << 20  # by one request, and in memory part by part
+THREADS = 4  # that restore
 Progress = Callable[[int], object]
 _log = Lines("kafkalog.remote")
 
@@ -361,16 +362,20 @@ def _restore(
 
 @dataclass(eq=False)
 class _Copy:
-    """One log on its way; `left`: bytes that are to come."""
+    """One log on its way; `parts`: bytes of it as they come, `left`: how many are to come."""
 
     there: File
     here: File
     left: int
+    parts: Callable[[int, int], Iterator[bytes]]
 
     def piece(self, begin: int, end: int) -> int:
         """Copies [begin, end); how many bytes.  A file of this machine is one piece, which is synced here."""
         if isinstance(self.there, RemoteFile):
-            self.here.pwrite(self.there.fetch(begin, end), begin)
+            at = begin
+            for part in self.parts(begin, end):
+                self.here.pwrite(part, at)
+                at += len(part)
             self.here.flush_soon(begin, end - begin)
         else:
             done = self.here.copy_from(self.there, end)
@@ -419,7 +424,7 @@ class _Copies:
             return
         there, own_bytes = self._opened(path)
         try:
-            copy = _Copy(there, self._files.open(target, create=True), own_bytes)
+            copy = _Copy(there, self._files.open(target, create=True), own_bytes, partial(self._parts, path))
         except BaseException:
             there.close()
             raise
@@ -430,6 +435,14 @@ class _Copies:
             piece_bytes = max(1, COPY_BYTES // there.chunk_bytes) * there.chunk_bytes
         for at in range(0, max(size, 1), max(piece_bytes, 1)):
             yield copy, partial(copy.piece, at, min(at + piece_bytes, size))
+
+    def _parts(self, path: str, begin: int, end: int) -> Iterator[bytes]:
+        metadata, storage = self._source.metadata_of(path), self._source.storage
+        assert metadata is not None, path
+        if isinstance(storage, AivenTieredStorage):
+            return storage.log_parts(metadata, begin, end)
+        assert isinstance(storage, LocalTieredStorage), storage
+        return storage.objects.each_part(key_of(metadata, names.LOG_FILE_SUFFIX), begin, end)
 
     def _opened(self, path: str) -> tuple[File, int]:
         """A log, and how much of it is copied: of an object that was cut all that can be read, which is a finding."""

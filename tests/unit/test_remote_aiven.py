@@ -199,15 +199,17 @@ def test_a_manifest_has_the_plugins_fields_in_its_order(variant: str, tmp_path: 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [1, 99, 100, 101, 950])
-def test_what_is_written_is_read(variant: str, size: int, tmp_path: Path) -> None:
+def test_what_is_written_is_read(variant: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_segment(tmp_path / "segment", size)
     log = Path(data.log_segment).read_bytes()
     at = storage(tmp_path / "tier", variant, chunk_bytes=100)
     at.copy_log_segment_data(copied(size), data)
-    read = storage(tmp_path / "tier", variant, chunk_bytes=7).fetch_log_segment
+    reader = storage(tmp_path / "tier", variant, chunk_bytes=7)
+    monkeypatch.setattr("kafkalog.engine.remote.objects.GET_BYTES", 70)
     for start in edges(size, 100):
         for end in edges(size, 100):
-            assert read(copied(size), start, end) == log[start:end]
+            assert reader.fetch_log_segment(copied(size), start, end) == log[start:end]
+            assert b"".join(reader.log_parts(copied(size), start, end)) == log[start:end]
     for index_type, name in LOCAL_NAMES.items():
         assert at.fetch_index(copied(size), index_type) == (tmp_path / "segment" / name).read_bytes()
 

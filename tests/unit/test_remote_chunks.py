@@ -102,21 +102,6 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes(storage: LogStorage) -> Non
     assert storage.fetched == [(0, 100), (800, 900)]
 
 
-def test_who_copies_a_file_has_nothing_kept(storage: LogStorage) -> None:
-    chunks = Chunks()
-    file = file_of(storage, chunks)
-    assert file.fetch(150, 420) == LOG[150:420]
-    assert file.fetch(1000, 5000) == LOG[1000:]
-    assert file.fetch(1050, 5000) == file.fetch(7, 7) == b""
-    assert storage.fetched == [(150, 420), (1000, 1050)]
-    assert chunks.requests == 0
-    storage.short = 1
-    with pytest.raises(
-        RemoteStorageException, match="found 269 bytes of a segment's log from byte 150 on, expected 270"
-    ):
-        file.fetch(150, 420)
-
-
 def test_without_a_cache_nothing_is_kept_or_read_ahead(storage: LogStorage) -> None:
     chunks = Chunks(cache_bytes=0)
     file = file_of(storage, chunks)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkalog import RemoteStorage
 from kafkalog.engine.files import File, OsFile
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.chunks import RemoteFile
+from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 from kafkalog.errors import KafkaStorageException, RetriableRemoteStorageException
 from kafkalog.toolbox import tiering
 from tests.file_doubles import RecordingFiles
@@ -55,21 +59,21 @@ def test_all_is_synced_before_the_folder_has_its_name(
 
 def test_pieces_of_a_log_are_fetched_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiering, "COPY_BYTES", 700)
-    ranges: list[tuple[str, int, int]] = []
-    together, fetch = threading.Barrier(tiering.THREADS, timeout=10), RemoteFile.fetch
+    ranges: list[tuple[int, int, int]] = []
+    together, parts = threading.Barrier(tiering.THREADS, timeout=10), AivenTieredStorage.log_parts
 
-    def fetched(file: RemoteFile, position: int, end: int) -> bytes:
-        ranges.append((file.path, position, end))
+    def noted(storage: AivenTieredStorage, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Iterator[bytes]:
+        ranges.append((metadata.start_offset, start, end))
         if len(ranges) <= tiering.THREADS:
             together.wait()
-        return fetch(file, position, end)
+        return parts(storage, metadata, start, end)
 
-    monkeypatch.setattr(RemoteFile, "fetch", fetched)
+    monkeypatch.setattr(AivenTieredStorage, "log_parts", noted)
     restored(tier_of(tmp_path, "bucket"), tmp_path / "target")
     assert not together.broken
     for path in (tmp_path / "target" / "orders-0").glob("*.log"):
         size = path.stat().st_size
-        pieces = sorted((begin, end) for of, begin, end in ranges if of.endswith(path.name))
+        pieces = sorted((begin, end) for base, begin, end in ranges if base == int(path.stem))
         assert pieces == [(begin, min(begin + 600, size)) for begin in range(0, size, 600)]
 
 
@@ -78,20 +82,27 @@ def test_a_piece_that_fails_leaves_no_partition_and_no_open_file(
 ) -> None:
     monkeypatch.setattr(tiering, "COPY_BYTES", 700)
     place, target = tier_of(tmp_path, "bucket"), tmp_path / "target"
-    asked: list[RemoteFile] = []
+    asked: list[int] = []
+    opened: list[RemoteFile] = []
+    begin = RemoteFile.__init__
 
-    def refused(file: RemoteFile, position: int, end: int) -> bytes:
-        asked.append(file)
+    def refused(storage: object, metadata: object, start: int, end: int) -> Iterator[bytes]:
+        asked.append(start)
         if len(asked) > 2:
-            raise RetriableRemoteStorageException("away for now", path=file.path)
-        return bytes(end - position)
+            raise RetriableRemoteStorageException("away for now")
+        yield bytes(end - start)
+
+    def noted(file: RemoteFile, *how: Any) -> None:
+        opened.append(file)
+        begin(file, *how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RemoteFile, "fetch", refused)
+        patch.setattr(AivenTieredStorage, "log_parts", refused)
+        patch.setattr(RemoteFile, "__init__", noted)
         with pytest.raises(RetriableRemoteStorageException, match="away for now"):
             restored(place, target)
     assert len(asked) > 2
-    assert all(file.closed for file in asked)
+    assert [file.closed for file in opened] == [True] * len(opened) != []
     assert not (target / "orders-0").exists()
     tiering.restore(place.read_only_files(), str(target), [ORDERS])
     assert [path.name for path in target.iterdir()] == ["orders-0"]

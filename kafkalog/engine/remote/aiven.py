@@ -206,6 +206,11 @@ class Manifest(NamedTuple):
     key: SegmentKey | None
     metadata: dict[str, Any] | None
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the object has other bytes than the log."""
+        return self.compression or self.key is not None
+
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
@@ -421,9 +426,8 @@ class AivenTieredStorage:
     def log_bytes_in(self, found: FoundSegment) -> int:
         """How much of its log can be read of a segment whose object was cut: of packed chunks the whole ones."""
         manifest = self._manifest_at(_manifest_key(found))
-        is_packed = manifest.compression or manifest.key is not None
         chunks, size = manifest.chunks, found.object_bytes
-        return chunks.log_bytes_in(size) if is_packed else min(size, chunks.log_bytes)
+        return chunks.log_bytes_in(size) if manifest.is_packed else min(size, chunks.log_bytes)
 
     def _parsed(self, key: str, data: bytes, of: Callable[[dict[str, Any], str], T]) -> T:
         try:
@@ -469,8 +473,24 @@ class AivenTieredStorage:
         end = min(end, chunks.log_bytes)
         if end <= start:
             return b""
-        if manifest.key is None and not manifest.compression:
+        if not manifest.is_packed:
             return self.objects.get(key, start, end)
+        begin, stop = self._packed_range(manifest, key, start, end)
+        return b"".join(self._unpacked(manifest, key, start, end, iter([self.objects.get(key, begin, stop)])))
+
+    def log_parts(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Iterator[bytes]:
+        """The same, part by part as they come, for who copies it."""
+        manifest = self.manifest(metadata)
+        key, end = self._key(metadata, LOG), min(end, manifest.chunks.log_bytes)
+        if not manifest.is_packed:
+            yield from self.objects.each_part(key, start, end)
+        elif start < end:
+            coming = self.objects.each_part(key, *self._packed_range(manifest, key, start, end))
+            yield from self._unpacked(manifest, key, start, end, coming)
+
+    def _packed_range(self, manifest: Manifest, key: str, start: int, end: int) -> tuple[int, int]:
+        """Where the chunks lie in the object that have [start, end) of the log."""
+        chunks = manifest.chunks
         first, last = start // chunks.chunk_bytes, (end - 1) // chunks.chunk_bytes
         begin, largest = chunks.starts[first], max(map(chunks.chunk_size, {first, last}))
         if largest > max(READ_BYTES_MAX, self._chunk_bytes):  # a few packed bytes may become as many as one likes
@@ -479,14 +499,23 @@ class AivenTieredStorage:
                 f"the manifest says that a chunk has {largest} bytes, expected at most {READ_BYTES_MAX}",
                 path=self.objects.shown(key), position=begin, hint=hint if largest <= CHUNK_BYTES_MAX else None,
             )  # fmt: skip
-        data = memoryview(self.objects.get(key, begin, chunks.end(last)))
-        parts = []
-        for number in range(first, last + 1):
-            piece = bytes(data[chunks.starts[number] - begin : chunks.end(number) - begin])
-            parts.append(self._plain(piece, manifest, chunks.chunk_size(number), key, number))
-        whole = b"".join(parts)
-        skipped = first * chunks.chunk_bytes
-        return whole[start - skipped : end - skipped]
+        return begin, chunks.end(last)
+
+    def _unpacked(self, manifest: Manifest, key: str, start: int, end: int, coming: Iterator[bytes]) -> Iterator[bytes]:
+        """The bytes [start, end) of the log, chunk by chunk, of those of the object that come."""
+        chunks = manifest.chunks
+        held = next(coming, b"")
+        for number in range(start // chunks.chunk_bytes, (end - 1) // chunks.chunk_bytes + 1):
+            size, parts = chunks.end(number) - chunks.starts[number], [held]
+            there = len(held)
+            while there < size:
+                parts.append(next(coming))
+                there += len(parts[-1])
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            piece, held = data[:size], data[size:]
+            begin = number * chunks.chunk_bytes
+            plain = self._plain(piece, manifest, chunks.chunk_size(number), key, number)
+            yield plain[max(0, start - begin) : end - begin]
 
     def _plain(self, piece: bytes, manifest: Manifest, size: int, key: str, number: int) -> bytes:
         """A chunk as it was; RemoteStorageException where its bytes are others than were put."""
@@ -523,7 +552,7 @@ class AivenTieredStorage:
 
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
         manifest = self.manifest(metadata)
-        if manifest.compression or manifest.key is not None:
+        if manifest.is_packed:
             return None
         return self.objects.open_local(self._key(metadata, LOG))
 
@@ -539,8 +568,8 @@ class AivenTieredStorage:
 
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
         manifest = self.manifest(metadata)
-        is_packed = manifest.compression or manifest.key is not None
-        return manifest.chunks.chunk_bytes if is_packed else min(manifest.chunks.chunk_bytes, CHUNK_BYTES)
+        size = manifest.chunks.chunk_bytes
+        return size if manifest.is_packed else min(size, CHUNK_BYTES)
 
     # --- whether it is the place that is meant -----------------------------------------------------------
 

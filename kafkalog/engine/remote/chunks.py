@@ -270,11 +270,6 @@ class RemoteFile(ReadOnlyFile):
     def chunk_bytes(self) -> int:
         return self._chunk_bytes
 
-    def fetch(self, position: int, end: int) -> bytes:
-        """The bytes [position, end), which are not kept: for who copies the file.  Fewer only where it ends."""
-        end = min(end, self._size)
-        return _fetched(self._storage, self._metadata, position, end) if end > position else b""
-
     def doubt(self) -> None:
         self._chunks.forget(self._metadata.remote_log_segment_id.id)
 

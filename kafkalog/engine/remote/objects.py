@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafkalog.engine.files import OS_FILES, Buffer, File, Files
 from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.remote import s3_streams
 from kafkalog.errors import (
     IllegalArgumentException,
     KafkalogError,
@@ -44,6 +45,7 @@ from kafkalog.errors import (
 T = TypeVar("T")
 
 PART_BYTES = 8 << 20  # of a multipart upload
+GET_BYTES = 12 << 20  # of an object that is copied
 READ_BYTES = 1 << 20  # of a local file: larger pieces are new memory of the system's each time, which costs more
 SIDE_BY_SIDE = 4  # requests
 PAGE_OBJECTS = 1000  # of a listing, as S3 has them
@@ -234,8 +236,7 @@ class Objects:
         self._has_folders = self.is_local or protocol == "memory"
         self._is_s3, self._is_azure = protocol == "s3", protocol == "abfs"
         self._no_bucket = _NO_GCS_BUCKET if protocol == "gs" else _NO_BUCKET
-        # Left to itself s3fs has a whole segment in memory, or ten parts of 50 MiB.
-        self._put_settings = {"chunksize": 2 * PART_BYTES, "max_concurrency": 2} if self._is_s3 else {}
+        self._put_settings: dict[str, int] = {}
         if self._is_azure:
             self._put_settings = {"max_concurrency": SIDE_BY_SIDE}
         elif protocol == "gs":
@@ -334,15 +335,21 @@ class Objects:
         path = self.path(key)
         if size <= PART_BYTES:
             self.fs.put_file(source, path, **self._put_settings)
+        elif self._is_s3 and size <= s3_streams.PUT_BYTES:
+            with self._files.open(source, writable=False) as file:
+                s3_streams.put(self.fs, path, file, size)
         else:
-            with self._large:
+            with self._large, self._files.open(source, writable=False) as file:
                 if self._given_up.is_set():
                     raise RetriableRemoteStorageException("given up while it waited for its turn", path=self.shown(key))
-                self.fs.put_file(source, path, **self._put_settings)
-                _give_back()
+                if self._is_s3:
+                    s3_streams.put_in_parts(self.fs, path, file, size, self.side_by_side)
+                else:
+                    self.fs.put_file(source, path, **self._put_settings)
+                    _give_back()
         return self._checked_put(key, path, size)
 
-    def side_by_side(self, puts: Sequence[Callable[[], int]]) -> list[int]:
+    def side_by_side(self, puts: Sequence[Callable[[], T]]) -> list[T]:
         """Does some puts at once, where requests wait for a line; on this machine one after the other.  What each
         returned, in order.  All have ended when it returns, or raises what the first that failed did."""
         if self.is_local:
@@ -476,10 +483,48 @@ class Objects:
         begin = None if start == 0 and end is None else start
         found: bytes = self._asked("cat_file", self.path(key), start=begin, end=end)
         if end is not None and len(found) != end - start:
-            raise RetriableRemoteStorageException(
-                f"found {len(found)} bytes from byte {start} on, expected {end - start}", path=self.shown(key)
-            )
+            raise self._cut(key, len(found), start, end)
         return found
+
+    def _cut(self, key: str, found: int, start: int, end: int) -> RetriableRemoteStorageException:
+        return RetriableRemoteStorageException(
+            f"found {found} bytes from byte {start} on, expected {end - start}", path=self.shown(key)
+        )
+
+    def each_part(self, key: str, start: int, end: int) -> Iterator[bytes]:
+        """The bytes [start, end) of an object as they come, for who copies it.  Those of S3 are one request's, which
+        goes on where it broke off."""
+        stream: s3_streams.Stream | None = None
+        at = start
+
+        def part() -> bytes:
+            nonlocal stream
+            if not self._is_s3:
+                return self._get(key, at, min(at + GET_BYTES, end))
+            try:
+                if stream is None:
+                    stream = s3_streams.Stream(self.fs, self.path(key), at, end, self.timeout_s)
+                    if stream.size != end - at:
+                        raise self._cut(key, stream.size, at, end)
+                data = stream.read(READ_BYTES)
+                if not data:
+                    raise self._cut(key, 0, at, end)
+                return data
+            except BaseException:
+                if stream is not None:
+                    stream.close()
+                stream = None
+                raise
+
+        try:
+            while at < end:
+                data = self._tried("get", key, part)
+                self._take(self._downloads, len(data), self.shown(key))
+                at += len(data)
+                yield data
+        finally:
+            if stream is not None:
+                stream.close()
 
     def size(self, key: str) -> int:
         """An object's bytes; RemoteResourceNotFoundException."""
