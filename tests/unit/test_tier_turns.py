@@ -203,6 +203,20 @@ def test_a_log_that_has_moved_takes_no_place(world: World) -> None:
     world.check()
 
 
+def test_a_log_that_was_deleted_takes_no_place(world: World) -> None:
+    """Its settings were changed by somebody who had it before; topics are tiered that do not say otherwise."""
+    world.store.close()
+    world.open(config=ON)
+    assert world.copy() > 2
+    log, manager = world.log, world.store.remote_log_manager
+    world.append(30)
+    world.store.delete_topic("orders")
+    manager.on_leadership_change(log)
+    assert not manager.logs()
+    world.copy()
+    assert not world.objects()
+
+
 @pytest.mark.parametrize("change", ["append", "delete_old_segments", "delete_records", "truncate"])
 def test_a_move_that_is_refused_in_its_last_step(world: World, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """Who changes the partition meanwhile goes on with it."""

@@ -248,19 +248,19 @@ class RemoteLogManager:
         partition = TopicIdPartition(log.topic_id, log.topic_partition)
         with self._lock:
             held = self._tasks.get(partition)
-            is_another = held is not None and held.log is not log
-            if log.local_log.is_closed or (is_another and log.refuses_changes):
-                return None  # that one has taken its place, or the partition is gone
+            is_mine = held is not None and held.log is log
+            if log.local_log.is_closed or (log.refuses_changes and not is_mine):
+                return None  # another one has taken its place, or the partition is gone
             if not log.remote_log_enabled:
                 return partition
-            if held is not None and not is_another and not held.expiring.cancelled.is_set():
+            if held is not None and is_mine and not held.expiring.cancelled.is_set():
                 self._tasks[partition] = self._switched(partition, held)
                 return partition
             running = threading.Lock()
             if held is not None:  # this one takes its place, or it is just leaving the tier
                 held.cancel()
                 running = held.running
-                if is_another:
+                if not is_mine:
                     log.offset_being_copied = held.log.offset_being_copied
             self._begin(partition, log, running)
             if held is not None:
