@@ -12,6 +12,7 @@ import pytest
 
 import kafkalog
 from kafkalog._face import coordinators
+from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.directory_segments import known_segments
 from kafkalog.engine.remote.segment import TopicIdPartition, random_uuid
@@ -184,6 +185,23 @@ def test_a_store_reads_on_from_the_disk_where_that_begins(tmp_path: Path) -> Non
         partition = store.topic("orders").partition(0)
         assert partition.delete_old_segments() == 1
         assert [int(each.value[:1]) for each in partition] == [0] * 25 + [2] * 4
+
+
+def test_a_transaction_whose_abort_was_given_up(tmp_path: Path) -> None:
+    """The first leader aborted it, in a segment that goes on behind the disk's begin; the second one committed it."""
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
+    aborted, committed = (11, 13, ControlRecordType.ABORT), (11, 13, ControlRecordType.COMMIT)
+    leaders(
+        tmp_path,
+        tier,
+        Leader(30, [(0, 0)], 40, transaction=aborted),
+        Leader(10, [(0, 0), (1, 13)], 29, transaction=committed, copies=False),
+    )
+    for path in (tmp_path / "b" / "orders-0").glob(f"{0:020}.*"):
+        path.unlink()
+    with kafkalog.open(tmp_path / "b", remote=tier, read_only=True) as both:
+        told = [each.offset for each in both.topic("orders").partition(0).records(isolation="read_committed")]
+    assert told == [*range(13), *range(14, 29)]
 
 
 def test_a_store_reads_on_where_compaction_took_the_end_of_the_last_remote_segment(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import kafkalog
 from kafkalog._limits import INT_MAX
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker
 from kafkalog.engine.remote.segment import random_uuid
 
 SETTINGS = {"remote.storage.enable": "true", "internal.segment.bytes": "2000", "index.interval.bytes": "100"}
@@ -54,6 +55,7 @@ class Leader(NamedTuple):
     end: int
     without: Collection[int] = ()
     copies: bool = True
+    transaction: tuple[int, int, ControlRecordType] | None = None  # its first offset, its marker's, and which
 
 
 def leaders(place: Path, storage: kafkalog.RemoteStorage, *each: Leader) -> None:
@@ -64,8 +66,16 @@ def leaders(place: Path, storage: kafkalog.RemoteStorage, *each: Leader) -> None
         batches = []
         for number in range(leader.end):
             epoch = max(epoch for epoch, start in leader.epochs if start <= number)
-            builder = MemoryRecordsBuilder(base_offset=number, partition_leader_epoch=epoch)
-            builder.append(1_700_000_000_000 + number, None, b"%d %03d" % (epoch, number) + b"." * 105)
+            first, marker, kind = leader.transaction or (leader.end, leader.end, ControlRecordType.COMMIT)
+            builder = MemoryRecordsBuilder(
+                base_offset=number, partition_leader_epoch=epoch, is_control_batch=number == marker,
+                **{"producer_id": 7, "producer_epoch": 0, "base_sequence": -1 if number == marker else number - first,
+                   "is_transactional": True} if first <= number <= marker else {},
+            )  # fmt: skip
+            if number == marker:
+                builder.append_end_txn_marker(1_700_000_000_000 + number, EndTransactionMarker(kind, 0))
+            else:
+                builder.append(1_700_000_000_000 + number, None, b"%d %03d" % (epoch, number) + b"." * 105)
             batches += [] if number in leader.without else [builder.build()]
         sizes = {"internal.segment.bytes": str(181 * leader.length), "index.interval.bytes": "100"}
         settings = {"remote.storage.enable": "true", "retention.ms": "-1", **sizes}

@@ -366,13 +366,16 @@ class Snapshot:
     def _read_transactions(self) -> Transactions:
         if self._transactions is None:
             indexed: list[AbortedTxn] = []
-            for segment in self.segments:
+            for place, segment in enumerate(self.segments):
                 path = names.transaction_index_file(self.directory, segment.base_offset) + segment.suffix
                 if os.path.basename(path) not in self.listed:
                     path += names.SWAP_FILE_SUFFIX  # the last of a segment's files to get its name
                 if os.path.basename(path) in self.listed:
                     finished = self.closed_cleanly or segment is not self.segments[-1]
-                    indexed += index_reader.aborted_txns(self._files, path, required=True, finished=finished)
+                    found = index_reader.aborted_txns(self._files, path, required=True, finished=finished)
+                    # What a remote segment has behind the begin of the next one may be of a history that was given up.
+                    following = self._base_behind(place) if self.may_overlap(segment) else None
+                    indexed += [txn for txn in found if following is None or txn.last_offset < following]
             start, open_txns = self._newest_snapshot()
             follower = TransactionFollower(open_txns)
             seen, damage = self._follow(follower, start)
