@@ -18,7 +18,7 @@ from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
 from kafkalog.engine.remote.object_segments import ObjectSegments
 from kafkalog.engine.remote.objects import Objects
-from kafkalog.engine.remote.remote_files import RemoteFiles
+from kafkalog.engine.remote.remote_files import RemoteFiles, check_there
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
     RemoteLogSegmentId,
@@ -26,7 +26,7 @@ from kafkalog.engine.remote.segment import (
     TopicIdPartition,
     epochs_of,
 )
-from kafkalog.errors import IllegalArgumentException, RemoteStorageException
+from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException, RemoteStorageException
 from tests.object_doubles import PARTITION, FaultyObjects, segment_id
 from tests.unit.remote_kit import copied, write_segment
 
@@ -190,6 +190,28 @@ def test_a_segment_hides_none_behind_where_it_was_given_up(layout: str, fs: Faul
         (segment_id(3), 26, 33),
         (segment_id(6), 30, 50),
     ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_was_given_up_does_not_stand_for_what_is_missing(layout: str, fs: FaultyObjects, tmp_path: Path) -> None:
+    """The later leader's segment from offset 20 to 39, which is gone, had offset 30 on."""
+    storage = at(layout, fs)
+    copy(storage, tmp_path, (1, 0, 27), (2, 28, 34))
+    copy(storage, tmp_path, (3, 40, 59), epochs=[(0, 0), (1, 30)])
+    found = ObjectSegments(storage).segments(PARTITION)
+    assert [each.start_offset for each in found] == [0, 28, 30, 40]
+    with pytest.raises(RemoteResourceNotFoundException, match="offsets 30 to 39 are missing"):
+        check_there(found[2], "")
+
+
+def test_a_segment_whose_end_is_not_known_goes_up_to_its_leaders_next_one(fs: FaultyObjects, tmp_path: Path) -> None:
+    storage = at("local-tiered", fs)
+    copy(storage, tmp_path, (1, 0, 27), (2, 28, 34))
+    copy(storage, tmp_path, (3, 20, 39), (4, 40, 59), epochs=[(0, 0), (1, 30)])
+    log = next(key for found in storage.segments_of(PARTITION) for key in found.objects if "3A.log" in key)
+    data = storage.objects.get(log)
+    storage.objects.put(log, lambda: [data[:-1] + b"?"])
+    assert [start for _, start, _ in ranges(storage)] == [0, 20, 40]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
