@@ -30,6 +30,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
 BAR_EVERY_S = 0.1
 LINE_EVERY_S = 5.0
+NO_PARTITIONS = "is this the broker's log.dirs? a remote tier whose keys have a prefix is read with --prefix"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -145,9 +146,7 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
         )
     found = list_partitions(log_dir)
     if not found:
-        raise Usage(
-            f"{log_dir}: found no partitions, expected folders such as topic-0 (is this the broker's log.dirs?)"
-        )
+        raise Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({NO_PARTITIONS})")
     return {tp: found[tp] for tp in named_partitions(found, wanted, log_dir)}
 
 

@@ -7,6 +7,7 @@ import click
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, worse
 from kafkalog.cli.console import (
+    NO_PARTITIONS,
     Progress,
     emit,
     emit_json,
@@ -57,7 +58,7 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
     elif found.rows:
         print_table(HEADERS, [_cells(row, exact, known) for row in found.rows.values()], left=2)
     else:
-        note("no topics: expected folders such as orders-0 (is this the broker's log.dirs?)")
+        note(f"no topics: expected folders such as orders-0 ({NO_PARTITIONS})")
     for text in found.findings:
         if as_json:
             emit_json({"kind": "finding", "what": text})

@@ -52,6 +52,7 @@ OVERLAP_HINT = (
     "after a change of leaders names of segments do not say enough: read with the option remote.manifests=true, or "
     "with the directory that has the metadata (path and remote)"
 )
+NONE = "none (a remote tier whose keys have a prefix is read with the option remote.prefix)"
 DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
 
 
@@ -144,7 +145,7 @@ def find_partitions(
         if missing:
             raise UnknownTopicOrPartitionException(
                 f"no partition {', '.join(missing)} in {where}",
-                hint=f"it has {', '.join(map(str, sorted(found, key=_kafkas_own_last)[:10])) or 'none'}",
+                hint=f"it has {', '.join(map(str, sorted(found, key=_kafkas_own_last)[:10])) or NONE}",
             )
         wants = _none
         chosen = set(options.assign)
@@ -154,7 +155,7 @@ def find_partitions(
         absent = [topic for topic in options.subscribe if topic not in topics and topic not in gone]
         if absent:
             raise UnknownTopicOrPartitionException(
-                f"no topic {', '.join(absent)} in {where}", hint=f"it has {', '.join(sorted(topics)[:10]) or 'none'}"
+                f"no topic {', '.join(absent)} in {where}", hint=f"it has {', '.join(sorted(topics)[:10]) or NONE}"
             )
         wants = options.subscribe.__contains__
         chosen = {partition for partition in found if wants(partition.topic)}

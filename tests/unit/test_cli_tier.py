@@ -14,7 +14,9 @@ import pytest
 import kafkalog
 from kafkalog.cli.remote_places import ReadPath, storages_of
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, UnknownTopicOrPartitionException
+from kafkalog.spark.options import parse_options
+from kafkalog.spark.planning import plan
 from kafkalog.toolbox import tiering
 from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import RECORDS, tiered
@@ -347,6 +349,16 @@ def test_a_tier_behind_a_prefix_is_named(run: Run, tmp_path: Path) -> None:
     assert "cluster-7" in result.err, result.err
     assert "key.prefix" in result.err
     assert run("topics", name, "--prefix", "cluster-7/").code == 0
+
+
+def test_a_folder_with_a_tier_behind_a_prefix_is_taken_for_a_log_directory(run: Run, tmp_path: Path) -> None:
+    place = str(tmp_path / "tier")
+    tiered(tmp_path / "store", kafkalog.RemoteStorage(place, layout="aiven", prefix="cluster-7/"))
+    for command in ("topics", "describe", "verify", "cat", "latest"):
+        told = run(command, place, *(["orders"] if command in ("cat", "latest") else []))
+        assert "--prefix" in told.out + told.err, command
+    with pytest.raises(UnknownTopicOrPartitionException, match=r"remote\.prefix"):
+        plan(parse_options({"path": place, "subscribe": "orders"}))
 
 
 def test_keys_that_are_missing_are_asked_for_as_an_option(run: Run) -> None:
