@@ -77,7 +77,7 @@ class SegmentCheck:
                     elif last and self.files.exists(path):
                         raise
                 except RemoteStorageException as error:
-                    if not _is_of_object(error):
+                    if not is_of_object(error):
                         raise
                     self.report.add(path, error.position or 0, 0, told(error))
                     self.next_offset = base if following is None else following
@@ -105,8 +105,10 @@ class SegmentCheck:
             try:
                 stat = self.files.stat(names.segment_stem(self.directory, base) + suffix)
                 stamps.append((stat.size, stat.mtime_ms))
-            except (FileNotFoundError, CorruptIndexException):  # the latter of an object: it does not change
-                stamps.append(None)
+            except (FileNotFoundError, CorruptIndexException, RemoteStorageException) as error:
+                if isinstance(error, RemoteStorageException) and not is_of_object(error):
+                    raise
+                stamps.append(None)  # an object does not change
         return stamps
 
     def _following(self, base: int) -> int | None:
@@ -233,7 +235,7 @@ def told(error: KafkalogError) -> str:
     return error.message if error.hint is None else f"{error.message} ({error.hint})"
 
 
-def _is_of_object(error: RemoteStorageException) -> bool:
+def is_of_object(error: RemoteStorageException) -> bool:
     """Whether what is wrong is the object: each try found it, and too short, or it was refused."""
     retriable = RetriableRemoteStorageException
     return not isinstance(error, retriable) or isinstance(error.__cause__, retriable)

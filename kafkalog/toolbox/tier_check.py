@@ -23,9 +23,9 @@ from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED
 from kafkalog.engine.remote.storage import IndexType
-from kafkalog.errors import KafkalogError, RetriableRemoteStorageException
+from kafkalog.errors import KafkalogError, RemoteStorageException, RetriableRemoteStorageException
 from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report
-from kafkalog.toolbox.segment_check import SegmentCheck
+from kafkalog.toolbox.segment_check import SegmentCheck, is_of_object
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -138,9 +138,9 @@ def _problem(kind: IndexType, shown: str, metadata: RemoteLogSegmentMetadata, re
             decode_snapshot(data)
             return None
         entries = LeaderEpochCheckpointFile(shown, create=False).decode(data)
-    except RetriableRemoteStorageException:
-        raise
     except KafkalogError as error:
+        if isinstance(error, RemoteStorageException) and not is_of_object(error):
+            raise
         return error.message
     is_empty = not data or (metadata.segment_leader_epochs and not entries)
     return "found no leader epochs, expected those up to the segment's end" if is_empty else None

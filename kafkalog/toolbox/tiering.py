@@ -40,6 +40,7 @@ from kafkalog.errors import (
     RetriableRemoteStorageException,
 )
 from kafkalog.toolbox.report import Finding, Report
+from kafkalog.toolbox.segment_check import is_of_object
 from kafkalog.toolbox.tier_check import object_bytes_of, object_of
 from kafkalog.toolbox.verify import verify_partition
 
@@ -464,9 +465,11 @@ class _Copies:
     def _small(self, path: str, target: str) -> int:
         try:
             data = self._source.read_bytes(path)
-        except CorruptIndexException as error:
+        except (CorruptIndexException, RemoteStorageException) as error:
             if path.endswith(names.TXN_INDEX_FILE_SUFFIX):
                 raise  # without it aborted records would be read
+            if isinstance(error, RemoteStorageException) and not is_of_object(error):
+                raise
             self.findings.append(Finding(os.path.basename(path), 0, 0, f"{error.message}; it is left out"))
             return 0
         self._files.write_file(target, data, sync=True)

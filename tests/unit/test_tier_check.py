@@ -245,6 +245,29 @@ def test_an_object_of_aivens_layout_has_the_size_that_its_manifest_says(
             assert path.read_bytes() == (log[:left] if path.name == name else copied)
 
 
+def test_cut_indexes_of_aivens_layout_are_a_finding(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restore leaves out what is lost of them."""
+    monkeypatch.setattr(Retries, "pause_s", lambda *_: 0.0)
+    store, tier = tmp_path / "store", tmp_path / "tier"
+    tiered(store, kafkalog.RemoteStorage(tier, layout="aiven"))
+    indexes = sorted(tier.rglob("*.indexes"))[1]
+    os.truncate(indexes, 5)
+    for number, place in enumerate(([str(tier)], [str(store), "--remote", str(tier)])):
+        checked = run("tier", "verify", *place)
+        assert checked.code == 1, checked.err
+        assert str(indexes) in checked.out
+        target = tmp_path / f"target {number}"
+        restored = run("tier", "restore", *place[:1], str(target), *place[1:], "--yes")
+        assert restored.code == 1, restored.err
+        assert f"{target}/orders-0/{indexes.name[:20]}.index: " in restored.out
+        assert "found 5 bytes from byte 0 on, expected" in restored.out
+        for path in (target / "orders-0").glob("*.log"):
+            assert path.read_bytes() == (store / "orders-0" / path.name).read_bytes()
+        with kafkalog.open(target) as opened:
+            partition = opened.topic("orders").partition(0)
+            assert [record.offset for record in partition] == list(range(partition.end_offset))
+
+
 def test_few_manifests_are_asked_for_a_list(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
