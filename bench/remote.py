@@ -141,7 +141,7 @@ def measured(work: Callable[[], Any]) -> dict[str, Any]:
 
 
 def uploaded(source: Path, tier: RemoteStorage) -> dict[str, Any]:
-    with kafkalog.open(source, remote=tier) as store:
+    with kafkalog.open(source, remote=tier, maintenance=False) as store:
         store.alter_topic("orders", {"remote.storage.enable": "true"})
         return measured(lambda: {"segments": store.remote_log_manager.run_once()})
 
