@@ -53,6 +53,9 @@ OVERLAP_HINT = (
     "with the directory that has the metadata (path and remote)"
 )
 NONE = "none (a remote tier whose keys have a prefix is read with the option remote.prefix)"
+GAP_HINT = (
+    "`kafkalog tier list` shows which segments are where; of a topic that was compacted nobody may have had these"
+)
 DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
 
 
@@ -302,9 +305,9 @@ def _check_start(seen: Snapshot, start: int, end: int, options: SourceOptions, t
 
 def gap_text(partition: TopicPartition, start: int, end: int, remote: RemoteLogSegmentMetadata) -> str:
     """Of offsets [start, end) that a remote segment was planned to have."""
-    segment = remote.remote_log_segment_id.id
+    segment, hint = remote.remote_log_segment_id.id, GAP_HINT if remote.segment_leader_epochs else OVERLAP_HINT
     return f"{partition}: segment {segment} from offset {remote.start_offset} on, and no other that was planned, has " \
-        f"offsets {start} to {end - 1}; {OVERLAP_HINT}"  # fmt: skip
+        f"offsets {start} to {end - 1}; {hint}"  # fmt: skip
 
 
 def _narrowed(seen: Snapshot, start: int, end: int, options: SourceOptions, wanted: Wanted) -> tuple[int, int]:

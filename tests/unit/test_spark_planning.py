@@ -194,3 +194,12 @@ def test_ranges_of_a_remote_segment_that_goes_on_behind_the_disks_first(tmp_path
     unmount(str(tmp_path / "b"))
     assert len(ranges) > 10
     assert [each.start_offset for each in ranges] == [0, *(each.end_offset for each in ranges[:-1])]
+
+
+def test_offsets_that_no_remote_segment_has_are_told_apart_from_names_that_do_not_say_enough(tmp_path: Path) -> None:
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
+    leaders(tmp_path, tier, Leader(19, [(0, 0)], 60, without={38, 39}))
+    given = {"path": tier.url, "subscribe": "orders", "startingOffsets": '{"orders":{"0":38}}'}
+    with pytest.raises(IllegalStateException, match="has offsets 38 to 39; `kafkalog tier list`"):
+        planning.plan(parse_options(given))
+    unmount(tier.url)
