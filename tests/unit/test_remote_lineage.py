@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafkalog.engine.format.checkpoints import EpochEntry
-from kafkalog.engine.remote.lineage import chain, filtered_epochs
+from kafkalog.engine.remote.lineage import filtered_epochs, history
 from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
+from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 from tests.object_doubles import segment
 
 CASES = {
@@ -25,6 +26,19 @@ CASES = {
     "gaps": (
         [(0, 0), (1, 60)], [(10, 19, [(0, 10)]), (30, 39, [(0, 30)]), (70, 79, [(1, 70)])], 0, [10, 30, 70],
     ),
+    "a branch of two leaders before": (
+        [(0, 0), (4, 36)],
+        [(0, 24, [(0, 0)]), (0, 20, [(0, 0), (1, 6)]), (21, 49, [(1, 21)]), (25, 60, [(0, 25), (4, 36)])], 0, [0, 25],
+    ),
+    "what was given up does not stand for a gap": (
+        [(0, 0), (4, 36)], [(0, 20, [(0, 0), (1, 6)]), (25, 60, [(0, 25), (4, 36)])], 0, [0, (6, 24), 25],
+    ),
+    "nor at the end": ([(0, 0), (4, 36)], [(0, 20, [(0, 0), (1, 6)])], 0, [0, (6, 20)]),
+    "a log whose start has moved": (
+        [(1, 45), (2, 60)],
+        [(0, 39, [(0, 0)]), (20, 49, [(0, 20), (1, 30)]), (50, 69, [(1, 50), (2, 60)])], 45, [20, 50],
+    ),
+    "an epoch that wrote nothing": ([(0, 0), (8, 58)], [(0, 70, [(0, 0), (3, 58), (8, 58)])], 0, [0]),
     "from a start": ([(0, 0)], [(0, 9, [(0, 0)]), (10, 19, [(0, 10)]), (20, 29, [(0, 20)])], 15, [10, 20]),
 }  # fmt: skip
 
@@ -32,16 +46,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_segments_of_a_history(case: str) -> None:
     epochs, segments, start, expected = CASES[case]
-    cache = RemoteLogMetadataCache()
-    cache.take(
+    there = [
         segment(number, base, end)._replace(segment_leader_epochs=tuple(each))
         for number, (base, end, each) in enumerate(segments)
-    )
-    found = chain(
-        [EpochEntry(*each) for each in epochs], start, 1000, cache.remote_log_segment_metadata,
-        cache.list_remote_log_segments,
-    )  # fmt: skip
-    assert [each.start_offset for each in found] == expected
+    ]
+    found = history(there, [EpochEntry(*each) for each in epochs], start, 1000)
+    shown = [each.start_offset if each in there else (each.start_offset, each.end_offset) for each in found]
+    assert shown == expected
 
 
 def test_epochs_that_wrote_nothing() -> None:
@@ -49,15 +60,14 @@ def test_epochs_that_wrote_nothing() -> None:
     assert filtered_epochs([(0, 0), (1, 5), (3, 5), (4, 9)]) == ((0, 0), (3, 5), (4, 9))
 
 
-def test_gaps_without_number() -> None:
+def test_gaps_without_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """The segments of an epoch are listed once, however many gaps there are between them."""
-    cache, lists = RemoteLogMetadataCache(), []
-    cache.take(segment(number, 20 * number, 20 * number + 9) for number in range(100))
+    lists, listed = [], RemoteLogMetadataCache.list_remote_log_segments
 
-    def listed(epoch: int) -> object:
+    def noted(self: RemoteLogMetadataCache, epoch: int) -> list[RemoteLogSegmentMetadata]:
         lists.append(epoch)
-        return cache.list_remote_log_segments(epoch)
+        return listed(self, epoch)
 
-    epochs = [EpochEntry(0, 0)]
-    found = chain(epochs, 0, 10_000, cache.remote_log_segment_metadata, listed)  # type: ignore[arg-type]
+    monkeypatch.setattr(RemoteLogMetadataCache, "list_remote_log_segments", noted)
+    found = history([segment(number, 20 * number, 20 * number + 9) for number in range(100)], [EpochEntry(0, 0)])
     assert (len(found), lists) == (100, [0])

@@ -14,7 +14,7 @@ from kafkalog.engine.files import OsFiles, parent_dir
 from kafkalog.engine.log import snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote import copying, partition_tier
-from kafkalog.engine.remote.lineage import chain
+from kafkalog.engine.remote.lineage import history
 from kafkalog.errors import (
     ConfigException,
     IllegalArgumentException,
@@ -127,9 +127,9 @@ def test_a_reader_lists_the_tier_once(places: tuple[Path, Path], monkeypatch: py
 
     def counted(*args: Any) -> Any:
         calls.append(args)
-        return chain(*args)
+        return history(*args)
 
-    monkeypatch.setattr(partition_tier, "chain", counted)
+    monkeypatch.setattr(partition_tier, "history", counted)
     with opened(places) as store:
         partition = store.topic("orders").partition(0)
         assert partition.delete_old_segments() > 0

@@ -24,11 +24,10 @@ from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import partitions_in
 from kafkalog.engine.host.topic_configs import stored_content
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.remote.lineage import chain_of
+from kafkalog.engine.remote.lineage import epochs_of_all, history
 from kafkalog.engine.remote.metadata_manager import PARTITIONS, TopicBasedRemoteLogMetadataManager, metadata_partition
 from kafkalog.engine.remote.object_segments import ObjectSegments, one_of_a_name
-from kafkalog.engine.remote.remote_files import missing
-from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
+from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition, missing
 from kafkalog.errors import KafkalogError, SchemaException
 
 if TYPE_CHECKING:
@@ -225,7 +224,8 @@ class DirectorySegments:
             path = os.path.join(folder, names.LEADER_EPOCH_CHECKPOINT_FILE)
             if self._files.exists(path):
                 epochs = LeaderEpochCheckpointFile(path, self._files, create=False).read()
-        return chain_of(cache, epochs, start)
+        segments = list(cache)
+        return history(segments, epochs or epochs_of_all(segments), start)
 
 
 def _with_gaps(segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[RemoteLogSegmentMetadata]:

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Sequence
 
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.checkpoints import EpochEntry
-from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, Epochs, RemoteLogSegmentMetadata
-
-if TYPE_CHECKING:
-    from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
-
-List: TypeAlias = Callable[[int], Iterable[RemoteLogSegmentMetadata]]  # of an epoch
-Find: TypeAlias = Callable[[int, int], RemoteLogSegmentMetadata | None]  # of an epoch and an offset
+from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
+from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, Epochs, RemoteLogSegmentMetadata, missing
 
 
 def filtered_epochs(epochs: Sequence[tuple[int, int]]) -> Epochs:
@@ -60,15 +54,38 @@ def is_within_leader_epochs(metadata: RemoteLogSegmentMetadata, log_end_offset: 
     return metadata.end_offset < log_end_offset
 
 
-def chain(
-    epochs: Sequence[EpochEntry], start: int, end: int, find: Find, segments_of: List = lambda _epoch: ()
+def history(
+    segments: Iterable[RemoteLogSegmentMetadata], epochs: Sequence[EpochEntry], start: int = 0, end: int = LONG_MAX
 ) -> list[RemoteLogSegmentMetadata]:
-    """The segments that have the offsets [start, end) of a log with these leader epochs, by base offset.
+    """The segments that have the offsets [start, end) of a log with these leader epochs, by base offset: those that a
+    broker would find, had they been copied in the order of their ends, and only what is of this history.
 
-    Of two that overlap, as those of two leaders do, the later one counts from where it begins: Kafka, too, looks for
-    an offset there.  Where the remote tier has a gap it goes on behind it: with the next segment of the epoch
-    (`segments_of` lists them), or with the next epoch.
+    Where a gap follows a segment that goes on with what was given up, `missing` stands behind it: nobody reads that in
+    the place of what is missing.
     """
+    whole, parts = {}, []
+    for each in segments:
+        if each.state is COPY_SEGMENT_FINISHED and (part := part_of(each, epochs)) is not None:
+            whole[each.remote_log_segment_id] = each
+            parts.append(part)
+    cache = RemoteLogMetadataCache()
+    cache.take(sorted(parts, key=lambda each: (each.end_offset, -each.start_offset)))
+    found = []
+    for part, following in itertools.pairwise([*_chain(cache, epochs, start, end), None]):
+        assert part is not None
+        found.append(whole[part.remote_log_segment_id])
+        behind = min(end, found[-1].end_offset + 1) if following is None else following.start_offset
+        if part.end_offset + 1 < behind and part.end_offset < found[-1].end_offset:
+            found.append(missing(part.topic_id_partition, part.end_offset + 1, behind - 1))
+    return found
+
+
+def _chain(
+    cache: RemoteLogMetadataCache, epochs: Sequence[EpochEntry], start: int, end: int
+) -> list[RemoteLogSegmentMetadata]:
+    """Of two that overlap, as those of two leaders do, the later one counts from where it begins: Kafka, too, looks for
+    an offset there.  Where the remote tier has a gap it goes on behind it: with the next segment of the epoch, or with
+    the next epoch."""
     chained: list[RemoteLogSegmentMetadata] = []
     begins = [each.start_offset for each in epochs]
     starts: dict[int, list[int]] = {}  # of segments, by epoch; needed at a gap
@@ -76,33 +93,29 @@ def chain(
     while offset < end:
         at = bisect_right(begins, offset) - 1
         behind = begins[at + 1 : at + 2]
-        found = None if at < 0 else find(epochs[at].epoch, offset)
+        found = None if at < 0 else cache.remote_log_segment_metadata(epochs[at].epoch, offset)
         if found is not None:
             while chained and chained[-1].start_offset >= found.start_offset:
                 chained.pop()
             chained.append(found)
-            # What it has of the epoch; what it has of a later one may be of a history that was given up.
             offset = min([found.highest_offset_of(epochs[at].epoch) + 1, *behind])
             continue
         if at >= 0:
             epoch = epochs[at].epoch
             if epoch not in starts:
-                starts[epoch] = sorted(dict(each.segment_leader_epochs)[epoch] for each in segments_of(epoch))
+                listed = cache.list_remote_log_segments(epoch)
+                starts[epoch] = sorted(dict(each.segment_leader_epochs)[epoch] for each in listed)
             later = range(bisect_right(starts[epoch], offset), len(starts[epoch]))
-            there = (starts[epoch][n] for n in later if find(epoch, starts[epoch][n]) is not None)
+            there = (
+                starts[epoch][n]
+                for n in later
+                if cache.remote_log_segment_metadata(epoch, starts[epoch][n]) is not None
+            )
             behind += itertools.islice(there, 1)
         if not behind:
             break
         offset = min(behind)
     return chained
-
-
-def chain_of(
-    cache: RemoteLogMetadataCache, epochs: Sequence[EpochEntry] = (), start: int = 0
-) -> list[RemoteLogSegmentMetadata]:
-    """`chain`, of a partition of which somebody else has the log; without its epochs as the segments have them."""
-    find, segments_of = cache.remote_log_segment_metadata, cache.list_remote_log_segments
-    return chain(epochs or epochs_of_all(cache), start, LONG_MAX, find, segments_of)
 
 
 def epochs_of_all(segments: Iterable[RemoteLogSegmentMetadata], latest: Sequence[EpochEntry] = ()) -> list[EpochEntry]:
@@ -125,13 +138,17 @@ def epochs_of_all(segments: Iterable[RemoteLogSegmentMetadata], latest: Sequence
 
 
 def part_of(metadata: RemoteLogSegmentMetadata, epochs: Sequence[EpochEntry]) -> RemoteLogSegmentMetadata | None:
-    """A segment as if it ended where its leader epochs leave these; None where they do so at its begin."""
+    """A segment as if it ended where its leader epochs leave these; None where they do so at its begin.  A log whose
+    start has moved knows nothing of epochs in front of its first one, nor where that began."""
     starts = dict(epochs)
     behind = {epoch: following.start_offset for (epoch, _), following in itertools.pairwise(epochs)}
+    first = epochs[0].epoch if epochs else -1
     end = -1
-    for epoch, start in metadata.segment_leader_epochs:
+    for epoch, start in filtered_epochs(metadata.segment_leader_epochs):
+        if epoch < first:
+            continue
         begin = starts.get(epoch, LONG_MAX)
-        if begin > start or (begin < start != metadata.start_offset):
+        if (begin > start and epoch != first) or (begin < start != metadata.start_offset):
             break
         last = metadata.highest_offset_of(epoch)
         end = min(last, behind.get(epoch, LONG_MAX) - 1)

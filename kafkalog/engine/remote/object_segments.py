@@ -19,14 +19,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, chain, groupby, pairwise, repeat, takewhile, zip_longest
+from itertools import accumulate, chain, groupby, repeat, takewhile, zip_longest
 from typing import TYPE_CHECKING
 
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
-from kafkalog.engine.remote.lineage import chain_of, epochs_of_all, part_of
-from kafkalog.engine.remote.metadata_cache import RemoteLogMetadataCache
-from kafkalog.engine.remote.remote_files import missing, tell_gap
+from kafkalog.engine.remote.lineage import epochs_of_all, history
+from kafkalog.engine.remote.remote_files import tell_gap
 from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
 from kafkalog.engine.remote.storage import IndexType, tell_once
 from kafkalog.errors import (
@@ -97,10 +96,9 @@ class ObjectSegments:
         return not said or max(map(_rank, said)) == _rank(said[-1])
 
     def _of_history(self, said: Mapping[FoundSegment, RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-        """Those that a store's readers would be led to, had they been copied in the order of their ends.  One whose end
-        is not known goes up to where its leader's next one begins; what one has behind offsets that are missing, of a
-        history that was given up, is missing, too; one without leader epochs counts where no other one has its
-        first offset.  Nothing where none has leader epochs."""
+        """Those that a store's readers would be led to.  One whose end is not known goes up to where its leader's next
+        one begins; one without leader epochs counts where no other one has its first offset.  Nothing where none has
+        leader epochs."""
         known = {found: each for found, each in said.items() if each.segment_leader_epochs}
         if not known:
             return []
@@ -116,20 +114,7 @@ class ObjectSegments:
                 end = min((base for base in of_leader if base > each.start_offset), default=LONG_MAX) - 1
             ends.append(each._replace(end_offset=end))
         epochs = epochs_of_all(ends, self._of_last(max(known, key=lambda found: _rank(known[found]))))
-        parts = [part for each in ends if (part := part_of(each, epochs)) is not None]
-        cache = RemoteLogMetadataCache()
-        cache.take(sorted(parts, key=lambda each: (each.end_offset, -each.start_offset)))
-        told = []
-        for part, following in pairwise([*chain_of(cache, epochs), None]):
-            assert part is not None
-            whole = by_id[part.remote_log_segment_id]
-            told.append(whole)
-            if (
-                following is not None
-                and part.end_offset + 1 < following.start_offset
-                and part.end_offset < whole.end_offset
-            ):
-                told.append(missing(part.topic_id_partition, part.end_offset + 1, following.start_offset - 1))
+        told = [by_id.get(each.remote_log_segment_id, each) for each in history(ends, epochs)]
         for each in (said[found] for found in self._chosen([found for found in said if found not in known])):
             at = bisect_right(told, each.start_offset, key=_start)
             if not at or told[at - 1].end_offset < each.start_offset != told[at - 1].start_offset:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kafkalog._native.codec import batches as native
 from kafkalog.engine.format.records import in_parts
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.remote.lineage import chain, filtered_epochs, is_within_leader_epochs
+from kafkalog.engine.remote.lineage import filtered_epochs, history, is_within_leader_epochs
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED
 from kafkalog.engine.segment.scan import LogScan
@@ -67,16 +67,8 @@ class PartitionTier:
         return {self._partition.topic_partition: self._partition}
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
-        log = self._log
-
-        def find(epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
-            return self._metadata.remote_log_segment_metadata(self._partition, epoch, offset)
-
-        def segments_of(epoch: int) -> Sequence[RemoteLogSegmentMetadata]:
-            return self._metadata.list_remote_log_segments(self._partition, epoch)
-
-        entries = log.leader_epoch_cache.entries
-        return chain(entries, log.log_start_offset, self._end(), find, segments_of)
+        log, segments = self._log, self._metadata.list_remote_log_segments(self._partition)
+        return history(segments, log.leader_epoch_cache.entries, log.log_start_offset, self._end())
 
     def _end(self) -> int:
         """Behind all that the tier has, also of what the disk has still: a power loss may have left there the log of a

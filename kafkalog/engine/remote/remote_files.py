@@ -38,7 +38,7 @@ from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, Partition
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
 from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles, last_offset_of
-from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED, RemoteLogSegmentId, RemoteLogSegmentMetadata
+from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED, RemoteLogSegmentMetadata, missing
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
@@ -86,12 +86,6 @@ class RemoteSegments(Protocol):
         """By base offset.  One may go on behind where the next one begins, with what that has, too, or with what is of
         a history that was given up: whoever reads it goes on with the next one there.  `missing` among them stands for
         offsets that none of them has."""
-
-
-def missing(partition: TopicIdPartition, first: int, last: int, why: str | None = None) -> RemoteLogSegmentMetadata:
-    """What stands for the offsets from `first` to `last`, which no segment has; `why`: or nobody knows."""
-    nobody, said = RemoteLogSegmentId(partition, "A" * 22), None if why is None else why.encode()
-    return RemoteLogSegmentMetadata(nobody, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, said, True)
 
 
 def tell_gap(partition: TopicPartition, first: int, last: int, why: str = "") -> None:

@@ -159,6 +159,12 @@ class RemoteLogSegmentMetadata(NamedTuple):
         )
 
 
+def missing(partition: TopicIdPartition, first: int, last: int, why: str | None = None) -> RemoteLogSegmentMetadata:
+    """What stands for the offsets from `first` to `last`, which no segment has; `why`: or nobody knows."""
+    nobody, said = RemoteLogSegmentId(partition, "A" * 22), None if why is None else why.encode()
+    return RemoteLogSegmentMetadata(nobody, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, said, True)
+
+
 class RemoteLogSegmentMetadataUpdate(NamedTuple):
     """A change of a segment's state."""
 
