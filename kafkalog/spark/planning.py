@@ -261,20 +261,40 @@ def warn(text: str) -> None:
 def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions, tell: Tell = warn) -> list[OffsetRange]:
     """The ranges of [start, end) of one partition.  Whole segments, where damage keeps offsets from being found: who
     reads them meets it again."""
-    if start >= end:
-        return []
-    try:
-        _check_start(seen, start, end, options, tell)
-        if options.latest:  # a key's last value is that of the whole partition
-            return _with_history(seen, [span(seen, start, end, options.isolation)])
-        return _with_history(seen, list(_by_size(seen, start, end, options)))
-    except CorruptRecordException as error:
-        damaged(options, error, tell)
-        found = list(_by_segment(seen, start, end, options))
-        if options.latest and found:
-            pieces = tuple(piece for each in found for piece in each.pieces)
-            found = [_range(seen, start, end, pieces, options.isolation)]
-        return _with_history(seen, found)
+    made: list[OffsetRange] = []
+    for begin, stop in _there(seen, start, end, options, tell):
+        try:
+            _check_start(seen, begin, stop, options, tell)
+            found = (
+                [span(seen, begin, stop, options.isolation)] if options.latest else _by_size(seen, begin, stop, options)
+            )
+            made += list(found)
+        except CorruptRecordException as error:
+            damaged(options, error, tell)
+            made += _by_segment(seen, begin, stop, options)
+    if options.latest and len(made) > 1:  # a key's last value is that of the whole partition
+        pieces = tuple(piece for each in made for piece in each.pieces)
+        made = [_range(seen, made[0].start_offset, made[-1].end_offset, pieces, options.isolation)]
+    return _with_history(seen, made)
+
+
+def _there(seen: Snapshot, start: int, end: int, options: SourceOptions, tell: Tell) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) without offsets that are known to be missing, of which it tells."""
+    for segment, behind in zip(seen.segments, [*seen.bases[1:], end], strict=False):
+        remote = segment_of(segment.path, check=False)
+        if remote is None or not remote.is_missing:
+            continue
+        last = min(remote.end_offset, behind - 1, end - 1)
+        if last < start or remote.start_offset >= end:
+            continue
+        if options.fail_on_data_loss or remote.custom_metadata is not None:
+            segment_of(segment.path)  # which raises
+        tell(f"{seen.topic_partition}: no tier has the offsets {max(start, remote.start_offset)} to {last}")
+        if start < remote.start_offset:
+            yield start, remote.start_offset
+        start = last + 1
+    if start < end:
+        yield start, end
 
 
 def _with_history(seen: Snapshot, ranges: list[OffsetRange]) -> list[OffsetRange]:

@@ -21,7 +21,6 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.snapshots import decode_snapshot
 from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.remote_files import RemoteFiles
-from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.errors import KafkalogError, RemoteStorageException, RetriableRemoteStorageException
 from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report
@@ -80,7 +79,7 @@ def _check_partition(
         if files is not remote and files.metadata_of(names.log_file(folder, base)) is None:  # the disk has it, too
             checker.check(base, following)
         metadata = remote.metadata_of(path)
-        if metadata is None or metadata.state is DELETE_SEGMENT_FINISHED:
+        if metadata is None or metadata.is_missing:
             continue
         found = segments(metadata.topic_id_partition).get(metadata.remote_log_segment_id.id)
         if found is None:  # its log is not there either

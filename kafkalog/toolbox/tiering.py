@@ -345,7 +345,8 @@ def _restore(
     files.remove_tree(making)
     files.mkdirs(making)
     copied = _Copies(source, files, progress)
-    copied.run((f"{place}/{name}", os.path.join(making, name)) for name in source.list_dir(place))
+    paths = ((f"{place}/{name}", os.path.join(making, name)) for name in source.list_dir(place))
+    copied.run(each for each in paths if not _is_missing(source, each[0]))
     report.bytes += copied.bytes
     report.segments += copied.segments
     files.sync_dir(making)
@@ -359,6 +360,12 @@ def _restore(
         key = object_of(f"{place}/{os.path.basename(finding.path)}", source, copied.there)
         told = "" if key is None else f"; its object is {source.root}/{key}"
         report.findings.append(finding._replace(what=finding.what + told))
+
+
+def _is_missing(source: RemoteFiles, path: str) -> bool:
+    """Whether a log stands for offsets that are missing: the check of what was restored finds them."""
+    metadata = source.metadata_of(path) if path.endswith(names.LOG_FILE_SUFFIX) else None
+    return metadata is not None and metadata.is_missing
 
 
 @dataclass(eq=False)

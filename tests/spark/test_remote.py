@@ -32,7 +32,7 @@ from kafkalog.errors import (
 )
 from kafkalog.remote import RemoteStorage
 from kafkalog.spark import places
-from kafkalog.spark.options import parse_options
+from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import plan
 from kafkalog.spark.source import KafkalogDataSource, register
 from kafkalog.spark.tasks import read_range
@@ -305,18 +305,36 @@ def test_a_plan_of_both_tiers_lists_nothing(server: Server, shops: Shops, layout
     assert len({piece.path for piece in pieces}) > 2
 
 
-def test_offsets_that_nobody_has_are_not_planned_over(shops: Shops, tmp_path: Path) -> None:
+def test_offsets_that_nobody_has_are_not_planned_over(
+    shops: Shops, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     shop = shops["file", "local-tiered"]
     part = Path(shutil.copytree(shop.part, tmp_path / "part"))
     with kafkalog.open(part, remote=shop.storage, maintenance=False) as store:
         for _ in range(500):
             store.topic("orders").append(b"x" * 100, partition=0)
+    given = {"assign": '{"orders":[0]}'} | SMALL | options_of(shop, "both") | {"path": str(part)}
+    every = read_offsets(parse_options(given))
+    forget_mounts()
     lost, begins = sorted(int(path.name[:20]) for path in (part / "orders-0").glob("*.log"))[:2]
     for path in (part / "orders-0").glob(f"{lost:020}.*"):
         path.unlink()
-    given = {"subscribe": "orders"} | SMALL | options_of(shop, "both") | {"path": str(part)}
     with pytest.raises(RemoteResourceNotFoundException, match=f"offsets {lost} to {begins - 1} are missing"):
         plan(parse_options(given))
+    for start, end in ((0, begins + 50), (lost, begins + 50), (0, begins - 1), (lost + 1, begins)):
+        bounds = {"startingOffsets": f'{{"orders":{{"0":{start}}}}}', "endingOffsets": f'{{"orders":{{"0":{end}}}}}'}
+        for more in ({}, {"maxRecordsPerPartition": "40"}, {"maxBytesPerPartition": "3000"}):
+            parsed = parse_options(given | bounds | {"failOnDataLoss": "false"} | more)
+            left = [each for each in every if start <= each < end and not lost <= each < begins]
+            caplog.clear()
+            assert read_offsets(parsed) == left
+            assert f"no tier has the offsets {max(lost, start)} to {min(begins, end) - 1}" in caplog.text
+            assert caplog.text.count("no tier has") == 1
+
+
+def read_offsets(parsed: SourceOptions) -> list[int]:
+    batches = [batch for work in plan(parsed) for batch in read_range(work, parsed, ("offset",))]
+    return sorted(offset for batch in batches for offset in batch.column("offset").to_pylist())
 
 
 def test_an_object_of_another_length_than_was_copied_is_named(shops: Shops, tmp_path: Path) -> None:
@@ -346,9 +364,7 @@ def test_overlaps_that_names_do_not_tell_are_an_error(
     given = {"path": storage.url, "subscribe": "orders"}
 
     def offsets(**more: str) -> list[int]:
-        parsed = parse_options(given | more)
-        batches = [batch for work in plan(parsed) for batch in read_range(work, parsed, ("offset",))]
-        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        return read_offsets(parse_options(given | more))
 
     problem = "offsets 28 to 39" if new_epoch is None else "has other leader epochs than the last one"
     for more in ({}, {"maxBytesPerPartition": "700"}, {"maxRecordsPerPartition": "50"}):

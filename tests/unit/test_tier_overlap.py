@@ -16,6 +16,7 @@ from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.remote.directory_segments import known_segments
 from kafkalog.engine.remote.segment import TopicIdPartition, random_uuid
+from kafkalog.errors import RemoteResourceNotFoundException
 from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import Leader, leaders, two_leaders
 
@@ -251,3 +252,24 @@ def test_a_segment_that_does_not_say_all_goes_up_to_the_next_one(
         else:
             assert [each.offset for each in partition] == [*range(80)]
     assert caplog.text.count(second.name) == 1
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_what_was_given_up_does_not_stand_for_a_lost_segment(layout: str, run: Run, tmp_path: Path) -> None:
+    """The second leader's segment from offset 20 to 39 is lost; the first one's of 28 to 34 was given up from 30 on."""
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=layout)
+    two_leaders(tmp_path, tier, 70, 30)
+    for path in Path(tier.url).rglob("*000020-*"):
+        path.unlink()
+    with kafkalog.open(tier, read_only=True) as bucket:
+        partition = bucket.topic("orders").partition(0)
+        with pytest.raises(RemoteResourceNotFoundException, match=r"offsets 30 to 39 are missing.*from offset 40 on"):
+            list(partition)
+        assert [each.offset for each in partition.records(40)] == [*range(40, 80)]
+    assert run("tier", "verify", tier.url).code == 1
+    restored = run("tier", "restore", tier.url, tmp_path / "restored", "--yes")
+    assert restored.code == 1
+    assert "offsets 30 to 39" in restored.out, restored.out
+    with kafkalog.open(tmp_path / "restored", read_only=True) as view:
+        found = [(each.offset, each.value[:1]) for each in view.topic("orders").partition(0)]
+    assert found == [(number, b"1" if number >= 30 else b"0") for number in [*range(30), *range(40, 80)]]

@@ -258,6 +258,8 @@ class Snapshot:
         if place == len(self.segments):
             last = len(self.segments) - 1
             return last, self.readable_bytes(self.segments[last]) if self.segments else 0
+        if self.segments[place].base_offset >= end_offset:  # not opened: it may stand for offsets that are missing
+            return place, position
         header = self.reader(place).header_at(position)
         if header is None or (header.magic >= 2 and header.base_offset >= end_offset):
             return place, position

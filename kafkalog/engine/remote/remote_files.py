@@ -38,7 +38,7 @@ from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, Partition
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
 from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles, last_offset_of
-from kafkalog.engine.remote.segment import DELETE_SEGMENT_FINISHED, RemoteLogSegmentMetadata, missing
+from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, missing
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
@@ -95,7 +95,7 @@ def tell_gap(partition: TopicPartition, first: int, last: int, why: str = "") ->
 
 def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
     """RemoteResourceNotFoundException for offsets that are missing, SchemaException where that is not known."""
-    if metadata.state is DELETE_SEGMENT_FINISHED:
+    if metadata.is_missing:
         if metadata.custom_metadata is not None:
             raise SchemaException(metadata.custom_metadata.decode())
         partition, first, last = metadata.topic_id_partition, metadata.start_offset, metadata.end_offset
@@ -127,7 +127,7 @@ class _Folder(NamedTuple):
     def reaches(self, offset: int) -> bool:
         """Whether no offset in front of this one is missing, as far as is known."""
         at = bisect_left(self.bases, offset)
-        is_whole = all(each.state is not DELETE_SEGMENT_FINISHED for each in self.logs.values())
+        is_whole = all(not each.is_missing for each in self.logs.values())
         return is_whole and at > 0 and self.logs[self.bases[at - 1]].end_offset >= offset - 1
 
 
@@ -207,7 +207,7 @@ class RemoteFiles(ReadOnlyFiles):
         for (base, each), following in zip(logs.items(), [*[*logs][1:], LONG_MAX], strict=False):
             prefix = names.filename_prefix_from_offset(base)
             listed.append(f"{prefix}.log")
-            if each.state is DELETE_SEGMENT_FINISHED:
+            if each.is_missing:
                 continue
             listed += [f"{prefix}.index", f"{prefix}.timeindex"]
             if not each.is_txn_idx_empty:
@@ -246,9 +246,7 @@ class RemoteFiles(ReadOnlyFiles):
         metadata = folder.logs.get(offset)
         if metadata is None or match[2] == "log":
             return metadata is not None
-        return metadata.state is not DELETE_SEGMENT_FINISHED and not (
-            match[2] == "txnindex" and metadata.is_txn_idx_empty
-        )
+        return not metadata.is_missing and not (match[2] == "txnindex" and metadata.is_txn_idx_empty)
 
     def _parts(self, path: str) -> list[str]:
         if not self.owns(path):
@@ -272,6 +270,8 @@ class RemoteFiles(ReadOnlyFiles):
             return segments
         last = before[-1]
         end = last.end_offset if last.end_offset >= last.start_offset else self._end_of(last)
+        if last.is_missing and last.custom_metadata is None and last.end_offset >= disk_start:
+            return [*before[:-1], last._replace(end_offset=disk_start - 1), *segments[len(before) :]]
         if end is None or end + 1 >= disk_start:
             return segments
         return [*before, missing(last.topic_id_partition, end + 1, disk_start - 1), *segments[len(before) :]]
@@ -349,7 +349,7 @@ class RemoteFiles(ReadOnlyFiles):
         folder = self._folder(parts[0], path)
         base = folder.following(int(parts[1][:_STEM]))
         following = None if base is None else folder.logs[base]
-        if following is not None and following.state is not DELETE_SEGMENT_FINISHED:
+        if following is not None and not following.is_missing:
             is_news = self.chunks.begin(following.remote_log_segment_id.id, count)
             self.chunks.fetch_ahead(self.storage, following, range(count), self.storage.log_size(following))
             if is_news:
@@ -368,7 +368,7 @@ class RemoteFiles(ReadOnlyFiles):
         if name == names.PARTITION_METADATA_FILE:
             return PartitionMetadata(CURRENT_VERSION, folder.partition.topic_id).encode()
         if name == names.LEADER_EPOCH_CHECKPOINT_FILE:
-            there = [each for each in folder.logs.values() if each.state is not DELETE_SEGMENT_FINISHED]
+            there = [each for each in folder.logs.values() if not each.is_missing]
             return self.asked(self.indexes.get, there[-1], IndexType.LEADER_EPOCH)
         match = _SEGMENT_FILE.fullmatch(name)
         assert match is not None, name

@@ -366,14 +366,15 @@ class RemoteLogManager:
         RetriableRemoteStorageException leaves the rest to `finish_deletions`."""
         if self.metadata.deletion_of(partition) is None:
             return
-        has_turn = False
+        turns: list[bool] = []
         try:
-            has_turn = self._deleting.acquire(timeout=HASTY_TIMEOUT_S if is_awaited else -1)
-            if not has_turn:
+            # One call from bytecode: between two, an interrupt would leave the lock to nobody.
+            turns.extend(map(self._deleting.acquire, [True], [HASTY_TIMEOUT_S if is_awaited else -1]))
+            if not any(turns):
                 raise RetriableRemoteStorageException("other deletions are under way", path=self.place)
             self._delete_partition(partition, hasty(self.storage, 1) if is_awaited else self.storage)
         finally:
-            if has_turn:
+            if any(turns):
                 self._deleting.release()
 
     def _delete_partition(self, partition: TopicIdPartition, storage: RemoteStorageManager) -> None:

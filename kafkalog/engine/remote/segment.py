@@ -117,6 +117,11 @@ class RemoteLogSegmentMetadata(NamedTuple):
     def topic_id_partition(self) -> TopicIdPartition:
         return self.remote_log_segment_id.topic_id_partition
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether nothing has it: it stands for offsets that are `missing`, or was deleted."""
+        return self.state is DELETE_SEGMENT_FINISHED
+
     def checked(self) -> RemoteLogSegmentMetadata:
         """Itself; IllegalArgumentException where offsets or epochs are none of a segment's."""
         if self.start_offset < 0:
