@@ -273,3 +273,22 @@ def test_what_was_given_up_does_not_stand_for_a_lost_segment(layout: str, run: R
     with kafkalog.open(tmp_path / "restored", read_only=True) as view:
         found = [(each.offset, each.value[:1]) for each in view.topic("orders").partition(0)]
     assert found == [(number, b"1" if number >= 30 else b"0") for number in [*range(30), *range(40, 80)]]
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_an_abort_that_was_given_up_hides_nothing(layout: str, tmp_path: Path) -> None:
+    """The transaction that the first leader aborted at offset 30 was committed there by the second one, whose disk has
+    what follows the tier."""
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=layout)
+    first = Leader(7, [(0, 0)], 60, transaction=(15, 30, ControlRecordType.ABORT))
+    second = Leader(20, [(0, 0), (1, 29)], 100, copies=False, transaction=(15, 30, ControlRecordType.COMMIT))
+    leaders(tmp_path, tier, first, second)
+    with kafkalog.open(tmp_path / "b", remote=tier, maintenance=False) as store:
+        store.alter_topic("orders", {"local.retention.bytes": "1"})
+        partition = store.topic("orders").partition(0)
+        assert partition.delete_old_segments() == 1
+        found = [each.offset for each in partition.records(isolation="read_committed")]
+    assert found == [*range(30), *range(31, 100)]
+    with kafkalog.open(tmp_path / "b", remote=tier, read_only=True) as both:
+        found = [each.offset for each in both.topic("orders").partition(0).records(isolation="read_committed")]
+    assert found == [*range(30), *range(31, 100)]

@@ -146,8 +146,10 @@ class PartitionTier:
         self._metadata.list_remote_log_segments(self._partition)
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
-        # The transaction may have ended in any of it.
-        return self._seen(max(first_offset + 1, self._end())).aborted_in(first_offset, last_offset)
+        # The transaction may have ended in any of it; what the tier has behind its end may have been given up.
+        end = self._end()
+        found = self._seen(max(first_offset + 1, end)).aborted_in(first_offset, last_offset)
+        return [each for each in found if each.last_offset < end]
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         return self._seen(self._log.local_log_start_offset).offset_for_time(timestamp_ms, self._log.log_start_offset)
