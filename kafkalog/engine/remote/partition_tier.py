@@ -68,7 +68,10 @@ class PartitionTier:
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
         log, segments = self._log, self._metadata.list_remote_log_segments(self._partition)
-        return history(segments, log.leader_epoch_cache.entries, log.log_start_offset, self._end())
+        found = history(segments, log.leader_epoch_cache.entries, log.log_start_offset, self._end())
+        if found and found[-1].is_missing:  # the disk has what follows
+            found.pop()
+        return found
 
     def _end(self) -> int:
         """Behind all that the tier has, also of what the disk has still: a power loss may have left there the log of a
