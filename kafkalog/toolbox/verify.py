@@ -60,10 +60,7 @@ def verify(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Check a log directory, or some of its partitions.
-
-    Through `RemoteStorage.tiered_files`, or where the directory goes on in a tier that is mounted, the tier's copies are
-    checked as well, of segments that the disk has, too (these are counted once).
+    """Check a log directory, or some of its partitions; with `RemoteStorage.tiered_files` the tier's copies, too.
 
     `gaps`: offsets between two segments that neither has are a finding, too: compaction leaves such, and nothing else.
     `progress` is called with the number of bytes just checked.  UnknownTopicOrPartitionException for a partition that
