@@ -100,6 +100,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                 "where": row.where,
                 "state": None if row.state is None else row.state.name,
                 "whole": row.is_whole,
+                "lacks": row.lacks,
                 "copiedBytes": row.copied_size,
                 "id": row.segment_id,
             }
@@ -113,7 +114,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                     row.base_offset,
                     row.end_offset if row.end_offset >= row.base_offset else "-" if row.end_offset < 0 else "empty",
                     size_words(row.size),
-                    row.where + (", not whole" if not row.is_whole else ", wrong size" if row.copied_size else ""),
+                    row.where + _flaw(row),
                     "-" if row.state is None else row.state.name,
                     row.segment_id or "-",
                 )
@@ -124,11 +125,20 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     for row in lost:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
         note(f"{where}: the metadata have the segment, and objects of it are gone")
+    incomplete = [row for row in rows if row.state in (None, COPY_SEGMENT_FINISHED) and row.is_whole and row.lacks]
+    for row in incomplete:
+        note(f"{row.partition} {row.base_offset} {row.segment_id}: it lost its {', '.join(row.lacks)}")
     others = [row for row in rows if row.state in (None, COPY_SEGMENT_FINISHED) and row.copied_size is not None]
     for row in others:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
         note(f"{where}: its log's object has {row.size} bytes, expected the {row.copied_size} that were copied")
-    return FINDINGS if lost or others else CLEAN
+    return FINDINGS if lost or incomplete or others else CLEAN
+
+
+def _flaw(row: tiering.TierSegment) -> str:
+    if not row.is_whole:
+        return ", not whole"
+    return ", incomplete" if row.lacks else ", wrong size" if row.copied_size else ""
 
 
 @command.command("verify", short_help="Check every checksum and index, and find uploads that came to no end.")
@@ -347,8 +357,7 @@ def orphans(
     if as_json:
         emit_json({"kind": "summary", "orphans": len(found), "deletedObjects": len(gone), "done": yes})
     if len(found) < len(every):
-        known = f"{len(every) - len(found)} segments that the metadata has lack objects"
-        note(f"{known}: they are no orphans, `kafkalog tier verify` names them")
+        note(f"{len(every) - len(found)} segments lack objects: they are no orphans, `kafkalog tier verify` names them")
     if not found:
         note("there are none")
         return CLEAN

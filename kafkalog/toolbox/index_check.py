@@ -15,8 +15,8 @@ from kafkalog.engine.format.batch import SMALLEST_BATCH_BYTES
 from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
 from kafkalog.engine.segment.index_reader import entries_of
 from kafkalog.engine.segment.transaction_index import VERSION
-from kafkalog.errors import CorruptIndexException
-from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report
+from kafkalog.errors import CorruptIndexException, RemoteResourceNotFoundException
+from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report, told
 
 LARGE_INTERVAL_BYTES = 64 << 10  # 16 times Kafka's default of index.interval.bytes
 READ_LEAST_BYTES = 16 << 20  # of an index, however small its log is
@@ -83,8 +83,9 @@ class IndexCheck:
         most = max(self._log_bytes // SMALLEST_BATCH_BYTES * dtype.itemsize, READ_LEAST_BYTES)
         try:
             file = self._files.open(path, writable=False)
-        except CorruptIndexException as error:  # of a remote tier, which gives no index that cannot be one
-            self._findings.add(path, 0, 0, error.message)
+        except (CorruptIndexException, RemoteResourceNotFoundException) as error:
+            # Of a remote tier, which gives no index that cannot be one, and may have lost an object.
+            self._findings.add(path, 0, 0, told(error))
             self._unread.add(path)
             return b""
         with file:

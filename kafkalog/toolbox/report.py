@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog.errors import KafkalogError, RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,3 +61,10 @@ class Report:
     def add_row(self, path: str, row: np.void, what: str) -> None:
         """A finding about a batch, by its row in a scan's table."""
         self.add(path, int(row["position"]), int(row["size"]), what)
+
+
+def told(error: KafkalogError) -> str:
+    """What is wrong, and with which object, where it is about one."""
+    if isinstance(error, RemoteResourceNotFoundException):
+        return f"{error.message} ({error.path})"
+    return error.message if error.hint is None else f"{error.message} ({error.hint})"

@@ -23,13 +23,12 @@ from kafkalog.engine.segment.order import highest_offset, misfits
 from kafkalog.engine.segment.resync import next_batch, slices_past_damage
 from kafkalog.errors import (
     CorruptIndexException,
-    KafkalogError,
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RetriableRemoteStorageException,
 )
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report
+from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report, told
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files
@@ -226,13 +225,6 @@ class SegmentCheck:
         self.report.add(path, position, end - position, what)
         self._tell(end - position)
         return end
-
-
-def told(error: KafkalogError) -> str:
-    """What is wrong, and with which object, where it is about one."""
-    if isinstance(error, RemoteResourceNotFoundException):
-        return f"{error.message} ({error.path})"
-    return error.message if error.hint is None else f"{error.message} ({error.hint})"
 
 
 def is_of_object(error: RemoteStorageException) -> bool:

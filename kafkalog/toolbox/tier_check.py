@@ -51,10 +51,12 @@ def check_tier(
     # The small objects of all segments are looked at below, those that a folder shows among them.
     findings = [each for each in report.findings if not each.path.endswith(_SHOWN) or local.exists(each.path)]
     sizes: list[Finding] = []
+    lost: list[Finding] = []
     for partition in partitions:
         folder, place = os.path.join(root, str(partition)), f"{remote.root}/{partition}"
-        _check_partition(folder, place, files, remote, segments, extra, sizes)
-    report.findings = [_with_object(each, files, remote, segments) for each in [*findings, *extra.findings]]
+        _check_partition(folder, place, files, remote, segments, extra, sizes, lost)
+    told_once = [each for each in [*findings, *extra.findings] if not any(one.path in each.what for one in lost)]
+    report.findings = [_with_object(each, files, remote, segments) for each in told_once] + lost
     report.findings += [each for each in sizes if not any(each.path in other.what for other in report.findings)]
     report.notes += extra.notes
 
@@ -67,8 +69,10 @@ def _check_partition(
     segments: _Segments,
     report: Report,
     sizes: list[Finding],
+    lost: list[Finding],
 ) -> None:
-    """`sizes`: what is told of an object of another size, unless something else about it was found."""
+    """`sizes`: what is told of an object of another size, unless something else about it was found; `lost`: of small
+    objects that are missing."""
     if not remote.is_dir(place):
         return
     listed = (names.segment_base(name) for name in remote.list_dir(place))
@@ -85,9 +89,33 @@ def _check_partition(
         if found is None:  # its log is not there either
             continue
         sizes += _of_other_size(found, metadata, remote) if found.is_whole else []
+        lost += _lost(found, path, metadata, remote)
         for kind in SMALL_OBJECTS:
             key = _key(found, SMALL_OBJECTS[kind])
+            if key is None and can_be_read(remote.storage, found):
+                continue  # it is lost
             _check_small(kind, path, path if key is None else f"{remote.root}/{key}", metadata, remote, report)
+
+
+def can_be_read(storage: RemoteStorageManager, found: FoundSegment) -> bool:
+    """Whether the log of a segment that metadata have can be read by what is there of it."""
+    return names.LOG_FILE_SUFFIX not in found.lacks and (found.is_whole or not storage.has_manifests)
+
+
+def _lost(found: FoundSegment, path: str, metadata: RemoteLogSegmentMetadata, remote: RemoteFiles) -> list[Finding]:
+    """Small objects that are missing of a segment whose log can be read: of another one whoever reads it is told."""
+    if not found.lacks or not can_be_read(remote.storage, found):
+        return []
+    time.sleep(SECOND_LOOK_S)
+    remote.look_again()
+    now, partition = remote.metadata_of(path), metadata.topic_id_partition
+    again = next((each for each in remote.storage.segments_of(partition) if each.id == found.id), None)
+    is_same = now is not None and now.remote_log_segment_id == metadata.remote_log_segment_id
+    if not is_same or again is None or not can_be_read(remote.storage, again):
+        return []
+    stem, _ = os.path.splitext(found.objects[0])
+    what = f"the object is missing, of the segment of {partition.topic_partition} from offset {found.base_offset} on"
+    return [Finding(f"{remote.root}/{stem}{suffix}", 0, 0, what) for suffix in again.lacks]
 
 
 def object_bytes_of(

@@ -39,9 +39,9 @@ from kafkalog.errors import (
     RemoteStorageException,
     RetriableRemoteStorageException,
 )
-from kafkalog.toolbox.report import Finding, Report
+from kafkalog.toolbox.report import Finding, Report, told
 from kafkalog.toolbox.segment_check import is_of_object
-from kafkalog.toolbox.tier_check import object_bytes_of, object_of
+from kafkalog.toolbox.tier_check import can_be_read, object_bytes_of, object_of
 from kafkalog.toolbox.verify import verify_partition
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class TierSegment(NamedTuple):
 
     `size`: of the object with its log, in the remote tier.  `end_offset` is -1 where nothing says it, and below
     `base_offset` where it is empty; `state` is None where no metadata does, `segment_id` where it is on the disk alone.
-    `copied_size`: as many bytes were copied, where the object has more or fewer.
+    `copied_size`: as many bytes were copied, where the object has more or fewer.  `lacks`: suffixes of objects that are
+    missing; a whole segment lost them.
     """
 
     partition: TopicPartition
@@ -77,6 +78,7 @@ class TierSegment(NamedTuple):
     state: RemoteLogSegmentState | None
     is_whole: bool
     copied_size: int | None = None
+    lacks: tuple[str, ...] = ()
 
 
 class _OnDisk(NamedTuple):
@@ -188,11 +190,11 @@ def _of_partition(
     has_word = metadata is not None and metadata.speaks_of(full)
     is_of_disk = on_disk.topic_id in (None, full.topic_id)
     local_ends = _ends(on_disk.sizes) if is_of_disk else {}
-    ends = _ends(each.base_offset for each in found)
+    ends = _ends(each.base_offset for each in found if each.is_whole)
     rows = []
     for each in found:
         known = said.pop(each.id, None)
-        end = ends[each.base_offset] if known is None else known.end_offset
+        end = ends.get(each.base_offset, -1) if known is None else known.end_offset
         local_end = local_ends.get(each.base_offset)
         is_copied = known.state is COPY_SEGMENT_FINISHED if known is not None else not has_word
         is_same = local_end is not None and (known is None or local_end in (-1, end))
@@ -200,7 +202,7 @@ def _of_partition(
         state = None if known is None else known.state
         size = None if known is None or not each.is_whole else known.segment_size_in_bytes
         row = TierSegment(partition, each.base_offset, end, each.object_bytes, where, each.id, state, each.is_whole)
-        rows.append(row._replace(copied_size=None if size in (-1, each.object_bytes) else size))
+        rows.append(row._replace(copied_size=None if size in (-1, each.object_bytes) else size, lacks=each.lacks))
     for segment_id, known in said.items():
         if known.state is COPY_SEGMENT_FINISHED:
             begin, size = known.start_offset, known.segment_size_in_bytes
@@ -313,19 +315,21 @@ def check_restorable(
 
 
 def _check_all_there(source: RemoteFiles, place: str) -> None:
-    whole: set[str] | None = None
+    readable: set[str] | None = None
     for name in source.list_dir(place):
         path = f"{place}/{name}"
         metadata = source.metadata_of(path) if name.endswith(names.LOG_FILE_SUFFIX) else None
         if metadata is None:
             continue
         check_there(metadata, path)
-        if whole is None:
-            whole = {each.id for each in source.storage.segments_of(metadata.topic_id_partition) if each.is_whole}
-        if metadata.remote_log_segment_id.id not in whole:
+        if readable is None:
+            there = source.storage.segments_of(metadata.topic_id_partition)
+            readable = {each.id for each in there if can_be_read(source.storage, each)}
+        if metadata.remote_log_segment_id.id not in readable:
+            gone = "its log or its manifest is gone" if source.storage.has_manifests else "its log is gone"
             raise RemoteResourceNotFoundException(
-                f"the metadata have segment {metadata.remote_log_segment_id.id}, and objects of it are gone", path=path,
-                hint="`kafkalog tier list` shows which segments are where; without the directory what is there is "
+                f"the metadata have segment {metadata.remote_log_segment_id.id}, and {gone}", path=path,
+                hint="`kafkalog tier list` shows which segments are where; without the directory the others are "
                 "brought back",
             )  # fmt: skip
 
@@ -477,7 +481,7 @@ class _Copies:
                 raise  # without it aborted records would be read
             if isinstance(error, RemoteStorageException) and not is_of_object(error):
                 raise
-            self.findings.append(Finding(os.path.basename(path), 0, 0, f"{error.message}; it is left out"))
+            self.findings.append(Finding(os.path.basename(path), 0, 0, f"{told(error)}; it is left out"))
             return 0
         self._files.write_file(target, data, sync=True)
         return len(data)
@@ -501,7 +505,7 @@ class _Copies:
 
 
 class Orphan(NamedTuple):
-    """Objects of one upload that nobody will read; `is_damaged`: what is left of a segment that the metadata has.
+    """Objects of one upload that nobody will read; `is_damaged`: what is left of a segment, which is no orphan.
     `is_whole`: all of a segment, which another store's metadata may know."""
 
     partition: TopicIdPartition
@@ -514,7 +518,8 @@ class Orphan(NamedTuple):
 
 
 def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = None) -> list[Orphan]:
-    """Uploads that came to no end, and, where metadata is given, whole ones of its partitions that it does not know.
+    """Uploads that came to no end, and, where metadata is given, whole ones of its partitions that it does not know;
+    and segments that lost objects.
 
     Without metadata an upload that is just under way looks as one that was given up: ask again later.  `metadata` of
     another process's directory is to be made anew for each call (`known_segments`): it is read once the objects are
@@ -534,7 +539,7 @@ def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = 
         for each in doubted:
             why = _why(each, known)
             if why is not None:
-                is_damaged = known is not None and each.id in known
+                is_damaged = each.is_whole if known is None else each.id in known
                 is_whole = each.is_whole and not is_damaged
                 found.append(Orphan(full, each.base_offset, each.id, each.objects, why, is_damaged, is_whole))
     return found
@@ -544,17 +549,23 @@ def _why(found: FoundSegment, known: Mapping[str, RemoteLogSegmentState] | None)
     if known is not None and found.id not in known:
         unknown = "the metadata does not know it"
         return f"{unknown}, yet it is a whole segment, which may be another store's" if found.is_whole else unknown
-    if not found.is_whole and (known is None or known[found.id] is RemoteLogSegmentState.COPY_SEGMENT_FINISHED):
-        return "objects of it are missing"
-    return None
+    if not found.lacks or (known is not None and known[found.id] is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED):
+        return None
+    if known is None and not found.is_whole and names.LOG_FILE_SUFFIX not in found.lacks:
+        last = found.lacks[-1]
+        return (
+            f"objects of it are missing: an upload that came to no end, or a segment that lost its {last}; its log is "
+            "there, and without the directory nobody can tell"
+        )
+    return "objects of it are missing"
 
 
 def remove(
     storage: RemoteStorageManager, found: Iterable[Orphan], *, older_than_s: float = 3600.0, whole: bool = False
 ) -> list[str]:
     """Deletes the objects of orphans, those that are older than an hour: a younger one may be an upload that is under
-    way.  Those of a segment that the metadata has stay, for its records may be read, and of whole segments unless
-    `whole` says so.  The keys that went."""
+    way.  Those of a segment that lost some stay, for its records may be read, and of whole segments unless `whole` says
+    so.  The keys that went."""
     gone: list[str] = []
     border = time.time() - older_than_s
     for orphan in found:

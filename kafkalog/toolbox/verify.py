@@ -41,8 +41,8 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.folders import another_name, folders_of
-from kafkalog.toolbox.report import SECOND_LOOK_S, Report
-from kafkalog.toolbox.segment_check import SegmentCheck, told
+from kafkalog.toolbox.report import SECOND_LOOK_S, Report, told
+from kafkalog.toolbox.segment_check import SegmentCheck
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.remote_files import RemoteFiles

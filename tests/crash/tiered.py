@@ -374,7 +374,7 @@ def check_objects(storage: Any, metadata: Any) -> None:
     found: dict[str, set[str]] = {}
     for full in storage.partitions():
         for each in storage.segments_of(full):
-            assert each.is_whole, f"{full} {each.base_offset} {each.id}: {each.objects}"
+            assert not each.lacks, f"{full} {each.base_offset} {each.id}: {each.objects}"
             found.setdefault(str(full), set()).add(each.id)
     known: dict[str, set[str]] = {}
     for full in metadata.partitions():

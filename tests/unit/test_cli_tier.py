@@ -178,7 +178,7 @@ def test_verify_names_what_is_damaged(run: Run, tmp_path: Path) -> None:
     assert "orders-0" in result.out
     assert "crc" in result.out.lower()
     assert f"its object is {log}" in result.out
-    next(log.parent.glob("*10-*.timeindex")).unlink()
+    next(log.parent.glob("*10-*.snapshot")).unlink()
     result = run("tier", "verify", str(tier), "--json")
     *findings, summary = objects(result)
     assert (summary["ok"], summary["findings"]) == (False, len(findings))

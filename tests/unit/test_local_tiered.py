@@ -143,11 +143,14 @@ def test_a_copy_that_breaks_off_is_not_whole(suffix: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_segment_is_whole_with_all_its_objects(at: LocalTieredStorage, suffix: str, tmp_path: Path) -> None:
+def test_a_segment_is_whole_with_its_log_and_what_comes_last(
+    at: LocalTieredStorage, suffix: str, tmp_path: Path
+) -> None:
     at.copy_log_segment_data(copied(1000), write_segment(tmp_path / "segment"))
     at.delete_objects([STEM + suffix])
     (found,) = at.segments_of(PARTITION)
-    assert found.is_whole == (suffix == ".txnindex")
+    assert found.is_whole == (suffix not in (".log", ".snapshot"))
+    assert found.lacks == (() if suffix == ".txnindex" else (suffix,))
     assert found.has_txn_index == (suffix != ".txnindex")
     assert len(found.objects) == 5
 

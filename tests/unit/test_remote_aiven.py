@@ -344,12 +344,13 @@ def test_what_is_none_of_the_layout_is_passed_over(tmp_path: Path) -> None:
     assert at.segments_of(PARTITION) == []
 
 
-def test_segments_that_are_not_whole_are_listed_as_such(bucket: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("suffix", [".log", ".indexes", ".rsm-manifest"])
+def test_segments_that_are_not_whole_are_listed_as_such(bucket: Callable[[str], Path], suffix: str) -> None:
     root = bucket("plain")
-    (root / f"{PATH}.indexes").unlink()
+    (root / f"{PATH}{suffix}").unlink()
     (found,) = storage(root, "plain").segments_of(PARTITION)
-    assert not found.is_whole
-    assert sorted(found.objects) == [f"{PATH}.log", f"{PATH}.rsm-manifest"]
+    assert (found.is_whole, found.lacks) == (suffix == ".indexes", (suffix,))
+    assert len(found.objects) == 2
 
 
 # --- damage -------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ encrypted.
 
 A chunk is so many bytes of the log as it was (the last one what is left), by itself compressed by zstd and then
 encrypted; so a range costs the chunks that it touches.  Indexes are encrypted, never compressed, and one of no bytes
-is none.  The manifest comes last: a segment that has one is whole.  Its chunk index has either one size for all chunks
-but the last ("fixed") or all sizes, packed ("variable": `encode_sizes`).
+is none.  The manifest comes last in an upload, and goes first in a deletion: a segment that has it and the log is
+whole.  Its chunk index has either one size for all chunks but the last ("fixed") or all sizes, packed ("variable":
+`encode_sizes`).
 
 What is custom metadata there says by which key and prefix the objects lie, where the plugin was told to write it.
 Facts of its classes, version 1 of the manifest: SegmentManifestV1, ChunkSizesBinaryCodec, SegmentCustomMetadataField.
@@ -71,7 +72,6 @@ MANIFESTS_KEPT = 1_000
 _TOPIC = re.compile(r"([a-zA-Z0-9._-]+)-([a-zA-Z0-9_-]{22})")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _SUFFIXES = (f".{LOG}", f".{INDEXES}", f".{MANIFEST}")
-_SUFFIXES_ALL = frozenset(_SUFFIXES)
 _ORDER = (
     (IndexType.OFFSET, "offset"),
     (IndexType.TIMESTAMP, "timestamp"),
@@ -636,7 +636,7 @@ class AivenTieredStorage:
 
     def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
         folder = self._folder_of(partition)
-        return found_segments(partition, folder, self.objects.each_within(folder), _SUFFIXES, _SUFFIXES_ALL.issubset)
+        return found_segments(partition, folder, self.objects.each_within(folder), _SUFFIXES, _SUFFIXES[-1])
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
         segment_id = RemoteLogSegmentId(found.partition, found.id)

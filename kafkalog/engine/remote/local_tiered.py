@@ -4,8 +4,9 @@
                     (and beside it) .index .timeindex .txnindex .leader_epoch_checkpoint .snapshot
 
 The files are those of the log directory as they are; `.txnindex` is there only where the segment has one.  The
-snapshot comes last, so a set that has one is whole.  Nothing else is written, no metadata: where a segment ends its
-last batches say, and which leaders wrote it the epochs up to its end.
+snapshot comes last in an upload, and goes first in a deletion: a set that has it and the log is whole, and what else is
+missing was lost.  Nothing else is written, no metadata: where a segment ends its last batches say, and which leaders
+wrote it the epochs up to its end.
 
 Source class: LocalTieredStorage, of Kafka's tests (4.3.1); its `dir` is our address.
 """
@@ -52,7 +53,7 @@ SUFFIXES = {
     IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
     IndexType.PRODUCER_SNAPSHOT: ".snapshot",
 }
-_NEEDED = frozenset({LOG, *SUFFIXES.values()} - {SUFFIXES[IndexType.TRANSACTION]})
+_LAST = SUFFIXES[IndexType.PRODUCER_SNAPSHOT]
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})-([a-zA-Z0-9_-]{22})")
 CHUNK_BYTES = 4 << 20
 
@@ -86,7 +87,7 @@ class LocalTieredStorage:
         epochs_key = key_of(metadata, SUFFIXES[IndexType.LEADER_EPOCH])
         # In a folder the puts come in this order: the last one syncs the names of all, before there is the snapshot.
         self.objects.side_by_side([*puts, partial(self.objects.put, epochs_key, lambda: [epochs])])
-        self.objects.put_file(key_of(metadata, SUFFIXES[IndexType.PRODUCER_SNAPSHOT]), data.producer_snapshot_index)
+        self.objects.put_file(key_of(metadata, _LAST), data.producer_snapshot_index)
         self.objects.check_put(key_of(metadata, LOG), size)
         return None
 
@@ -101,7 +102,7 @@ class LocalTieredStorage:
         return data
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        suffixes = [SUFFIXES[IndexType.PRODUCER_SNAPSHOT], LOG, *SUFFIXES.values()]  # first what made it whole
+        suffixes = [_LAST, LOG, *SUFFIXES.values()]  # first what made it whole
         self.delete_objects(key_of(metadata, suffix) for suffix in dict.fromkeys(suffixes))
 
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
@@ -142,7 +143,7 @@ class LocalTieredStorage:
     def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
         folder, txn = folder_of(partition), SUFFIXES[IndexType.TRANSACTION]
         listed = self.objects.each_within(folder)
-        return found_segments(partition, folder, listed, (LOG, *SUFFIXES.values()), _NEEDED.issubset, txn)
+        return found_segments(partition, folder, listed, (LOG, *SUFFIXES.values()), _LAST, txn)
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
         """Small requests, as a rule three: the leader epochs, the offset index's last entry, and the log from there."""
@@ -152,9 +153,12 @@ class LocalTieredStorage:
             checkpoint = LeaderEpochCheckpointFile(self.shown_index(listed, IndexType.LEADER_EPOCH), create=False)
             entries = checkpoint.decode(self.fetch_index(listed, IndexType.LEADER_EPOCH))
             epochs = entries_in_range(entries, found.base_offset, LONG_MAX if end is None else end + 1)
-        except (RetriableRemoteStorageException, RemoteResourceNotFoundException):
+        except RetriableRemoteStorageException:
             raise
         except KafkalogError as error:
+            is_lost = SUFFIXES[IndexType.LEADER_EPOCH] in found.lacks
+            if isinstance(error, RemoteResourceNotFoundException) and not is_lost:  # it was deleted since
+                raise
             tell_once(f"the leader epochs of segment {found.id} cannot be read: {error}")
         return listed._replace(end_offset=-1 if end is None else end, segment_leader_epochs=epochs_of(epochs))
 

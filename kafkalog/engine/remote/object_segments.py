@@ -1,9 +1,9 @@
 """The metadata of a bucket's segments, where no `__remote_log_metadata` has it: rebuilt from what lies there.
 
-A segment whose upload came to its end has all its objects; another one is passed over, it is being uploaded, deleted,
-or was left by a crash.  Where a segment ends, and its leader epochs, its objects say, and are asked once; those count
-that the epochs lead to, as in a store.  Offsets between two segments that none of them has are told of once, and passed
-over.
+A segment whose upload came to its end has its log and the object that came last; another one is passed over, it is
+being uploaded, deleted, or was left by a crash.  Where a segment ends, and its leader epochs, its objects say, and are
+asked once; those count that the epochs lead to, as in a store.  Offsets between two segments that none of them has are
+told of once, and passed over.
 
 Whose history it is the latest leader's epochs say, as they lie beside its last segment.  A segment whose epochs cannot
 be read counts where no other one has its offsets.

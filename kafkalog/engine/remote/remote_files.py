@@ -393,7 +393,7 @@ class RemoteFiles(ReadOnlyFiles):
         if following is None or (is_known and metadata.end_offset < following):
             return size
         index = b""
-        with suppress(CorruptIndexException):  # who copies that, too, is told
+        with suppress(CorruptIndexException, RemoteResourceNotFoundException):  # who copies that, too, is told
             index = _up_to(self.asked(self.indexes.get, metadata, IndexType.OFFSET), IndexType.OFFSET, base, following)
         with self.opened(metadata, path) as file:
             scan = LogScan(file, int(np.frombuffer(index, OFFSET_ENTRIES)["position"][-1]) if index else 0, size)

@@ -10,7 +10,7 @@ Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager (4.4.0).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
@@ -58,7 +58,8 @@ class FoundSegment(NamedTuple):
     """A segment as a listing shows it.
 
     `object_bytes`: of the object with its log, compressed and encrypted as it may be; `index_bytes`: of that with its
-    offset index.  `is_whole`: all objects of an upload that came to its end are there.  `has_txn_index`: None where a
+    offset index.  `is_whole`: its log is there, and the object that comes last in an upload and goes first in a
+    deletion.  `lacks`: suffixes of objects that are missing; a whole segment lost them.  `has_txn_index`: None where a
     listing does not say.
     """
 
@@ -71,6 +72,7 @@ class FoundSegment(NamedTuple):
     folder: str
     suffixes: tuple[str, ...]
     has_txn_index: bool | None = None
+    lacks: tuple[str, ...] = ()
 
     @property
     def objects(self) -> tuple[str, ...]:
@@ -124,11 +126,12 @@ def found_segments(
     folder: str,
     listed: Iterable[Object],
     suffixes: Sequence[str],
-    is_whole: Callable[[frozenset[str]], bool],
+    last: str,
     txn_suffix: str | None = None,
 ) -> list[FoundSegment]:
     """The segments of a partition's folder, whose objects are named `<base offset>-<segment id><suffix>`; the first
-    suffix is the log's, the second that of its offset index.  Objects may be listed twice; others are passed over."""
+    suffix is the log's, the second that of its offset index, `last` that of the object that makes it whole, and of
+    `txn_suffix` there may be none.  Objects may be listed twice; others are passed over."""
     bits = {suffix: 1 << number for number, suffix in enumerate(suffixes)}
     there: dict[str, int] = {}  # by stem, the suffixes' bits: of 100,000 segments a little is much
     log_bytes: dict[str, int] = {}
@@ -144,7 +147,8 @@ def found_segments(
         elif bit == 2:
             index_bytes[stem] = size
     sets = {bits_of: tuple(each for each in suffixes if bits[each] & bits_of) for bits_of in set(there.values())}
-    whole = {bits_of for bits_of, each in sets.items() if is_whole(frozenset(each))}
+    needed = [each for each in suffixes if each != txn_suffix]
+    lacks = {bits_of: tuple(each for each in needed if not bits[each] & bits_of) for bits_of in sets}
     return [
         FoundSegment(
             partition,
@@ -152,10 +156,11 @@ def found_segments(
             int(stem[:_BASE_CHARS]),
             log_bytes.get(stem, 0),
             index_bytes.get(stem, 0),
-            bits_of in whole,
+            bits_of & 1 == 1 and bits_of & bits[last] != 0,
             folder,
             sets[bits_of],
             None if txn_suffix is None else bool(bits_of & bits[txn_suffix]),
+            lacks[bits_of],
         )
         for stem, bits_of in sorted(there.items())
     ]
