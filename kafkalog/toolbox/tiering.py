@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -350,7 +351,12 @@ def _restore(
     files.mkdirs(making)
     copied = _Copies(source, files, progress)
     paths = ((f"{place}/{name}", os.path.join(making, name)) for name in source.list_dir(place))
-    copied.run(each for each in paths if not _is_missing(source, each[0]))
+    try:
+        copied.run(each for each in paths if not _is_missing(source, each[0]))
+    except BaseException:
+        with suppress(OSError):  # the next try removes it, too
+            files.remove_tree(making)
+        raise
     report.bytes += copied.bytes
     report.segments += copied.segments
     files.sync_dir(making)
@@ -374,21 +380,30 @@ def _is_missing(source: RemoteFiles, path: str) -> bool:
 
 @dataclass(eq=False)
 class _Copy:
-    """One log on its way; `parts`: bytes of it as they come, `left`: how many are to come."""
+    """One log on its way; `parts`: bytes of it as they come, `left`: how many are to come.  `wrong`: from where on it
+    cannot be read, and why."""
 
     there: File
     here: File
+    size: int
     left: int
     parts: Callable[[int, int], Iterator[bytes]]
+    wrong: list[tuple[int, RemoteStorageException]] = field(default_factory=list)
 
     def piece(self, begin: int, end: int) -> int:
-        """Copies [begin, end); how many bytes.  A file of this machine is one piece, which is synced here."""
+        """Copies [begin, end), up to a chunk that is damaged; how many bytes are done.  A file of this machine is one
+        piece, which is synced here."""
         if isinstance(self.there, RemoteFile):
             at = begin
-            for part in self.parts(begin, end):
-                self.here.pwrite(part, at)
-                at += len(part)
-            self.here.flush_soon(begin, end - begin)
+            try:
+                for part in self.parts(begin, end):
+                    self.here.pwrite(part, at)
+                    at += len(part)
+            except RemoteStorageException as error:
+                if error.position is None or not is_of_object(error):
+                    raise
+                self.wrong.append((at, error))
+            self.here.flush_soon(begin, at - begin)
         else:
             done = self.here.copy_from(self.there, end)
             self.here.write_synced(parts_of(self.there, end, begin=done), done)
@@ -436,7 +451,8 @@ class _Copies:
             return
         there, own_bytes = self._opened(path)
         try:
-            copy = _Copy(there, self._files.open(target, create=True), own_bytes, partial(self._parts, path))
+            here = self._files.open(target, create=True)
+            copy = _Copy(there, here, own_bytes, own_bytes, partial(self._parts, path))
         except BaseException:
             there.close()
             raise
@@ -493,12 +509,21 @@ class _Copies:
             return
         copy.left -= count
         if not copy.left:
+            self._cut(copy)
             if isinstance(copy.there, RemoteFile):
                 copy.here.sync()
             copy.close()
             self._open.discard(copy)
         if self._progress is not None:
             self._progress(count)
+
+    def _cut(self, copy: _Copy) -> None:
+        """Leaves of a log what is in front of the first chunk that is damaged."""
+        for at, error in sorted(copy.wrong, key=lambda each: each[0])[:1]:
+            copy.here.truncate(at)
+            self.bytes -= copy.size - at
+            what = f"{error.message} ({error.path}, byte {error.position}); what is in front of it is restored"
+            self.findings.append(Finding(os.path.basename(copy.here.path), at, copy.size - at, what))
 
 
 # --- what nobody knows --------------------------------------------------------------------------------------

@@ -18,7 +18,10 @@ from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 from kafkalog.errors import KafkaStorageException, RetriableRemoteStorageException
 from kafkalog.toolbox import tiering
 from tests.file_doubles import RecordingFiles
+from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import tiered
+
+__all__ = ["run"]
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -124,3 +127,49 @@ def test_a_local_object_that_became_shorter_is_named(tmp_path: Path, monkeypatch
         tiering.restore(files, str(tmp_path / "target"), [ORDERS])
     assert str(caught.value.path).endswith(".log")
     assert not (tmp_path / "target" / "orders-0").exists()
+
+
+@pytest.mark.parametrize("variant", ["zstd", "encrypted"])
+@pytest.mark.parametrize("chunk", [0, 3, -1])
+def test_a_chunk_that_is_damaged_stops_its_segment_alone(
+    run: Run, tmp_path: Path, variant: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiering, "COPY_BYTES", 700)
+    keys = [str(Path(__file__).parents[1] / f"golden/tiered/aiven/{name}.pem") for name in ("public", "private")]
+    more = {"encryption": {"k": tuple(keys)}} if variant == "encrypted" else {"compression": True}
+    place = RemoteStorage(f"memory://{tmp_path.name}/tier", layout="aiven", chunk_bytes=300, **more)  # type: ignore[arg-type]
+    for topic in ("orders", "others"):
+        tiered(tmp_path / topic, place, topic=topic)
+    storage = place.manager()
+    assert isinstance(storage, AivenTieredStorage)
+    full = next(each for each in storage.partitions() if each.topic_partition == ORDERS)
+    found = storage.segments_of(full)[1]
+    starts = storage.manifest(found.listed()).chunks.starts
+    (key,) = [key for key in found.objects if key.endswith(".log")]
+    data = bytearray(storage.objects.get(key))
+    data[starts[chunk]] ^= 0x55  # of a nonce, or of what a compressed frame begins with
+    storage.objects.put(key, lambda: [bytes(data)])
+    options = ["--key-pair", f"k:{':'.join(keys)}"] if variant == "encrypted" else []
+    target = tmp_path / "target"
+    result = run("tier", "restore", place.url, str(target), "--yes", *options)
+    assert result.code == 1, result.err
+    name, left = f"{found.base_offset:020d}.log", range(len(starts))[chunk] * 300
+    size = (tmp_path / "orders" / "orders-0" / name).stat().st_size
+    begin = f"{target}/orders-0/{name}: {f'bytes {left} to {size}'}: "
+    (told,) = [line for line in result.lines if line.startswith(begin) and f"{key}, byte {starts[chunk]}" in line]
+    assert "what is in front of it is restored" in told
+    assert sorted(path.name for path in target.iterdir()) == ["orders-0", "others-0"]
+    for path in target.rglob("*.log"):
+        whole = (tmp_path / path.parent.name[:-2] / path.parent.name / path.name).read_bytes()
+        assert path.read_bytes() == (whole[:left] if path.match(f"orders-0/{name}") else whole)
+
+
+def test_what_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> Iterator[bytes]:
+        raise RetriableRemoteStorageException("away for now")
+
+    place, target = tier_of(tmp_path, "bucket"), tmp_path / "target"
+    monkeypatch.setattr(AivenTieredStorage, "log_parts", refused)
+    with pytest.raises(RetriableRemoteStorageException, match="away for now"):
+        restored(place, target)
+    assert list(target.iterdir()) == []
