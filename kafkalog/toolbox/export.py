@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from kafkalog.engine.host.log_dirs import refuse_inside
 from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.toolbox.past_damage import PastDamage
+from kafkalog.toolbox.past_damage import PastDamage, past_chunks
 from kafkalog.toolbox.salvage import Lost
 from kafkalog.toolbox.window import Window, found_in
 
@@ -120,7 +121,8 @@ def export(
     for path, chosen in plan.items():
         files.mkdirs_synced(parent_dir(path))
         out = _Export(log_dir, options, codec, files, progress, read, lenient=len(partitions) > 1)
-        out.write(chosen, path, report)
+        with past_chunks(log_dir, files) if options.skip_damage else nullcontext():
+            out.write(chosen, path, report)
     return report
 
 

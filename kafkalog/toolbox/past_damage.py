@@ -8,14 +8,21 @@ a transaction ended, is raised to read_committed readers as ever.  Not thread-sa
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.log.source import Source
+from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.segment.reader import header_at
 from kafkalog.engine.segment.resync import next_batch
 from kafkalog.engine.segment.scan import crc_matches_in
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import KafkalogError, RemoteStorageException
 from kafkalog.toolbox.salvage import Lost
 
 if TYPE_CHECKING:
@@ -27,6 +34,31 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.view import PartitionView
     from kafkalog.engine.segment.reader import Extent
     from kafkalog.engine.segment.transaction_index import AbortedTxn
+
+_log = Lines("kafkalog.remote")
+
+
+@contextmanager
+def past_chunks(log_dir: str | os.PathLike[str], files: Files) -> Iterator[None]:
+    """Meanwhile a chunk of a remote tier that cannot be unpacked has bytes that are no batches, damage that can be passed
+    over.  The log `kafkalog.remote` names the chunk."""
+    tier = mounted(os.fspath(log_dir)) if files is OS_FILES else files
+    storage = getattr(getattr(tier, "remote", tier), "storage", None)
+    if not isinstance(storage, AivenTieredStorage):
+        yield
+        return
+    told: set[str] = set()
+
+    def tell(error: RemoteStorageException) -> None:
+        if str(error) not in told:  # several reads may want it
+            told.add(str(error))
+            _log.warning("%s; what it has of the log is passed over", error)
+
+    storage.tell_damage = tell
+    try:
+        yield
+    finally:
+        storage.tell_damage = None
 
 
 class _Resumed(NamedTuple):
@@ -103,9 +135,12 @@ class PastDamage(Source):
         """
         seen = self._view.snapshot
         paths = [segment.path for segment in seen.segments]
+        at = bisect_right(seen.bases, reader.offset) - 1
+        if error.path not in paths and at >= 0 and seen.file(seen.segments[at]).path == error.path:
+            paths[at] = error.path  # the object that a remote tier's segment is, where that is a file of this machine
         if error.path not in paths or error.position is None:
             raise error
-        place, position = paths.index(str(error.path)), error.position
+        place, position = paths.index(error.path), error.position
         segment = seen.segments[place]
         if (segment.base_offset, position) <= self._last:
             raise error
@@ -138,4 +173,4 @@ class PastDamage(Source):
         size = file.size() if at_end else stop
         if at_end:
             reader.end_offset = next_offset  # there is nothing more to ask for
-        return Lost(segment.path, position, size - position, expected, next_offset - 1, error.message)
+        return Lost(error.path, position, size - position, expected, next_offset - 1, error.message)

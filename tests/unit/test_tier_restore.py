@@ -137,7 +137,7 @@ def test_a_chunk_that_is_damaged_stops_its_segment_alone(
     monkeypatch.setattr(tiering, "COPY_BYTES", 700)
     keys = [str(Path(__file__).parents[1] / f"golden/tiered/aiven/{name}.pem") for name in ("public", "private")]
     more = {"encryption": {"k": tuple(keys)}} if variant == "encrypted" else {"compression": True}
-    place = RemoteStorage(f"memory://{tmp_path.name}/tier", layout="aiven", chunk_bytes=300, **more)  # type: ignore[arg-type]
+    place = RemoteStorage(f"memory://{tmp_path.name}/tier", layout="aiven", chunk_bytes=300, **more)
     for topic in ("orders", "others"):
         tiered(tmp_path / topic, place, topic=topic)
     storage = place.manager()

@@ -260,6 +260,8 @@ class AivenTieredStorage:
         self._files = files
         self._lock = threading.Lock()
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        # Who reads on behind damage is told of chunks that cannot be unpacked, and gets bytes that are no batches.
+        self.tell_damage: Callable[[RemoteStorageException], object] | None = None
 
     def _key(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
         """An object's key: custom metadata, where it has one, counts before our own prefix.  The manifest's does not,
@@ -514,7 +516,13 @@ class AivenTieredStorage:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
             piece, held = data[:size], data[size:]
             begin = number * chunks.chunk_bytes
-            plain = self._plain(piece, manifest, chunks.chunk_size(number), key, number)
+            try:
+                plain = self._plain(piece, manifest, chunks.chunk_size(number), key, number)
+            except RemoteStorageException as error:
+                if self.tell_damage is None:
+                    raise
+                self.tell_damage(error)
+                plain = b"\xff" * chunks.chunk_size(number)
             yield plain[max(0, start - begin) : end - begin]
 
     def _plain(self, piece: bytes, manifest: Manifest, size: int, key: str, number: int) -> bytes:
