@@ -40,7 +40,7 @@ _log = Lines("kafkalog.remote")
 
 @contextmanager
 def past_chunks(log_dir: str | os.PathLike[str], files: Files) -> Iterator[None]:
-    """Meanwhile a chunk of a remote tier that cannot be unpacked has bytes that are no batches, damage that can be passed
+    """Meanwhile a chunk of a remote tier that cannot be unpacked has bytes that are no batches: damage to be passed
     over.  The log `kafkalog.remote` names the chunk."""
     tier = mounted(os.fspath(log_dir)) if files is OS_FILES else files
     storage = getattr(getattr(tier, "remote", tier), "storage", None)
