@@ -45,13 +45,14 @@ def let_go(store: str, tier: str) -> None:
 
 def test_list_names_what_is_missing(run: Run, places: tuple[str, str, int]) -> None:
     store, tier, copied = places
-    gone, torn = lose(tier, 1), lose(tier, 2, ".index")
+    gone, torn, lacking = lose(tier, 1), lose(tier, 2, ".snapshot"), lose(tier, 0, ".index")
     result = run("tier", "list", store, "--remote", tier, "--json")
     rows = {row["id"]: row for row in objects(result) if row["id"]}
     assert result.code == 1
     assert len(rows) == copied
     assert (rows[gone]["where"], rows[gone]["whole"]) == ("missing", False)
     assert (rows[torn]["where"], rows[torn]["whole"]) == ("remote", False)
+    assert (rows[lacking]["where"], rows[lacking]["whole"], rows[lacking]["lacks"]) == ("both", True, [".index"])
     assert gone in result.err
     assert torn in result.err
 

@@ -390,6 +390,20 @@ def test_du_and_topics_of_a_bucket(run: Run, places: tuple[str, str, int]) -> No
     assert run("describe", url, "orders", "--segments").code == 0
 
 
+def test_du_counts_blocks_of_what_the_disk_has(run: Run, partly: tuple[str, str, int]) -> None:
+    store, url, _ = partly
+
+    def summed(*place: str) -> dict[str, Any]:
+        return {row.get("name", "all"): row for row in objects(run("du", *place, "--json"))}
+
+    alone, both = summed(store), summed(store, "--remote", url)
+    for name in ("checkpoints", "folders"):
+        assert both[name]["allocated"] == alone[name]["allocated"], name
+    tier = both["logs"]["size"] - alone["logs"]["size"]
+    assert both["logs"]["allocated"] == alone["logs"]["allocated"] + tier
+    assert tier > 0
+
+
 @pytest.mark.parametrize("url", ["memory://nothing/here", "file:///nothing/here/at/all"])
 def test_an_empty_place_is_no_tier(run: Run, url: str) -> None:
     result = run("tier", "list", url)

@@ -34,19 +34,16 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
     seen = set() if seen is None else seen
     other = mounted(root)
     if other is not None:
-        yield from _walk_mounted(root, other)
+        yield from _walk_mounted(root, other, seen)
         return
     waiting = [(root, os.lstat(root))]
     while waiting:
         path, found = waiting.pop()
-        is_dir = stat.S_ISDIR(found.st_mode)
-        if not is_dir and found.st_nlink > 1:
-            if (found.st_dev, found.st_ino) in seen:
-                continue
-            seen.add((found.st_dev, found.st_ino))
-        allocated = found.st_blocks * BLOCK_BYTES
-        yield Used(path, found.st_size, allocated, found.st_mtime_ns // 1_000_000, is_dir)
-        if is_dir:
+        used = _used(path, found, seen)
+        if used is None:
+            continue
+        yield used
+        if used.is_dir:
             try:
                 names = sorted(os.listdir(path), reverse=True)
             except FileNotFoundError:
@@ -59,14 +56,29 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
                     continue
 
 
-def _walk_mounted(path: str, files: Files) -> Iterator[Used]:
-    """Of what is no disk of this machine, or not that alone, blocks are not known: objects are as long as they say."""
-    found = files.stat(path)
-    size = 0 if found.is_dir else found.size
-    yield Used(path, size, size, found.mtime_ms, found.is_dir)
-    if found.is_dir:
-        for name in files.list_dir(path):
-            yield from _walk_mounted(os.path.join(path, name), files)
+def _used(path: str, found: os.stat_result, seen: set[tuple[int, int]]) -> Used | None:
+    """None for another name of a file that was counted."""
+    is_dir = stat.S_ISDIR(found.st_mode)
+    if not is_dir and found.st_nlink > 1:
+        if (found.st_dev, found.st_ino) in seen:
+            return None
+        seen.add((found.st_dev, found.st_ino))
+    return Used(path, found.st_size, found.st_blocks * BLOCK_BYTES, found.st_mtime_ns // 1_000_000, is_dir)
+
+
+def _walk_mounted(path: str, files: Files, seen: set[tuple[int, int]]) -> Iterator[Used]:
+    """The same of what is no disk of this machine, or not that alone: what the disk has not got has no blocks, and
+    objects are as long as they say."""
+    try:
+        used = _used(path, os.lstat(path), seen)
+    except FileNotFoundError:
+        found = files.stat(path)
+        size = 0 if found.is_dir else found.size
+        used = Used(path, size, size, found.mtime_ms, found.is_dir)
+    if used is not None:
+        yield used
+        for name in files.list_dir(path) if used.is_dir else ():
+            yield from _walk_mounted(os.path.join(path, name), files, seen)
 
 
 def allocated_bytes(path: str) -> int:
