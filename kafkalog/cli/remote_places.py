@@ -106,7 +106,7 @@ def _mount_both(ctx: click.Context, path: str, url: str) -> None:
         _mount(ctx, directory, tier.tiered_files([directory], OsFiles()))
 
 
-def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str]) -> None:
+def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str], advice: str = "--remote reads it, too") -> None:
     """Tells which partitions of a directory are read without the remote tier that has their beginning."""
     from kafkalog._face.topic_settings import TopicSettings
     from kafkalog.engine.log.checkpoint_lines import CheckpointLines
@@ -126,7 +126,7 @@ def note_tiered(log_dir: str, folders: Mapping[TopicPartition, str]) -> None:
                 found.append(f"{partition} below {first}")
     if found:
         where = some(found)
-        note(f"note: only the disk is read: the remote tier has what lies before ({where}); --remote reads it, too")
+        note(f"note: only the disk is read: the remote tier has what lies before ({where}); {advice}")
 
 
 def storages_of(places: list[str]) -> tuple[list[str | RemoteStorage], RemoteStorage | None]:

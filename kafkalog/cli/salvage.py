@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, size_words, tell_unsettled
+from kafkalog.cli.remote_places import is_folder_of_tier, note_tiered
+from kafkalog.remote import is_address
 from kafkalog.toolbox.salvage import salvage
 
 
+class SourcePath(LocalPath):
+    """A directory of this machine, and no remote tier."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not is_address(os.fsdecode(value)):
+            value = super().convert(value, param, ctx)
+            if ctx is None or not is_folder_of_tier(ctx, value):
+                return value
+        raise Usage(
+            f"{os.fsdecode(value)}: found a remote tier, expected a log directory: first `kafkalog tier restore` "
+            "brings partitions of a tier to one"
+        )
+
+
 @click.command("salvage", short_help="Copy what can be read of damaged partitions.")
-@click.argument("source", type=LocalPath())
+@click.argument("source", type=SourcePath())
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a lost range, and a summary.")
@@ -26,6 +45,7 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
     source, chosen = locate(source, partitions)
     with Progress(log_bytes(chosen.values()), "salvaged", force=progress) as bar:
         report = salvage(source, target, chosen, progress=bar.advance)
+    note_tiered(source, chosen, "`kafkalog tier restore` brings it to a directory")
     for lost in report.lost:
         if as_json:
             emit_json({"kind": "lost", **fields(lost)})

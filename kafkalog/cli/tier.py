@@ -173,6 +173,14 @@ def verify(ctx: click.Context, place: str, partitions: tuple[str, ...], deep: bo
             beside = f"; beside it are {', '.join(map(os.path.basename, others))}" if others else ""
             what = f"an upload of {partition}: {orphan.why}{beside}"
             report.findings.append(Finding(f"{remote.root}/{first}", 0, 0, what))
+    for begun in tiering.begun(metadata) if metadata is not None else ():
+        partition = begun.topic_id_partition.topic_partition
+        if partition in chosen or not partitions:
+            report.notes.append(
+                f"the upload of {partition} from offset {begun.start_offset} on began as segment "
+                f"{begun.remote_log_segment_id.id} and has not ended: it is under way, or the store's next run does it "
+                "anew"
+            )
     return print_report(report, as_json)
 
 
@@ -313,7 +321,7 @@ def restore(
         emit_json({"kind": "summary", **summary, "findings": len(findings)})
     if not yes:
         note(f"nothing was restored; --yes writes to {target}")
-    if any(each.path.endswith(names.LOG_FILE_SUFFIX) for each in findings):
+    if any(each.path.endswith(names.LOG_FILE_SUFFIX) and each.length for each in findings):  # else offsets are missing
         note(
             "what is damaged was restored as it is: `kafkalog salvage` copies what can be read, an open cuts logs there"
         )

@@ -39,6 +39,7 @@ from kafkalog.errors import (
     RemoteResourceNotFoundException,
     RemoteStorageException,
     RetriableRemoteStorageException,
+    SchemaException,
 )
 from kafkalog.toolbox.report import Finding, Report, told
 from kafkalog.toolbox.segment_check import is_of_object
@@ -48,10 +49,11 @@ from kafkalog.toolbox.verify import verify_partition
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
     from kafkalog.engine.remote.remote_files import RemoteFiles
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
     from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
 
 __all__ = [
-    "Orphan", "RestoreReport", "TierSegment", "Waiting", "check_restorable", "known_segments", "log_bytes_of",
+    "Orphan", "RestoreReport", "TierSegment", "Waiting", "begun", "check_restorable", "known_segments", "log_bytes_of",
     "orphans", "remove", "restore", "tier_segments", "waiting",
 ]  # fmt: skip
 
@@ -567,6 +569,16 @@ def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = 
                 is_damaged = each.is_whole if known is None else each.id in known
                 is_whole = each.is_whole and not is_damaged
                 found.append(Orphan(full, each.base_offset, each.id, each.objects, why, is_damaged, is_whole))
+    return found
+
+
+def begun(metadata: DirectoryMetadata) -> list[RemoteLogSegmentMetadata]:
+    """Uploads that have not ended, as a directory's metadata say: they are under way, or were interrupted."""
+    found = []
+    for full in sorted(metadata.partitions(), key=lambda each: (each.topic_partition, each.topic_id)):
+        with suppress(SchemaException):  # of events that cannot be read, which is told
+            cache = metadata.cache_of(full)
+            found += [each for each in cache or () if each.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.remote.segment import COPY_SEGMENT_STARTED, RemoteLogSegmentId, random_uuid
 from tests.unit.cli_kit import Run, run
 from tests.unit.tier_kit import tiered
 
@@ -198,3 +199,53 @@ def test_segments_of_two_leaders_that_overlap(run: Run, places: tuple[str, str, 
     assert damaged.code != 0
     assert log.name in damaged.err
     assert run("tier", "verify", f"file://{tier}").code == 1
+
+
+def test_verify_notes_an_upload_that_has_not_ended(run: Run, places: tuple[str, str, int]) -> None:
+    store, tier, _ = places
+    with kafkalog.open(store, remote=tier, maintenance=False) as opened:
+        manager = opened.remote_log_manager.metadata
+        (partition,) = manager.partitions()
+        last = list(manager.list_remote_log_segments(partition))[-1]
+        begun = last._replace(
+            remote_log_segment_id=RemoteLogSegmentId(partition, random_uuid()), state=COPY_SEGMENT_STARTED
+        )
+        manager.add_remote_log_segment_metadata(begun)
+    result = run("tier", "verify", store, "--remote", tier)
+    assert result.code == 0, result.out
+    told = f"note: the upload of orders-0 from offset {begun.start_offset} on began as segment "
+    assert told + begun.remote_log_segment_id.id in result.err
+    assert "the upload of" not in run("tier", "verify", tier).err
+
+
+def test_list_guesses_an_end_by_whole_segments_alone(run: Run, places: tuple[str, str, int]) -> None:
+    _, tier, copied = places
+    before = [row["lastOffset"] for row in objects(run("tier", "list", tier, "--json"))]
+    log = sorted(Path(tier).rglob("*.log"))[1]
+    stray = log.with_name(f"{int(log.name[:20]) + 3:020}-{'A' * 22}.log")
+    shutil.copy(log, stray)
+    rows = objects(run("tier", "list", tier, "--json"))
+    assert len(rows) == copied + 1
+    assert [row["lastOffset"] for row in rows if row["whole"]] == before
+    assert [row["lastOffset"] for row in rows if not row["whole"]] == [None]
+
+
+def test_a_restore_with_a_gap_alone_tells_of_no_damage(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
+    _, tier, _ = places
+    lose(tier, 1)
+    result = run("tier", "restore", tier, str(tmp_path / "target"), "--yes")
+    (finding,) = [line for line in result.lines if "no segment has the offsets" in line]
+    assert (result.code, "salvage" in result.err) == (1, False), finding
+
+
+def test_salvage_tells_of_the_tier(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
+    store, tier, _ = places
+    assert "tier" not in run("salvage", store, str(tmp_path / "all")).err  # the disk has all
+    let_go(store, tier)
+    result = run("salvage", store, str(tmp_path / "saved"))
+    assert result.code == 0
+    assert "the remote tier has what lies before (orders-0 below " in result.err
+    assert "`kafkalog tier restore` brings it to a directory" in result.err
+    for place in (tier, f"file://{tier}", "s3://bucket/prefix"):
+        refused = run("salvage", place, str(tmp_path / "other"))
+        assert (refused.code, "first `kafkalog tier restore`" in refused.err) == (2, True), refused.err
