@@ -23,7 +23,7 @@ class SourcePath(LocalPath):
             if ctx is None or not is_folder_of_tier(ctx, value):
                 return value
         raise Usage(
-            f"{os.fsdecode(value)}: found a remote tier, expected a log directory: first `kafkalog tier restore` "
+            f"found {os.fsdecode(value)}, a remote tier, expected a log directory: first `kafkalog tier restore` "
             "brings partitions of a tier to one"
         )
 
