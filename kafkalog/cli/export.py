@@ -11,8 +11,9 @@ from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
-from kafkalog.errors import BadBytesError, InvalidRecordException
+from kafkalog.errors import BadBytesError, InvalidRecordException, RemoteStorageException
 from kafkalog.toolbox.export import FORMATS, ExportedFile, ExportOptions, ExportReport, export
+from kafkalog.toolbox.segment_check import is_of_object
 
 SUFFIXES = tuple(f".{name}" for name in FORMATS)
 
@@ -81,10 +82,11 @@ def command(
     try:
         with Progress(log_bytes(chosen.values()), "exported", force=progress) as bar:
             export(log_dir, list(chosen), target, options, report=report, progress=bar.advance)
-    except (BadBytesError, InvalidRecordException) as error:
-        error.hint = (
-            f"--skip-damage goes on behind it; {error.hint}" if error.hint else "--skip-damage goes on behind it"
-        )
+    except (BadBytesError, InvalidRecordException, RemoteStorageException) as error:
+        is_else = isinstance(error, RemoteStorageException) and (error.position is None or not is_of_object(error))
+        if not skip_damage and not is_else:  # such as of a chunk that cannot be unpacked
+            hint = "--skip-damage goes on behind it"
+            error.hint = f"{hint}; {error.hint}" if error.hint else hint
         raise
     finally:
         for file in report.files:
