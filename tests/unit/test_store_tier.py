@@ -157,6 +157,22 @@ def test_a_store_is_opened_with_its_tier(places: tuple[Path, Path], load: Any) -
         assert next(iter(partition)).value == values(0)
 
 
+def test_without_its_tier_a_log_keeps_its_start(places: tuple[Path, Path]) -> None:
+    """The next open with the tier would delete there what is below."""
+    with opened(places) as store:
+        store.topic("orders").partition(0).delete_old_segments()
+    with kafkalog.open_log(places[0], "orders-0") as log:
+        for offset in (1, RECORDS, -1):
+            with pytest.raises(IllegalArgumentException, match="a remote tier, which is not open"):
+                log.delete_records(offset)
+        assert log.delete_old_segments() == 0
+    with opened(places) as store:
+        partition = store.topic("orders").partition(0)
+        store.remote_log_manager.run_once()
+        assert partition.log_start_offset == 0
+        assert next(iter(partition)).value == values(0)
+
+
 @pytest.mark.parametrize("load", ["all", "on demand"])
 def test_what_the_tier_has_is_not_truncated(places: tuple[Path, Path], load: Any) -> None:
     with opened(places, load=load) as store:

@@ -17,18 +17,23 @@ def refuse_copied(log: UnifiedLog, offset: int) -> None:
     """IllegalArgumentException for an offset that the remote tier has, or is being given: other records would get it in
     the same leader epoch, and nobody could tell which ones count.  SchemaException where nobody knows what it has."""
     copied = log.copied_offset
-    if log.remote_log_enabled and log.tier is None:
-        raise IllegalArgumentException(
-            f"offset: found {offset}, and the log goes on in a remote tier, which is not open: nobody knows up to "
-            "where it was copied",
-            hint='kafkalog.open(..., remote="s3://bucket/prefix") opens both',
-        )
+    refuse_without_tier(log, offset)
     if log.remote_log_enabled and log.tier is not None:
         log.tier.check()
     if offset <= copied:
         raise IllegalArgumentException(
             f"offset: found {offset}, expected one above {copied}: the remote tier has what is up to there",
             hint=f"truncate to {copied + 1}, which keeps what was copied",
+        )
+
+
+def refuse_without_tier(log: UnifiedLog, offset: int) -> None:
+    """IllegalArgumentException where the remote tier, which the log goes on in, is not open."""
+    if log.remote_log_enabled and log.tier is None:
+        raise IllegalArgumentException(
+            f"offset: found {offset}, and the log goes on in a remote tier, which is not open: nobody knows up to "
+            "where it was copied",
+            hint='kafkalog.open(..., remote="s3://bucket/prefix") opens both',
         )
 
 
