@@ -111,7 +111,7 @@ class SourceOptions:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Where it is sent to, remote tiers are readable."""
         self.__dict__.update(state)
-        mount(self.remote)
+        mount(self.remote, self.paths)
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:

@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,7 +106,7 @@ def places(given: Mapping[str, str], paths: Sequence[str], *, only_listed: bool 
             found.append(Place(path, alone, True, only_listed))
         elif storage is not None:
             found.append(Place(path, storage, False, only_listed))
-    return mounted_places(found)
+    return mounted_places(found, paths)
 
 
 def _is_bucket(path: str, prefix: str = "") -> bool:
@@ -161,12 +161,22 @@ def places_of(
     return tuple(dict.fromkeys(paths)), mounted_places(found)
 
 
-def mounted_places(found: Sequence[Place]) -> tuple[Place, ...]:
-    """The same with the layouts that lie there, readable in this process.  RemoteStorageException,
-    IllegalArgumentException where nothing lies there."""
+def mounted_places(found: Sequence[Place], paths: Sequence[str] = ()) -> tuple[Place, ...]:
+    """The same with the layouts that lie there, readable in this process; of the others among `paths` what is on the
+    disk alone.  RemoteStorageException, IllegalArgumentException where nothing lies there."""
+    _take_away(paths, found)  # also where the tier cannot be reached
     made = tuple(each._replace(storage=_with_layout(each)) for each in found)
     mount(made)
     return made
+
+
+def _take_away(paths: Iterable[str], found: Sequence[Place]) -> None:
+    """What another query has mounted at paths where this one has nothing."""
+    with _lock:
+        for path in {*paths} - {each.path for each in found}:
+            if path in _mounted and not _holders[path]:
+                unmount_files(path)
+                _mounted.pop(path, None)
 
 
 def _with_layout(place: Place) -> RemoteStorage:
@@ -197,8 +207,14 @@ def held(found: Sequence[Place]) -> Iterator[None]:
                 _mounted.pop(path, None)
 
 
-def mount(found: Sequence[Place]) -> None:
-    """Makes them readable in this process."""
+def mounted_paths() -> list[str]:
+    """Where something is readable through a tier in this process."""
+    return list(_mounted)
+
+
+def mount(found: Sequence[Place], paths: Iterable[str] = ()) -> None:
+    """Makes them readable in this process; of the others among `paths` what is on the disk alone."""
+    _take_away(paths, found)
     for place in found:
         path = place.path
         if _mounted.get(path) == place:

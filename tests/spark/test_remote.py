@@ -305,6 +305,22 @@ def test_a_plan_of_both_tiers_lists_nothing(server: Server, shops: Shops, layout
     assert len({piece.path for piece in pieces}) > 2
 
 
+def test_a_directory_is_read_through_the_tier_of_its_own_query(session: Any, shops: Shops) -> None:
+    """In the same processes, one after the other."""
+    shop = shops["file", "local-tiered"]
+    both, alone = options_of(shop, "both"), {"path": str(shop.part)}
+    counts = [frame(session, **each).count() for each in (alone, both, alone, both, alone)]
+    assert counts[0] < counts[1]
+    assert counts == [counts[0], counts[1]] * 2 + [counts[0]]
+    forget_mounts()
+    given = {"subscribe": "orders"} | SMALL
+    offsets = [len(read_offsets(parse_options(given | each))) for each in (alone, both, alone, both)]
+    assert offsets == counts[:4]
+    with pytest.raises((IllegalArgumentException, RemoteResourceNotFoundException)):
+        parse_options(given | alone | {"remote": f"{shop.url}/nothing"})
+    assert len(read_offsets(parse_options(given | alone))) == counts[0]
+
+
 def test_offsets_that_nobody_has_are_not_planned_over(
     shops: Shops, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

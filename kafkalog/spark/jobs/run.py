@@ -29,7 +29,7 @@ from kafkalog.errors import (
     UnsupportedOperationException,
 )
 from kafkalog.remote import RemoteStorage
-from kafkalog.spark.places import Place, held, mount, places_of
+from kafkalog.spark.places import Place, held, mount, mounted_paths, places_of
 from kafkalog.spark.worker import AnswersAtOnce
 
 T = TypeVar("T")
@@ -211,7 +211,7 @@ class _Each(AnswersAtOnce, Generic[T, R]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        mount(self._places)
+        mount(self._places, mounted_paths())  # another job's task may have run here
 
     def __call__(self, tasks: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, R]]:
         for number, size_bytes, task in tasks:
