@@ -38,7 +38,7 @@ from kafkalog.errors import (
 )
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from kafkalog.spark.places import files_of, remote_files_of, segment_of
+from kafkalog.spark.places import files_of, mount, remote_files_of, segment_of
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
@@ -199,6 +199,7 @@ def _judge_missing(
 
 def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
     """The ranges of a batch read, by topic, partition and offset; of records that are not wanted as few as may be."""
+    mount(options.remote, options.paths)  # another query may have come between
     with _without_garbage(bool(options.remote)):
         return _plan(options, wanted)
 

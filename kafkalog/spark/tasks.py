@@ -33,7 +33,7 @@ from kafkalog.errors import (
 from kafkalog.spark import worker
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
-from kafkalog.spark.places import files_of, look_again, remote_files_of
+from kafkalog.spark.places import files_of, look_again, mount, remote_files_of
 from kafkalog.spark.planning import OVERLAP_HINT, OffsetRange, Piece, Tell, ask, damaged, gap_text, lost, span, warn
 
 if TYPE_CHECKING:
@@ -302,6 +302,7 @@ def read_range(
     `tell` is called with what is passed over, as it is met: why, and between which offsets.
     """
     worker.settle()
+    mount(options.remote, options.paths)  # another query may have come between
     with closing(RangeSource(work, options, tell)) as source:
         yield from (
             _latest(source, options, columns, tell) if options.latest else _rows(source, options, columns, wanted)

@@ -316,6 +316,10 @@ def test_a_directory_is_read_through_the_tier_of_its_own_query(session: Any, sho
     given = {"subscribe": "orders"} | SMALL
     offsets = [len(read_offsets(parse_options(given | each))) for each in (alone, both, alone, both)]
     assert offsets == counts[:4]
+    parsed = [parse_options(given | each) for each in (alone, both, alone)]
+    works = [plan(each) for each in parsed]
+    for each, work, count in zip(parsed, works, counts, strict=False):
+        assert sum(batch.num_rows for one in work for batch in read_range(one, each, ("offset",))) == count
     with pytest.raises((IllegalArgumentException, RemoteResourceNotFoundException)):
         parse_options(given | alone | {"remote": f"{shop.url}/nothing"})
     assert len(read_offsets(parse_options(given | alone))) == counts[0]
