@@ -19,7 +19,6 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.snapshots import decode_snapshot
-from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.errors import KafkalogError, RemoteStorageException, RetriableRemoteStorageException
@@ -118,18 +117,9 @@ def _lost(found: FoundSegment, path: str, metadata: RemoteLogSegmentMetadata, re
     return [Finding(f"{remote.root}/{stem}{suffix}", 0, 0, what) for suffix in again.lacks]
 
 
-def object_bytes_of(
-    storage: RemoteStorageManager, found: FoundSegment, metadata: RemoteLogSegmentMetadata | None
-) -> int | None:
-    """How many bytes the object of a whole segment's log must have; None where nobody knows.  Errors of a manifest."""
-    if isinstance(storage, AivenTieredStorage):  # which packs logs
-        return storage.object_bytes(found)
-    return None if metadata is None or metadata.segment_size_in_bytes < 0 else metadata.segment_size_in_bytes
-
-
 def _of_other_size(found: FoundSegment, metadata: RemoteLogSegmentMetadata, remote: RemoteFiles) -> list[Finding]:
     try:
-        copied = object_bytes_of(remote.storage, found, metadata)
+        copied = remote.storage.object_bytes(found, metadata)
     except RetriableRemoteStorageException:
         raise
     except KafkalogError:  # of the manifest: whoever opens the log is told

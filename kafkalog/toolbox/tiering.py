@@ -24,10 +24,8 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import partitions_in, refuse_file
-from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.remote.chunks import RemoteFile
 from kafkalog.engine.remote.directory_segments import DirectoryMetadata, known_segments
-from kafkalog.engine.remote.local_tiered import LocalTieredStorage, key_of
 from kafkalog.engine.remote.object_segments import ASKED_MOST
 from kafkalog.engine.remote.object_segments import THREADS as MANIFESTS_AT_ONCE
 from kafkalog.engine.remote.objects import parts_of
@@ -43,7 +41,7 @@ from kafkalog.errors import (
 )
 from kafkalog.toolbox.report import Finding, Report, told
 from kafkalog.toolbox.segment_check import is_of_object
-from kafkalog.toolbox.tier_check import can_be_read, object_bytes_of, object_of
+from kafkalog.toolbox.tier_check import can_be_read, object_of
 from kafkalog.toolbox.verify import verify_partition
 
 if TYPE_CHECKING:
@@ -107,7 +105,7 @@ def tier_segments(
     Where logs may be packed, manifests say how large their objects must be; of more than ASKED_MOST segments that would
     have to be asked none is, which the log `kafkalog.remote` tells."""
     rows, there = _segments(storage, log_dirs, topics, files)
-    return _with_copied_sizes(storage, rows, there) if isinstance(storage, AivenTieredStorage) else rows
+    return _with_copied_sizes(storage, rows, there) if storage.has_manifests else rows
 
 
 def _segments(
@@ -147,7 +145,7 @@ def _segments(
 
 
 def _with_copied_sizes(
-    storage: AivenTieredStorage, rows: list[TierSegment], there: Mapping[str, FoundSegment]
+    storage: RemoteStorageManager, rows: list[TierSegment], there: Mapping[str, FoundSegment]
 ) -> list[TierSegment]:
     """An object that is as long as its log is plain, and whole: of the others the manifests are asked."""
     doubted = {
@@ -168,10 +166,10 @@ def _with_copied_sizes(
     return [row._replace(copied_size=said.get(row.segment_id or "")) for row in rows]
 
 
-def _copied_size(storage: AivenTieredStorage, found: FoundSegment) -> int | None:
+def _copied_size(storage: RemoteStorageManager, found: FoundSegment) -> int | None:
     """As many bytes were copied, where the object has more or fewer."""
     try:
-        copied = storage.object_bytes(found)
+        copied = storage.object_bytes(found, None)
     except RetriableRemoteStorageException:
         raise
     except RemoteStorageException as error:
@@ -467,12 +465,9 @@ class _Copies:
             yield copy, partial(copy.piece, at, min(at + piece_bytes, size))
 
     def _parts(self, path: str, begin: int, end: int) -> Iterator[bytes]:
-        metadata, storage = self._source.metadata_of(path), self._source.storage
+        metadata = self._source.metadata_of(path)
         assert metadata is not None, path
-        if isinstance(storage, AivenTieredStorage):
-            return storage.log_parts(metadata, begin, end)
-        assert isinstance(storage, LocalTieredStorage), storage
-        return storage.objects.each_part(key_of(metadata, names.LOG_FILE_SUFFIX), begin, end)
+        return self._source.storage.log_parts(metadata, begin, end)
 
     def _opened(self, path: str) -> tuple[File, int]:
         """A log, and how much of it is copied: of an object that was cut all that can be read, which is a finding."""
@@ -480,12 +475,9 @@ class _Copies:
         metadata = source.metadata_of(path)
         if metadata is not None and (source.has_metadata or storage.has_manifests):
             found = self.there(metadata.topic_id_partition).get(metadata.remote_log_segment_id.id)
-            copied = None if found is None else object_bytes_of(storage, found, metadata)
+            copied = None if found is None else storage.object_bytes(found, metadata)
             if found is not None and copied not in (None, found.object_bytes):
-                log_bytes = storage.log_size(metadata)
-                left = min(found.object_bytes, log_bytes)
-                if isinstance(storage, AivenTieredStorage):
-                    left = storage.log_bytes_in(found)
+                log_bytes, left = storage.log_size(metadata), storage.log_bytes_in(found, metadata)
                 what = f"found {found.object_bytes} bytes, expected the {copied} that were copied"
                 self.findings.append(Finding(os.path.basename(path), left, log_bytes - left, what))
                 return source.asked(storage.open_local, metadata) or source.opened(metadata, path), left

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.remote import clients
 from kafkalog.engine.remote import objects as objects_module
 from kafkalog.engine.remote.objects import PART_BYTES, Objects, Retries
 from kafkalog.errors import (
@@ -174,7 +175,7 @@ def test_a_storage_that_does_not_answer(
     (tmp_path / "file").write_bytes(bytes(LARGE))
     place = Objects.at(cloud.url(base), cloud.options, retries=ONCE, timeout_s=0.5)
     place.put("first", lambda: [b"x"])  # with a connection that is open from now on
-    monkeypatch.setattr(objects_module, "SLOWEST_BYTES_PER_S", 1 << 30)
+    monkeypatch.setattr(clients, "SLOWEST_BYTES_PER_S", 1 << 30)
     began = time.monotonic()
     with cloud.stopped(), pytest.raises(RetriableRemoteStorageException, match=r"no answer in 0\.5 s"):
         SILENT[request_name](place, str(tmp_path / "file"))

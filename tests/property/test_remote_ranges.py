@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from kafkalog.engine.remote.aiven import (
     AivenTieredStorage,
     decode_custom_metadata,
-    decode_sizes,
     encode_custom_metadata,
-    encode_sizes,
     main_path,
 )
+from kafkalog.engine.remote.aiven_chunks import decode_sizes, encode_sizes
 from kafkalog.engine.remote.aiven_keys import KeyRing
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.storage import IndexType

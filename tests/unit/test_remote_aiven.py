@@ -28,11 +28,10 @@ from kafkalog.engine.remote.aiven import (
     CHUNK_BYTES,
     AivenTieredStorage,
     decode_custom_metadata,
-    decode_sizes,
     encode_custom_metadata,
-    encode_sizes,
     main_path,
 )
+from kafkalog.engine.remote.aiven_chunks import decode_sizes, encode_sizes
 from kafkalog.engine.remote.aiven_keys import KeyRing
 from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition

@@ -20,25 +20,22 @@ from __future__ import annotations
 import base64
 import json
 import re
-import struct
 import threading
-from array import array
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import zstandard
 
-from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog._limits import LONG_MAX
 from kafkalog._native.codec.batches import header_at
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.engine.format.message_reader import Reader
 from kafkalog.engine.format.message_writer import put_uvarint
+from kafkalog.engine.remote.aiven_chunks import ChunkIndex, encode_sizes, number_in
 from kafkalog.engine.remote.objects import Objects
 from kafkalog.engine.remote.segment import (
     COPY_SEGMENT_FINISHED,
@@ -59,13 +56,12 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
-    from kafkalog.engine.remote.aiven_keys import KeyRing, SegmentKey
+from kafkalog.engine.remote.aiven_keys import KeyRing, SegmentKey
 
 T = TypeVar("T")
 
 LOG, INDEXES, MANIFEST = "log", "indexes", "rsm-manifest"
 CHUNK_BYTES = 4 << 20
-SIZES_BYTES_MAX = 10 << 20  # of a packed chunk index, as there
 CHUNK_BYTES_MAX = 1 << 30
 READ_BYTES_MAX = 256 << 20  # of a packed chunk, which is in memory as a whole; more where the settings have larger ones
 MANIFESTS_KEPT = 1_000
@@ -91,110 +87,9 @@ def main_path(partition: TopicIdPartition, base_offset: int, segment_id: str) ->
     return f"{topic}-{partition.topic_id}/{number}/{names.filename_prefix_from_offset(base_offset)}-{segment_id}"
 
 
-# --- the chunk index --------------------------------------------------------------------------------------
-
-
-def encode_sizes(sizes: Sequence[int]) -> bytes:
-    """Sizes, packed: their number, the least of all but the last, bytes a value, each above the least, the last."""
-    if not sizes:
-        return struct.pack(">i", 0)
-    if len(sizes) == 1:
-        return struct.pack(">ii", 1, sizes[0])
-    least, most = min(sizes[:-1]), max(sizes[:-1])
-    width = max(1, ((most - least).bit_length() + 7) // 8)
-    packed = b"".join((size - least).to_bytes(width, "big") for size in sizes[:-1])
-    return struct.pack(">iib", len(sizes), least, width) + packed + struct.pack(">i", sizes[-1])
-
-
-def decode_sizes(data: bytes) -> list[int]:
-    """The sizes of `encode_sizes`; ValueError for bytes that are none."""
-    try:
-        (count,) = struct.unpack_from(">i", data)
-        if count <= 0:
-            if count:
-                raise ValueError(f"{count} sizes")
-            return []
-        if count == 1:
-            return [struct.unpack_from(">i", data, 4)[0]]
-        least, width = struct.unpack_from(">ib", data, 4)
-        if not 1 <= width <= 4 or len(data) < 9 + (count - 1) * width + 4:
-            raise ValueError(f"{count} sizes of {width} bytes in {len(data)} bytes")
-        sizes = [
-            least + int.from_bytes(data[at : at + width], "big") for at in range(9, 9 + (count - 1) * width, width)
-        ]
-        return [*sizes, struct.unpack_from(">i", data, 9 + (count - 1) * width)[0]]
-    except struct.error as error:
-        raise ValueError(str(error)) from error
-
-
-class ChunkIndex(NamedTuple):
-    """Where the chunks of a log lie in its object."""
-
-    chunk_bytes: int  # of the log, each but the last
-    log_bytes: int
-    starts: Sequence[int]
-    object_bytes: int
-
-    @classmethod
-    def of(cls, index: dict[str, Any]) -> ChunkIndex:
-        """From a manifest; ValueError, KeyError, TypeError for what is none.  Nothing grows with a number in it."""
-        chunk, log = _number(index, "originalChunkSize"), _number(index, "originalFileSize")
-        if not chunk:
-            raise ValueError("chunks of no bytes")
-        count = -(-log // chunk)
-        if index["type"] == "fixed":
-            size, last = _number(index, "transformedChunkSize"), _number(index, "finalTransformedChunkSize")
-            if last > _most(chunk, log) or (count > 1 and not 0 < size <= _most(chunk, log)):
-                raise ValueError(f"chunks of {size} bytes and {last} at the end, of {chunk} each before")
-            starts: Sequence[int] = range(0, count * size, size) if size else range(count)
-            return cls(chunk, log, starts, max(0, count - 1) * size + last)
-        if index["type"] != "variable":
-            raise ValueError(f"a chunk index of type {index['type']!r}")
-        packed = base64.b64decode(index["transformedChunks"], validate=True)
-        content = zstandard.frame_content_size(packed)
-        if not 0 <= content <= SIZES_BYTES_MAX:
-            raise ValueError(f"a chunk index of {content} bytes")
-        data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=content)
-        found = int.from_bytes(data[:4], "big")
-        if found != count:
-            raise ValueError(f"{found} chunks, expected {count}")
-        sizes = decode_sizes(data)
-        if min(sizes, default=0) < 0 or max(sizes, default=0) > _most(chunk, log):
-            raise ValueError(f"chunks of {min(sizes)} to {max(sizes)} bytes, of {chunk} each before")
-        ends = array("q", accumulate(sizes, initial=0))
-        return cls(chunk, log, ends[:-1], ends[-1])
-
-    def end(self, number: int) -> int:
-        """Where a chunk ends in the object."""
-        return self.starts[number + 1] if number + 1 < len(self.starts) else self.object_bytes
-
-    def chunk_size(self, number: int) -> int:
-        """The bytes of the log that a chunk has."""
-        return min(self.chunk_bytes, self.log_bytes - number * self.chunk_bytes)
-
-    def log_bytes_in(self, object_bytes: int) -> int:
-        """How much of the log the whole chunks have of an object that was cut."""
-        if object_bytes >= self.object_bytes:
-            return self.log_bytes
-        return max(0, bisect_right(self.starts, object_bytes) - 1) * self.chunk_bytes
-
-
-def _most(chunk_bytes: int, log_bytes: int) -> int:
-    """How large a chunk may become: zstd's bound (ZSTD_COMPRESSBOUND), and what encryption adds."""
-    size = min(chunk_bytes, log_bytes)
-    return size + (size >> 8) + 128
-
-
-def _number(values: dict[str, Any], name: str, least: int = 0, most: int = INT_MAX) -> int:
-    value = values[name]
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name}: found {value!r:.40}, expected a number from {least} to {most}")
-    return value
-
-
 def _epoch(epoch: str, start: Any) -> tuple[int, int]:
     number = int(epoch)
-    return _number({"epoch": number}, "epoch"), _number({epoch: start}, epoch, 0, LONG_MAX)
+    return number_in({"epoch": number}, "epoch"), number_in({epoch: start}, epoch, 0, LONG_MAX)
 
 
 class Manifest(NamedTuple):
@@ -417,16 +312,15 @@ class AivenTieredStorage:
                 self._manifests.popitem(last=False)
         return found
 
-    def object_bytes(self, found: FoundSegment) -> int:
-        """How many bytes the object of a whole segment's log must have.  Its manifest says it, also without keys."""
+    def object_bytes(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata | None = None) -> int:
+        """The manifest says it, also without keys."""
         key = _manifest_key(found)
         with self._lock:
             manifest = self._manifests.get(key)
         chunks = self._parsed(key, self.objects.get(key), self._chunks_of) if manifest is None else manifest.chunks
         return chunks.object_bytes
 
-    def log_bytes_in(self, found: FoundSegment) -> int:
-        """How much of its log can be read of a segment whose object was cut: of packed chunks the whole ones."""
+    def log_bytes_in(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata) -> int:
         manifest = self._manifest_at(_manifest_key(found))
         chunks, size = manifest.chunks, found.object_bytes
         return chunks.log_bytes_in(size) if manifest.is_packed else min(size, chunks.log_bytes)
@@ -457,7 +351,7 @@ class AivenTieredStorage:
         for kind, name in _ORDER:
             place = values["segmentIndexes"].get(name)
             if place is not None or kind is not IndexType.TRANSACTION:
-                positions[kind] = _number(place, "position"), _number(place, "size")
+                positions[kind] = number_in(place, "position"), number_in(place, "size")
         encryption = values.get("encryption")
         data_key = None
         if encryption is not None:
@@ -481,7 +375,6 @@ class AivenTieredStorage:
         return b"".join(self._unpacked(manifest, key, start, end, iter([self.objects.get(key, begin, stop)])))
 
     def log_parts(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Iterator[bytes]:
-        """The same, part by part as they come, for who copies it."""
         manifest = self.manifest(metadata)
         key, end = self._key(metadata, LOG), min(end, manifest.chunks.log_bytes)
         if not manifest.is_packed:
@@ -657,11 +550,11 @@ class AivenTieredStorage:
         try:
             return RemoteLogSegmentMetadata(
                 segment_id,
-                _number(said, "startOffset", found.base_offset, found.base_offset),
-                _number(said, "endOffset", found.base_offset, LONG_MAX),
-                _number(said, "maxTimestampMs", -1, LONG_MAX),
-                _number(said, "brokerId", -1),
-                _number(said, "eventTimestampMs", -1, LONG_MAX),
+                number_in(said, "startOffset", found.base_offset, found.base_offset),
+                number_in(said, "endOffset", found.base_offset, LONG_MAX),
+                number_in(said, "maxTimestampMs", -1, LONG_MAX),
+                number_in(said, "brokerId", -1),
+                number_in(said, "eventTimestampMs", -1, LONG_MAX),
                 log_bytes,
                 epochs_of(_epoch(epoch, start) for epoch, start in said["segmentLeaderEpochs"].items()),
                 COPY_SEGMENT_FINISHED,
@@ -733,7 +626,5 @@ __all__ = [
     "AivenTieredStorage",
     "decode_custom_metadata",
     "encode_custom_metadata",
-    "decode_sizes",
-    "encode_sizes",
     "main_path",
 ]

@@ -14,7 +14,7 @@ Source class: LocalTieredStorage, of Kafka's tests (4.3.1); its `dir` is our add
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -93,6 +93,15 @@ class LocalTieredStorage:
 
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
         return self.objects.get(key_of(metadata, LOG), start, min(end, self.log_size(metadata)))
+
+    def log_parts(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Iterator[bytes]:
+        return self.objects.each_part(key_of(metadata, LOG), start, end)
+
+    def object_bytes(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata | None) -> int | None:
+        return None if metadata is None or metadata.segment_size_in_bytes < 0 else metadata.segment_size_in_bytes
+
+    def log_bytes_in(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata) -> int:
+        return min(found.object_bytes, self.log_size(metadata))
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
         key = key_of(metadata, SUFFIXES[index_type])

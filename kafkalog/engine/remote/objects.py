@@ -20,7 +20,6 @@ import copy
 import ctypes
 import os
 import random
-import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +31,15 @@ from typing import Any, NamedTuple, TypeVar
 from kafkalog.engine.files import OS_FILES, Buffer, File, Files
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.remote import s3_streams
+from kafkalog.engine.remote.clients import (
+    BOUND,
+    EXTRAS,
+    NO_BUCKET,
+    NO_CREDENTIALS,
+    NO_GCS_BUCKET,
+    PART_BYTES,
+    ClientOptions,
+)
 from kafkalog.errors import (
     IllegalArgumentException,
     KafkalogError,
@@ -44,7 +52,6 @@ from kafkalog.errors import (
 
 T = TypeVar("T")
 
-PART_BYTES = 8 << 20  # of a multipart upload
 GET_BYTES = 12 << 20  # of an object that is copied
 READ_BYTES = 1 << 20  # of a local file: larger pieces are new memory of the system's each time, which costs more
 SIDE_BY_SIDE = 4  # requests
@@ -52,23 +59,8 @@ PAGE_OBJECTS = 1000  # of a listing, as S3 has them
 _TEMPORARY = ".kafkalog_upload"
 _log = Lines("kafkalog.remote")
 
-# Whose client package a scheme wants.
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
-# Names of clients' errors (botocore, google-auth, azure-identity): nobody comes with credentials meanwhile.
-_NO_CREDENTIALS = {
-    "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound",
-    "DefaultCredentialsError", "ClientAuthenticationError", "AzureSigningError",
-}  # fmt: skip
 _FINAL = (PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
-_NO_BUCKET = re.compile(
-    r"NoSuchBucket|ContainerNotFound|No such container|(bucket|container) does(n't| not) exist", re.IGNORECASE
-)
-_NO_GCS_BUCKET = re.compile(r"(^|/)b/[^/\s]+/o(\?name=\S*)?(\s|$)")  # gcsfs has nothing but the request's path
-_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")  # who asks, and a password
-# Options whose values are no secrets.
-_SHOWN = {"endpoint_url", "endpoint", "region_name", "profile", "project", "account_name", "container_name"}
 HASTY_ATTEMPTS, HASTY_TIMEOUT_S = 2, 7.0
-SLOWEST_BYTES_PER_S = 64 << 10  # of an upload's part, beyond the time that each request has
 
 
 class Retries(NamedTuple):
@@ -110,91 +102,6 @@ class RateLimit:
         return True
 
 
-class _Options:
-    """The options of a storage's client: which of them an error is about, and a text without what they hide."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._leaves = list(_leaves(options))
-
-    def named_in(self, text: str) -> str | None:
-        """The option that a client's error names, by its name or what it was set to."""
-        for path, value in self._leaves:
-            name = path.rpartition(".")[2]
-            if f"'{name}'" in text or f'"{name}"' in text or (name in _SHOWN and str(value) in text):
-                return path
-        return None
-
-    def hidden(self, text: str) -> str:
-        for path, value in self._leaves:
-            if isinstance(value, str) and len(value) > 3 and path.rpartition(".")[2] not in _SHOWN:
-                text = text.replace(value, "***")
-        return _IN_ADDRESS.sub("***@", text)
-
-
-def _bound_s3(fs: Any, timeout_s: float) -> None:
-    """Clients would wait without end for a server that is to take a part of an upload and says nothing; and try again
-    by themselves, several times for each of ours.  A file system is bound anew for each `Objects` that share it."""
-    import asyncio
-
-    from fsspec.asyn import sync_wrapper
-
-    async def call(method: str, *args: Any, **how: Any) -> Any:
-        limit_s = timeout_s + len(how["Body"]) / SLOWEST_BYTES_PER_S if "Body" in how else None
-        return await asyncio.wait_for(type(fs)._call_s3(fs, method, *args, **how), limit_s)
-
-    fs.retries = 1
-    fs._call_s3, fs.call_s3 = call, sync_wrapper(call, fs)
-
-
-def _bound_gcs(fs: Any, timeout_s: float) -> None:
-    """The same for gcsfs, which keeps one more try of its own: for a part of an upload that meets a hiccup."""
-    import asyncio
-    from types import MethodType
-
-    from fsspec.asyn import sync_wrapper
-    from gcsfs.retry import retry_request
-
-    async def call(method: str, path: str, *args: Any, **how: Any) -> Any:
-        data = how.get("data") or b""
-        size = data.getbuffer().nbytes if hasattr(data, "getbuffer") else len(data)
-        limit_s = timeout_s + size / SLOWEST_BYTES_PER_S
-        return await asyncio.wait_for(type(fs)._call(fs, method, path, *args, **how), limit_s)
-
-    fs._request = MethodType(retry_request(retries=2)(type(fs)._request.__wrapped__), fs)
-    fs._call, fs.call = call, sync_wrapper(call, fs)
-
-
-def _bound_azure(fs: Any, timeout_s: float) -> None:
-    """The same for adlfs, whose client has no settings for it: its policies and its transport are changed.  And a file
-    goes in parts, where the client would have up to 64 MiB of it in memory at once."""
-    import asyncio
-
-    client = fs.service_client
-    transport = client._pipeline._transport
-
-    async def send(request: Any, **how: Any) -> Any:
-        limit_s = timeout_s + int(request.headers.get("Content-Length") or 0) / SLOWEST_BYTES_PER_S
-        return await asyncio.wait_for(type(transport).send(transport, request, **how), limit_s)
-
-    transport.send = send
-    config = client._config
-    retry = config.retry_policy  # of its own only one more try, after 0 to 2 s
-    retry.total_retries, retry.initial_backoff, retry.increment_base, retry.random_jitter_range = 1, 0, 1, 1
-    config.max_single_put_size = config.max_block_size = PART_BYTES
-
-
-_BOUND = {"s3": _bound_s3, "s3a": _bound_s3, "gs": _bound_gcs, "gcs": _bound_gcs}
-_BOUND |= dict.fromkeys(("abfs", "abfss", "az"), _bound_azure)
-
-
-def _leaves(options: Mapping[str, Any], lead: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{lead}{name}.")
-        else:
-            yield f"{lead}{name}", value
-
-
 class Object(NamedTuple):
     key: str
     size: int
@@ -229,13 +136,13 @@ class Objects:
         self._uploads = RateLimit(upload_bytes_per_s)
         self._downloads = RateLimit(download_bytes_per_s)
         self._files = files
-        self._options = _Options(options or {})
+        self._options = ClientOptions(options or {})
         self._given_up = threading.Event()  # nobody waits any more
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self.is_local = protocol in ("file", "local")
         self._has_folders = self.is_local or protocol == "memory"
         self._is_s3, self._is_azure = protocol == "s3", protocol == "abfs"
-        self._no_bucket = _NO_GCS_BUCKET if protocol == "gs" else _NO_BUCKET
+        self._no_bucket = NO_GCS_BUCKET if protocol == "gs" else NO_BUCKET
         self._put_settings: dict[str, int] = {}
         if self._is_azure:
             self._put_settings = {"max_concurrency": SIDE_BY_SIDE}
@@ -275,17 +182,17 @@ class Objects:
             client = fsspec.get_filesystem_class(protocol)
             fs, root = client(**{**client._get_kwargs_from_urls(url), **given}), client._strip_protocol(url)
         except ImportError as error:
-            extra = _EXTRAS.get(scheme, "remote")
+            extra = EXTRAS.get(scheme, "remote")
             raise MissingPackageException(
                 f"{scheme}:// wants a package that is not installed: {error}", hint=f"pip install 'kafkalog[{extra}]'"
             ) from error
         except Exception as error:  # each client has errors of its own
-            told = _told(error, _Options(given))
+            told = _told(error, ClientOptions(given))
             if isinstance(error, (ValueError, TypeError)):
                 raise IllegalArgumentException(f"{url}: {told}") from None
             raise RemoteStorageException(f"cannot reach the storage: {told}", path=url) from None
-        if scheme in _BOUND:
-            _BOUND[scheme](fs, settings.get("timeout_s", 60.0))
+        if scheme in BOUND:
+            BOUND[scheme](fs, settings.get("timeout_s", 60.0))
         return cls(fs, root, url=url, options=given, **settings)
 
     def hasty(self, attempts: int = HASTY_ATTEMPTS) -> Objects:
@@ -743,7 +650,7 @@ class Objects:
             return RemoteStorageException(f"cannot {doing} the object: {told}", path=shown)
         if isinstance(error, _FINAL) or _is_forbidden(error):
             return RemoteStorageException(f"cannot {doing} the object: {told}", path=shown)
-        if kind in _NO_CREDENTIALS:
+        if kind in NO_CREDENTIALS:
             return RemoteStorageException(
                 f"cannot {doing} the object: {told}",
                 path=shown,
@@ -771,7 +678,7 @@ def _is_forbidden(error: Exception) -> bool:
     return status in (401, 403) or (type(error) is OSError and str(error).startswith("Forbidden"))
 
 
-def _told(error: BaseException, options: _Options | None = None) -> str:
+def _told(error: BaseException, options: ClientOptions | None = None) -> str:
     if isinstance(error, RemoteStorageException):
         return error.message
     text = " ".join(str(error).split())

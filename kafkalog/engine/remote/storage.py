@@ -10,7 +10,7 @@ Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager (4.4.0).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
@@ -204,6 +204,16 @@ class RemoteStorageManager(Protocol):
 
     def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
         """Whether the metadata does; of what is only listed it may have the object's size instead."""
+
+    def log_parts(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Iterator[bytes]:
+        """As `fetch_log_segment`, part by part as they come, for who copies it."""
+
+    def object_bytes(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata | None) -> int | None:
+        """How many bytes the object of a whole segment's log must have; None where nobody knows."""
+
+    def log_bytes_in(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata) -> int:
+        """How much of its log can be read of a segment whose object has another size: of packed chunks the whole
+        ones."""
 
     def shown_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
         """The name of the object that an index is in, for messages."""
