@@ -173,10 +173,15 @@ def mounted_places(found: Sequence[Place], paths: Sequence[str] = ()) -> tuple[P
 def _take_away(paths: Iterable[str], found: Sequence[Place]) -> None:
     """What another query has mounted at paths where this one has nothing."""
     with _lock:
-        for path in {*paths} - {each.path for each in found}:
-            if path in _mounted and not _holders[path]:
-                unmount_files(path)
-                _mounted.pop(path, None)
+        _unmount(_mounted.keys() & {*paths} - {each.path for each in found})
+
+
+def _unmount(paths: Iterable[str]) -> None:
+    """Those that no job holds; under the lock."""
+    for path in paths:
+        if not _holders[path]:
+            unmount_files(path)
+            _mounted.pop(path, None)
 
 
 def _with_layout(place: Place) -> RemoteStorage:
@@ -202,9 +207,7 @@ def held(found: Sequence[Place]) -> Iterator[None]:
     finally:
         with _lock:
             _holders.subtract(each.path for each in found)
-            for path in {each.path for each in found if not _holders[each.path]}:
-                unmount_files(path)
-                _mounted.pop(path, None)
+            _unmount({each.path for each in found})
 
 
 def mounted_paths() -> list[str]:

@@ -214,8 +214,8 @@ class PartitionOffsets(Watermarks):
                 self.highest_offset_in_remote_storage = offset
 
     def end_copy(self, offset: int) -> None:
-        """What was on its way is in the remote tier, which has everything up to `offset`; unless the log left it
-        meanwhile."""
+        """An upload has ended: the remote tier has everything up to `offset`.  It counts for nothing where the log has
+        left the tier meanwhile."""
         with self.lock:
             if self.offset_being_copied != UNKNOWN_OFFSET:
                 self.update_highest_offset_in_remote_storage(offset)
@@ -229,8 +229,8 @@ class PartitionOffsets(Watermarks):
             )
 
     def leave_remote_tier(self) -> None:
-        """What the remote tier has of the log goes, with what is on its way there: it starts with what is on the disk,
-        which nobody else has."""
+        """The log starts with what is on the disk.  What the remote tier has of it, or is being given, counts for
+        nothing from now on."""
         with self.lock:
             self.maybe_increment_log_start_offset(
                 self.local_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION

@@ -375,7 +375,7 @@ class Snapshot:
                 if os.path.basename(path) in self.listed:
                     finished = self.closed_cleanly or segment is not self.segments[-1]
                     found = index_reader.aborted_txns(self._files, path, required=True, finished=finished)
-                    # What a remote segment has behind the begin of the next one may be of a history that was given up.
+                    # A remote segment may go on behind the next one's base offset, with what was given up.
                     following = self._base_behind(place) if self.may_overlap(segment) else None
                     indexed += [txn for txn in found if following is None or txn.last_offset < following]
             start, open_txns = self._newest_snapshot()
