@@ -87,7 +87,8 @@ batches = batch()
 """,
     "docs/broker.md": """
 import kafkalog
-kafkalog.open("disk1").create_topic("orders")
+with kafkalog.open("disk1") as store:
+    store.create_topic("orders")
 """,
     "docs/tiered-storage.md": """
 import kafkalog
