@@ -56,7 +56,7 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File
-from kafkalog.engine.remote.aiven_keys import KeyRing, SegmentKey
+    from kafkalog.engine.remote.aiven_keys import KeyRing, SegmentKey
 
 T = TypeVar("T")
 
