@@ -607,7 +607,8 @@ def _validate_remote(values: Mapping[str, Any], was_remote: bool, system_enabled
     if not system_enabled:
         raise ConfigException(
             "Tiered Storage functionality is disabled in the broker. "
-            "Topic cannot be configured with remote log storage."
+            "Topic cannot be configured with remote log storage.",
+            hint='open the store with its remote tier: remote="s3://bucket/prefix"',
         )
     if values["cleanup.policy"] not in ((), ("delete",)):
         raise ConfigException(

@@ -200,6 +200,17 @@ class RemoteStorage:
         self._attempts = values.count(attempts, "attempts", low=1, expected="tries")
         self.cache_bytes = values.count(cache_bytes, "cache_bytes", expected="bytes")
         self.topic_ids = _topic_ids(topic_ids)
+        self._refuse_aivens(layout)
+
+    def _refuse_aivens(self, layout: str | None) -> None:
+        """IllegalArgumentException where Aiven's settings are given for the other layout."""
+        if layout == "local-tiered" and (self._prefix or self._encryption or self._compression):
+            what = "encryption" if self._encryption else "compression" if self._compression else "prefix"
+            raise IllegalArgumentException(
+                f"{what}: found one for a tier in the layout 'local-tiered', expected it for 'aiven' alone",
+                path=self.url,
+                hint="leave it out, or name another place for a tier that has it",
+            )
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | RemoteStorage) -> RemoteStorage:
@@ -272,13 +283,8 @@ class RemoteStorage:
 
                 assert self._encryption_key is not None
                 settings["keys"] = KeyRing.read(self._encryption, self._encryption_key, files)
-        elif layout == "local-tiered" and is_aivens:
-            what = "encryption" if self._encryption else "compression" if self._compression else "prefix"
-            raise IllegalArgumentException(
-                f"{what}: found one for a tier in the layout 'local-tiered', expected it for 'aiven' alone",
-                path=self.url,
-                hint="leave it out, or name another place for a tier that has it",
-            )
+        else:
+            self._refuse_aivens(layout)
         return storage_at(objects, layout, prefix=self._prefix, settings=settings)
 
     def read_only_files(self, files: Files = OS_FILES, *, only_listed: bool = False) -> RemoteFiles:
@@ -287,9 +293,12 @@ class RemoteStorage:
         `ObjectSegments`."""
         from kafkalog.engine.remote.chunks import Chunks
         from kafkalog.engine.remote.object_segments import ObjectSegments
+        from kafkalog.engine.remote.opening import check_layout
         from kafkalog.engine.remote.remote_files import RemoteFiles
 
         manager = self.manager(must_exist=True, files=files)
+        if self.layout is not None:
+            check_layout(self._objects(files).hasty(), self.layout, self._prefix)
         segments = ObjectSegments(manager, self.topic_ids, only_listed=only_listed)
         return RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes))
 
@@ -300,11 +309,13 @@ class RemoteStorage:
         where they have it, else the objects.  `files`: what the directories are read through."""
         from kafkalog.engine.remote.chunks import Chunks
         from kafkalog.engine.remote.directory_segments import DirectoryMetadata, DirectorySegments
+        from kafkalog.engine.remote.opening import check_copied
         from kafkalog.engine.remote.remote_files import RemoteFiles
         from kafkalog.engine.remote.tiered_files import TieredFiles
 
         metadata = DirectoryMetadata(log_dirs, files)
         manager = self.with_layout(log_dirs, files, metadata).manager(must_exist=True, files=files)
+        check_copied(manager, metadata, self.url)
         segments = DirectorySegments(
             log_dirs, manager, files, self.topic_ids, only_listed=only_listed, metadata=metadata
         )

@@ -50,6 +50,7 @@ class RemoteTier(NamedTuple):
     place: RemoteStorage
     storage: RemoteStorageManager
     config: RemoteLogManagerConfig
+    answers: bool = True
 
 
 def remote_tier(
@@ -73,13 +74,15 @@ def remote_tier(
     for log_dir in log_dirs:
         refuse_nested(place.url, log_dir)
     storage = place.manager()
+    answers = True
     try:
         check_to_write(storage)
     except RetriableRemoteStorageException as error:
         if not _has_tiered(log_dirs, files):
             raise
+        answers = False
         _log.warning("nothing is copied to the remote tier, or deleted there, for now: %s", error)
-    return RemoteTier(place, storage, config or RemoteLogManagerConfig())
+    return RemoteTier(place, storage, config or RemoteLogManagerConfig(), answers)
 
 
 def refuse_nested(url: str, log_dir: str) -> None:
@@ -132,6 +135,7 @@ class StoreTier:
             chunks=Chunks(remote.place.cache_bytes),
         )
         self.remote_log_manager.changing = catalog.changing
+        self._answers = remote.answers
 
     def _metadata_log(self, number: int, create: bool) -> StoreStateLog | None:
         log = self._catalog.internal_partition(names.REMOTE_LOG_METADATA_TOPIC, number, create=create)
@@ -144,8 +148,10 @@ class StoreTier:
         manager.deleted_topics = lambda: [topic_id for _, topic_id in self._catalog.deleted()]
         for topic in self._stored.known:
             self._note_leaving(topic)
-        with suppress(RetriableRemoteStorageException):  # it is asked again before anything happens there
-            manager.check_place()
+        manager.doubt_place()
+        if self._answers:  # else who opens waits twice as long
+            with suppress(RetriableRemoteStorageException):  # it is asked again before anything happens there
+                manager.check_place()
         for log in self._manager.all_logs():
             self.join(log)
         self._manager.tell_of_logs(self.join)

@@ -20,7 +20,6 @@ from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import ProducerFields
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host.log_manager import LogManager
-from kafkalog.engine.host.truncating import refuse_without_tier
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     IllegalStateException,
@@ -202,14 +201,9 @@ class StorePartition(PartitionAppends):
         """As `Partition.delete_records` says."""
         self.check_open()
         before_offset = values.offset(before_offset, "before_offset")
-        start = self.on_log(lambda engine: self._deleted_records(engine, before_offset))
+        start = self.on_log(lambda engine: engine.delete_records(before_offset))
         self.checkpoint()
         return start
-
-    @staticmethod
-    def _deleted_records(engine: UnifiedLog, before_offset: int) -> int:
-        refuse_without_tier(engine, before_offset)  # else the next open with it deletes there what is below
-        return engine.delete_records(before_offset)
 
     def take_settings(self) -> None:
         """After a change of the topic's settings."""

@@ -437,9 +437,19 @@ def test_a_body_of_another_length_is_asked_for_again(fs: FaultyObjects, spoiled:
 def test_an_object_that_ends_early_is_named(fs: FaultyObjects) -> None:
     place = fs.objects()
     place.put("a/b", lambda: [TEN])
-    with pytest.raises(RetriableRemoteStorageException, match="found 4 bytes from byte 6 on, expected 14") as caught:
-        place.get("a/b", 6, 20)
-    assert caught.value.path == "faulty://tier/a/b"
+    for read in (lambda: place.get("a/b", 6, 20), lambda: list(place.each_part("a/b", 6, 20))):
+        before = fs.asked.count("cat_file")
+        with pytest.raises(RemoteStorageException, match="found 10 bytes in all, expected at least 20") as caught:
+            read()
+        assert not isinstance(caught.value, RetriableRemoteStorageException)
+        assert caught.value.path == "faulty://tier/a/b"
+        assert "put the one that was copied" in str(caught.value)
+        assert fs.asked.count("cat_file") == before + 1
+    fs.spoil("cat_file", lambda data: data[:-1], times=2)
+    assert place.get("a/b", 6, 10) == TEN[6:]
+    fs.spoil("cat_file", lambda data: data[:-1], times=99)
+    with pytest.raises(RetriableRemoteStorageException, match="found 3 bytes from byte 6 on, expected 4"):
+        place.get("a/b", 6, 10)
 
 
 def test_what_was_put_with_another_length_is_put_again(fs: FaultyObjects) -> None:

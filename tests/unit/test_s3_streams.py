@@ -122,8 +122,8 @@ def test_bytes_that_break_off_are_asked_for_from_there_on(
 @pytest.mark.parametrize(
     ("key", "start", "error", "said"),
     [
-        ("a", 0, RetriableRemoteStorageException, "found 10 bytes from byte 0 on, expected 12"),
-        ("a", 12, RemoteStorageException, "cannot get the object"),
+        ("a", 0, RemoteStorageException, "found 10 bytes in all, expected at least 12"),
+        ("a", 12, RemoteStorageException, "found 10 bytes in all, expected at least 24"),
         ("none", 0, RemoteResourceNotFoundException, "there is no such object"),
     ],
 )

@@ -166,6 +166,19 @@ def test_without_its_tier_a_log_keeps_its_start(places: tuple[Path, Path]) -> No
             with pytest.raises(IllegalArgumentException, match="a remote tier, which is not open"):
                 log.delete_records(offset)
         assert log.delete_old_segments() == 0
+    bare = {"retention.bytes": "1", "local.retention.bytes": "1", "remote.log.copy.disable": "true"}
+    with kafkalog.open_log(places[0], "orders-0", config=bare) as log:
+        assert log.delete_old_segments() == 0
+    with kafkalog.LogManager([places[0]]) as manager:
+        found = manager.get_log("orders-0")
+        assert found is not None
+        for do in (
+            lambda: found.delete_records(RECORDS),
+            lambda: manager.truncate_to({"orders-0": RECORDS}),
+            lambda: manager.truncate_fully_and_start_at("orders-0", RECORDS),
+        ):
+            with pytest.raises(IllegalArgumentException, match="a remote tier, which is not open"):
+                do()
     with opened(places) as store:
         partition = store.topic("orders").partition(0)
         store.remote_log_manager.run_once()

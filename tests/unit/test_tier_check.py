@@ -260,7 +260,7 @@ def test_cut_indexes_of_aivens_layout_are_a_finding(run: Run, tmp_path: Path, mo
         restored = run("tier", "restore", *place[:1], str(target), *place[1:], "--yes")
         assert restored.code == 1, restored.err
         assert f"{target}/orders-0/{indexes.name[:20]}.index: " in restored.out
-        assert "found 5 bytes from byte 0 on, expected" in restored.out
+        assert "found 5 bytes in all, expected at least" in restored.out
         for path in (target / "orders-0").glob("*.log"):
             assert path.read_bytes() == (store / "orders-0" / path.name).read_bytes()
         with kafkalog.open(target) as opened:

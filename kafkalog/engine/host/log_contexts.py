@@ -79,6 +79,7 @@ class LogContexts:
         context.has_one_replica = True
         # Also where nobody opened the tier: the log starts there, and what nobody has copied is not to be deleted.
         context.has_remote_tier = True
+        context.is_tier_open = self.settings.has_remote_tier
         return context
 
     def config_of(self, topic: str) -> LogConfig:
@@ -116,7 +117,7 @@ class LogContexts:
         if self._initializing.pop(partition, False) and opening.config is None:
             self.forget(partition.topic)
             log.update_config(self.config_of(partition.topic))
-        if log.remote_log_enabled and not self.settings.has_remote_tier:
+        if log.context.lacks_remote_tier:
             log.context.logger.warning(
                 "remote.storage.enable: the log goes on in a remote tier, and was opened without: offsets from %d to %d"
                 " are not read, nothing is copied, and no segment goes by retention; kafkalog.open(..., remote=...) "

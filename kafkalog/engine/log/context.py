@@ -51,7 +51,7 @@ class PartitionContext:
     partition and the log directory in each line.  `has_one_replica`: nobody else has the partition, which whoever opens
     it says before a load; its high watermark follows its end, and recovery keeps what Kafka would fetch again.
     `has_remote_tier`: whoever opens it has a remote tier (remote.log.storage.system.enable); the topic says whether it
-    is used."""
+    is used.  `is_tier_open`: not where a log is opened without the tier that it goes on in."""
 
     __slots__ = (
         "clock",
@@ -61,6 +61,7 @@ class PartitionContext:
         "flush_timer",
         "has_one_replica",
         "has_remote_tier",
+        "is_tier_open",
         "log_dir_failure_channel",
         "logger",
         "metrics",
@@ -101,6 +102,7 @@ class PartitionContext:
         self.files = files
         self.has_one_replica = False
         self.has_remote_tier = False
+        self.is_tier_open = True
         self.logger = Lines("kafkalog.log", self.parent_dir, self.topic_partition)
         self.metrics = MetricsRegistry(clock) if metrics is None else metrics
         self.topic_metrics = TopicMetrics(self.metrics, self.topic_partition.topic)
@@ -113,6 +115,10 @@ class PartitionContext:
             return False
         config, topic = self.config, self.topic_partition.topic
         return bool(config.remote_storage_enable) and not config.compact and topic not in names.INTERNAL_TOPICS
+
+    @property
+    def lacks_remote_tier(self) -> bool:
+        return self.uses_remote_tier and not self.is_tier_open
 
     def update_config(self, new_config: LogConfig) -> None:
         """Takes new settings; a log that is open takes them by LocalLog's method of this name."""

@@ -184,6 +184,15 @@ class PartitionOffsets(Watermarks):
         """Whether the log goes on in a remote tier."""
         return self.context.uses_remote_tier
 
+    def refuse_without_tier(self, offset: int) -> None:
+        """IllegalArgumentException where the remote tier, which the log goes on in, is not open."""
+        if self.context.lacks_remote_tier:
+            raise IllegalArgumentException(
+                f"offset: found {offset}, and the log goes on in a remote tier, which is not open: nobody knows up to "
+                "where it was copied",
+                hint='kafkalog.open(..., remote="s3://bucket/prefix") opens both',
+            )
+
     @property
     def is_leaving_remote_tier(self) -> bool:
         """Whether its settings say so, and it has yet to be done (`leave_remote_tier`)."""
@@ -459,5 +468,6 @@ class PartitionOffsets(Watermarks):
         target = self.high_watermark if offset == -1 else offset
         if target < 0:
             raise OffsetOutOfRangeException(f"The offset {target} for partition {self.topic_partition} is not valid")
+        self.refuse_without_tier(offset)  # the next open with it would delete there what is below
         self.maybe_increment_log_start_offset(target, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
         return self.log_start_offset

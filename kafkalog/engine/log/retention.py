@@ -15,6 +15,8 @@ from kafkalog.engine.segment.log_segment import LogSegment
 
 def delete_old_segments(log: PartitionState) -> int:
     """Applies the topic's cleanup.policy; answers how many segments were chosen."""
+    if log.context.lacks_remote_tier:  # nobody knows what was copied; a start that moves deletes there, too
+        return 0
     try:
         _keep_what_follows(log)
         return sum(delete_by(log, rule) for rule in rules_of(log.config, copied=log.copies_to_remote))

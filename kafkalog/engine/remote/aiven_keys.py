@@ -128,5 +128,7 @@ class KeyRing:
             return SegmentKey(key, base64.b64decode(encryption["aad"], validate=True), text)
         except (ValueError, TypeError) as error:
             raise RemoteStorageException(
-                f"its data key cannot be unwrapped by the key pair {name!r}", path=shown
+                f"its data key cannot be unwrapped by the key pair {name!r}",
+                path=shown,
+                hint="give that id the pair that wrapped it: encryption=, --key-pair, or Spark's remote.keyPairs",
             ) from error

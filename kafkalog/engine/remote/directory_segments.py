@@ -167,7 +167,7 @@ class DirectorySegments:
         self._given, self._only_listed = dict(topic_ids or {}), only_listed
         self._metadata = metadata or DirectoryMetadata(log_dirs, files)
         self._folders: dict[TopicPartition, str] = {}  # replaced whole
-        self._objects = ObjectSegments(storage, self._given, only_listed=only_listed)
+        self._objects = ObjectSegments(storage, only_listed=only_listed)
 
     @property
     def has_metadata(self) -> bool:

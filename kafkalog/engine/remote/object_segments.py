@@ -62,17 +62,26 @@ class ObjectSegments:
         only_listed: bool = False,
     ) -> None:
         self._storage = storage
-        self.topic_ids = dict(topic_ids or {})
+        self._given = dict(topic_ids or {})
+        self.topic_ids = self._given
         self._only_listed = only_listed
         self._told_gaps: set[tuple[TopicPartition, int, int]] = set()
         self._said: dict[TopicIdPartition, dict[FoundSegment, RemoteLogSegmentMetadata]] = {}  # as was listed last
         self._histories: dict[TopicIdPartition, tuple[FoundSegment, list[EpochEntry]]] = {}
 
     def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
-        """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant."""
-        return one_of_a_name(
-            self._storage.partitions(), self.topic_ids, lambda each: bool(self._storage.segments_of(each))
-        )
+        """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant, or not
+        the id of one that was given."""
+        there = self._storage.partitions()
+        for topic, topic_id in self._given.items():
+            ids = sorted({each.topic_id for each in there if each.topic_partition.topic == topic})
+            if ids and topic_id not in ids:
+                raise IllegalArgumentException(
+                    f"topic_ids: found {topic_id} for {topic!r}, expected an id that it has in the remote tier: "
+                    f"{', '.join(ids)}",
+                    hint=f"give one of these: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=...",
+                )
+        return one_of_a_name(there, self.topic_ids, lambda each: bool(self._storage.segments_of(each)))
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
         whole = [found for found in self._storage.segments_of(partition) if found.is_whole]

@@ -179,13 +179,21 @@ class Objects:
             given.setdefault("use_listings_cache", False)
         try:
             # Not `url_to_fs`, which takes a name with `::` for several addresses.
-            client = fsspec.get_filesystem_class(protocol)
+            try:
+                client = fsspec.get_filesystem_class(protocol)
+            except ValueError as error:
+                raise IllegalArgumentException(
+                    f"{url}: no storage client has the scheme {scheme!r} ({error})",
+                    hint="check the address; s3://bucket/prefix is one, as are gs://, abfs:// and file://",
+                ) from None
             fs, root = client(**{**client._get_kwargs_from_urls(url), **given}), client._strip_protocol(url)
         except ImportError as error:
             extra = EXTRAS.get(scheme, "remote")
             raise MissingPackageException(
                 f"{scheme}:// wants a package that is not installed: {error}", hint=f"pip install 'kafkalog[{extra}]'"
             ) from error
+        except IllegalArgumentException:
+            raise
         except Exception as error:  # each client has errors of its own
             told = _told(error, ClientOptions(given))
             if isinstance(error, (ValueError, TypeError)):
@@ -388,12 +396,27 @@ class Objects:
     def _get(self, key: str, start: int, end: int | None) -> bytes:
         # An object of no bytes has no byte 0: some storages refuse a range of it, yet give all of it.
         begin = None if start == 0 and end is None else start
-        found: bytes = self._asked("cat_file", self.path(key), start=begin, end=end)
+        try:
+            found: bytes = self._asked("cat_file", self.path(key), start=begin, end=end)
+        except Exception as error:
+            if end is None or "range" not in str(error).lower():
+                raise
+            raise self._cut(key, 0, start, end) from error  # it begins behind the object's end
         if end is not None and len(found) != end - start:
             raise self._cut(key, len(found), start, end)
         return found
 
-    def _cut(self, key: str, found: int, start: int, end: int) -> RetriableRemoteStorageException:
+    def _cut(self, key: str, found: int, start: int, end: int) -> RemoteStorageException:
+        """Of an answer that is too short: final where the object is."""
+        size = end
+        with suppress(Exception):
+            size = int(self._asked("info", self.path(key))["size"])
+        if size < end:
+            return RemoteStorageException(
+                f"found {size} bytes in all, expected at least {end}",
+                path=self.shown(key),
+                hint="the object was damaged, or replaced: put the one that was copied in its place",
+            )
         return RetriableRemoteStorageException(
             f"found {found} bytes from byte {start} on, expected {end - start}", path=self.shown(key)
         )
@@ -410,7 +433,12 @@ class Objects:
                 return self._get(key, at, min(at + GET_BYTES, end))
             try:
                 if stream is None:
-                    stream = s3_streams.Stream(self.fs, self.path(key), at, end, self.timeout_s)
+                    try:
+                        stream = s3_streams.Stream(self.fs, self.path(key), at, end, self.timeout_s)
+                    except Exception as error:
+                        if "range" not in str(error).lower():
+                            raise
+                        raise self._cut(key, 0, at, end) from error
                     if stream.size != end - at:
                         raise self._cut(key, stream.size, at, end)
                 data = stream.read(READ_BYTES)

@@ -37,7 +37,7 @@ from kafkalog.engine.remote.copying import RLMCopyTask, Tools, find_highest_remo
 from kafkalog.engine.remote.expiring import RLMExpirationTask
 from kafkalog.engine.remote.index_cache import DISK_BYTES, RemoteIndexCache
 from kafkalog.engine.remote.objects import HASTY_TIMEOUT_S
-from kafkalog.engine.remote.opening import hasty
+from kafkalog.engine.remote.opening import ASKED_FOR, hasty, nothing_copied, shown_segment
 from kafkalog.engine.remote.partition_tier import PartitionTier
 from kafkalog.engine.remote.quota import RLMQuotaManager
 from kafkalog.engine.remote.remote_metrics import RemoteTopicMetrics
@@ -65,13 +65,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.storage import RemoteStorageManager
     from kafkalog.metrics.registry import MetricsRegistry
 
-ASKED_FOR = 16  # segments, of a place that is opened
 _log = Lines("kafkalog.remote")
-
-
-def _shown(metadata: RemoteLogSegmentMetadata) -> str:
-    partition, segment_id = metadata.topic_id_partition.topic_partition, metadata.remote_log_segment_id.id
-    return f"segment {segment_id} of {partition} from offset {metadata.start_offset} on"
 
 
 class RemoteLogManagerConfig(NamedTuple):
@@ -203,14 +197,16 @@ class RemoteLogManager:
         missing = self._missing(last)
         others = [each for segments in copied for each in segments[:-1]][:ASKED_FOR]
         if last and len(missing) == len(last) and len(self._missing(others)) == len(others):
-            raise IllegalArgumentException(
-                f"found nothing of what the metadata says was copied there, such as {_shown(last[0])}",
-                path=self.place,
-                hint="check the address, its prefix and the layout: nothing was copied or deleted",
-            )
+            raise nothing_copied(self.place, last[0])
         self._is_doubted = False
         for each in missing:
-            _log.warning("%s: found nothing of %s, which the metadata says was copied there", self.place, _shown(each))
+            _log.warning(
+                "%s: found nothing of %s, which the metadata says was copied there", self.place, shown_segment(each)
+            )
+
+    def doubt_place(self) -> None:
+        """It did not answer: it is asked before anything is copied or deleted."""
+        self._is_doubted = True
 
     def _is_settled(self) -> bool:
         """Whether there is no doubt of the place; it is asked where there is."""
