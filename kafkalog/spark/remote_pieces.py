@@ -18,6 +18,7 @@ from kafkalog.engine.format.index_entries import OFFSET_ENTRY
 from kafkalog.engine.remote.chunks import AHEAD_MAX, Chunks, RemoteFile
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
 from kafkalog.engine.remote.storage import FoundSegment, IndexType
+from kafkalog.errors import RemoteResourceNotFoundException
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,8 +131,11 @@ def gap_behind(files: RemoteFiles, metadata: RemoteLogSegmentMetadata, last_offs
 
 
 def history_of(files: RemoteFiles, last: RemoteLogSegmentMetadata) -> Epochs:
-    """The leader epochs of a partition, as they lie beside its last segment."""
-    data = files.asked(files.indexes.get, last, IndexType.LEADER_EPOCH)
+    """The leader epochs of a partition, as they lie beside its last segment; none where that object is lost."""
+    try:
+        data = files.asked(files.indexes.get, last, IndexType.LEADER_EPOCH)
+    except RemoteResourceNotFoundException:
+        return ()
     return tuple(LeaderEpochCheckpointFile(last.remote_log_segment_id.id, create=False).decode(data))
 
 
@@ -141,6 +145,8 @@ def is_given_up(files: RemoteFiles, metadata: RemoteLogSegmentMetadata, next_bas
         return False
     said = _said(files, metadata)
     own = said.segment_leader_epochs or history_of(files, metadata)
+    if not own:  # lost: it is read as where nothing else has its offsets
+        return False
     begin = max(metadata.start_offset, history[0][1])  # what was in front of it is not known any more
     end = min(said.end_offset + 1, next_base) if said.segment_leader_epochs else next_base
     places = {begin, *(start for _, start in (*own, *history) if begin < start)}
@@ -152,8 +158,11 @@ def _epoch_at(epochs: Epochs, offset: int) -> int:
 
 
 def indexed_position(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> int:
-    """The position that a remote segment's offset index names last, -1 without one."""
-    data = files.indexes.get(metadata, IndexType.OFFSET)
+    """The position that a remote segment's offset index names last; -1 without one, also where it is lost."""
+    try:
+        data = files.indexes.get(metadata, IndexType.OFFSET)
+    except RemoteResourceNotFoundException:
+        return -1
     whole = len(data) - len(data) % OFFSET_ENTRY.size
     position: int = OFFSET_ENTRY.unpack(data[whole - OFFSET_ENTRY.size : whole])[1] if whole else -1
     return position
