@@ -200,7 +200,7 @@ class RemoteStorage:
         self._attempts = values.count(attempts, "attempts", low=1, expected="tries")
         self.cache_bytes = values.count(cache_bytes, "cache_bytes", expected="bytes")
         self.topic_ids = _topic_ids(topic_ids)
-        self._is_settled = False  # whether somebody has looked that it lies there
+        self._is_checked = False
         self._refuse_aivens(layout)
 
     def _refuse_aivens(self, layout: str | None) -> None:
@@ -226,33 +226,42 @@ class RemoteStorage:
     def with_layout(
         self, log_dirs: Sequence[str] = (), files: Files = OS_FILES, metadata: DirectoryMetadata | None = None
     ) -> RemoteStorage:
-        """The same with the layout that lies there, so that nobody has to look again, here or where it is sent to.
-
-        `log_dirs`: where their metadata know a segment, it is looked for, and nothing listed; where they have tiered
-        topics, and know none, an empty place is a tier to which nothing was copied yet.  `metadata`: theirs, where
-        somebody has read it.  IllegalArgumentException where nothing lies there, or not in the layout that was named,
-        or nothing of what the metadata know."""
-        if self._is_settled:
+        """The same with the layout that lies there, so that nobody has to look again; IllegalArgumentException where
+        nothing lies there.  `log_dirs`: where their metadata know a segment, it is looked for, and nothing listed;
+        where they have tiered topics, and know none, an empty place is a tier to which nothing was copied yet.
+        `metadata`: theirs, where somebody has read it."""
+        if self.layout is not None:
             return self
-        from kafkalog.engine.remote.aiven import AivenTieredStorage
         from kafkalog.engine.remote.directory_segments import DirectoryMetadata, has_tiered_topics
-        from kafkalog.engine.remote.opening import check_copied, check_layout, layout_with
+        from kafkalog.engine.remote.opening import layout_with
 
         metadata = metadata or DirectoryMetadata(log_dirs, files)
         known = next(metadata.copied(), None)
         made = copy.copy(self)
-        made._is_settled = True
-        if self.layout is None and known is not None:
-            made.layout = layout_with(self._objects(files), known, self._prefix)
-            if made.layout is not None:
-                return made
-        if self.layout is None:
+        made.layout = None if known is None else layout_with(self._objects(files), known, self._prefix)
+        if made.layout is None:
             may_be_empty = known is None and (metadata.is_there or has_tiered_topics(log_dirs, files))
             manager = self.manager(must_exist=not may_be_empty, files=files)
-            made.layout = "aiven" if isinstance(manager, AivenTieredStorage) else "local-tiered"
-        elif not log_dirs:
-            check_layout(self._objects(files).hasty(), self.layout, self._prefix)
-        check_copied(made.manager(files=files), metadata, self.url)
+            made.layout = manager.layout
+        return made
+
+    def checked(
+        self, log_dirs: Sequence[str] = (), files: Files = OS_FILES, metadata: DirectoryMetadata | None = None
+    ) -> RemoteStorage:
+        """`with_layout`, and IllegalArgumentException where nothing lies there in the layout that was named, or nothing
+        of what the directories' metadata know.  What was checked is not checked again, here or where it is sent to."""
+        if self._is_checked:
+            return self
+        from kafkalog.engine.remote.directory_segments import DirectoryMetadata
+        from kafkalog.engine.remote.opening import check_copied, check_layout
+
+        metadata = metadata or DirectoryMetadata(log_dirs, files)
+        made = copy.copy(self.with_layout(log_dirs, files, metadata))
+        made._is_checked = True
+        storage = made.manager(files=files)
+        if self.layout is not None and not log_dirs:
+            check_layout(storage, self._prefix)
+        check_copied(storage, metadata, self.url)
         return made
 
     def _objects(self, files: Files) -> Objects:
@@ -305,7 +314,7 @@ class RemoteStorage:
         from kafkalog.engine.remote.object_segments import ObjectSegments
         from kafkalog.engine.remote.remote_files import RemoteFiles
 
-        manager = self.with_layout(files=files).manager(must_exist=True, files=files)
+        manager = self.checked(files=files).manager(must_exist=True, files=files)
         segments = ObjectSegments(manager, self.topic_ids, only_listed=only_listed)
         return RemoteFiles(self.url, manager, segments, chunks=Chunks(self.cache_bytes))
 
@@ -320,7 +329,7 @@ class RemoteStorage:
         from kafkalog.engine.remote.tiered_files import TieredFiles
 
         metadata = DirectoryMetadata(log_dirs, files)
-        manager = self.with_layout(log_dirs, files, metadata).manager(must_exist=True, files=files)
+        manager = self.checked(log_dirs, files, metadata).manager(must_exist=True, files=files)
         segments = DirectorySegments(
             log_dirs, manager, files, self.topic_ids, only_listed=only_listed, metadata=metadata
         )

@@ -165,7 +165,7 @@ def mounted_places(found: Sequence[Place], paths: Sequence[str] = ()) -> tuple[P
     """The same with the layouts that lie there, readable in this process; of the others among `paths` what is on the
     disk alone.  RemoteStorageException, IllegalArgumentException where nothing lies there."""
     _take_away(paths, found)  # also where the tier cannot be reached
-    made = tuple(each._replace(storage=_with_layout(each)) for each in found)
+    made = tuple(each._replace(storage=_checked(each)) for each in found)
     mount(made)
     return made
 
@@ -184,9 +184,9 @@ def _unmount(paths: Iterable[str]) -> None:
             _mounted.pop(path, None)
 
 
-def _with_layout(place: Place) -> RemoteStorage:
+def _checked(place: Place) -> RemoteStorage:
     try:
-        return place.storage.with_layout(() if place.is_bucket else [place.path], OsFiles())
+        return place.storage.checked(() if place.is_bucket else [place.path], OsFiles())
     except IllegalArgumentException as error:
         if not place.is_bucket:
             error.hint = f"{error.hint}; for a tier to which nothing was copied yet remote.layout says what it will be"

@@ -72,8 +72,9 @@ def test_objects_are_put_got_listed_and_deleted(place: Objects) -> None:
 @pytest.mark.parametrize(("start", "end"), [(5, 99), (10, 12), (20, 30)])
 def test_bytes_behind_the_end_are_an_error(place: Objects, start: int, end: int) -> None:
     place.put("a", lambda: [b"0123456789"])
-    with pytest.raises(RetriableRemoteStorageException):
+    with pytest.raises(RemoteStorageException, match=f"found 10 bytes in all, expected at least {end}") as caught:
         place.get("a", start, end)
+    assert not isinstance(caught.value, RetriableRemoteStorageException)
 
 
 def test_an_object_may_be_empty(place: Objects, tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ class AivenTieredStorage:
     """A RemoteStorageManager.  `prefix` is the plugin's `key.prefix`; `compression` "heuristic" compresses what is not
     compressed already (`compression.heuristic.enabled`).  `keys` encrypts, and reads what was."""
 
+    layout: ClassVar[str] = "aiven"
     has_manifests: ClassVar[bool] = True
 
     def __init__(

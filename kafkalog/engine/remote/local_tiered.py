@@ -72,6 +72,7 @@ def key_of(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
 class LocalTieredStorage:
     """A RemoteStorageManager."""
 
+    layout: ClassVar[str] = "local-tiered"
     has_manifests: ClassVar[bool] = False
 
     def __init__(self, objects: Objects) -> None:

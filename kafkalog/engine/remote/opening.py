@@ -24,26 +24,29 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
     from kafkalog.engine.remote.storage import RemoteStorageManager
 
-LAYOUTS = ("local-tiered", "aiven")
+LAYOUTS = (LocalTieredStorage.layout, AivenTieredStorage.layout)
 ASKED_FOR = 16  # segments, of a place that is opened
 SHOWN = 3
 
 
 def layout_of(objects: Objects, prefix: str = "") -> str | None:
     """Which layout lies there; None where there is neither."""
-    return next((layout for layout in LAYOUTS if _lies_there(objects, layout, prefix)), None)
+    storages = (LocalTieredStorage(objects), AivenTieredStorage(objects, prefix=prefix))
+    return next((each.layout for each in storages if _has_some(each)), None)
 
 
-def _lies_there(objects: Objects, layout: str, prefix: str) -> bool:
-    if layout == "local-tiered":
-        return bool(objects.folders(local_tiered.ROOT))
-    return next(AivenTieredStorage(objects, prefix=prefix).each_partition(), None) is not None
+def _has_some(storage: LocalTieredStorage | AivenTieredStorage) -> bool:
+    if isinstance(storage, LocalTieredStorage):
+        return bool(storage.objects.folders(local_tiered.ROOT))
+    return next(storage.each_partition(), None) is not None
 
 
-def check_layout(objects: Objects, layout: str, prefix: str = "") -> None:
+def check_layout(storage: RemoteStorageManager, prefix: str = "") -> None:
     """IllegalArgumentException where nothing lies there in the layout that was named."""
-    if _lies_there(objects, layout, prefix):
+    storage = hasty(storage)
+    if not isinstance(storage, AivenTieredStorage | LocalTieredStorage) or _has_some(storage):
         return
+    objects, layout = storage.objects, storage.layout
     found = layout_of(objects, prefix)
     if found is None:
         raise _nothing(objects, prefix, f" in the layout {layout!r}")

@@ -171,8 +171,8 @@ def _is_stem(text: str) -> bool:
 
 
 class RemoteStorageManager(Protocol):
-    """RemoteStorageManager: thread-safe, also for two calls about one segment.  `has_manifests`: one object of each
-    segment has its metadata.
+    """RemoteStorageManager: thread-safe, also for two calls about one segment.  `layout` is the name by which a user
+    asks for it; `has_manifests`: one object of each segment has its metadata.
 
     Errors: RemoteResourceNotFoundException where an object is missing, RetriableRemoteStorageException where the
     storage does not answer for now, RemoteStorageException for all else; each names the object.
@@ -193,6 +193,7 @@ class RemoteStorageManager(Protocol):
 
     # --- what kafkalog asks beyond Kafka's interface -----------------------------------------------------
 
+    layout: ClassVar[str]
     has_manifests: ClassVar[bool]
 
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
