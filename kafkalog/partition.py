@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
+from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend
+from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput
-from kafkalog._face.shown import Shown
 from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
-from kafkalog._face.times import Times, times_of
+from kafkalog._face.times import Moment, milliseconds_of
 from kafkalog._face.waiting import Bells, Waiting
 from kafkalog._face.writer import Writer
 from kafkalog._native.state.blocks import Closing
@@ -25,25 +25,18 @@ from kafkalog.config import CleanerConfig
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER
-from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.log.source import Source, check_isolation
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.errors import IllegalArgumentException, LogReadOnlyException, OffsetOutOfRangeException
-from kafkalog.records import Header, Record
+from kafkalog.errors import IllegalArgumentException, LogReadOnlyException
+from kafkalog.records import Header
 
 if TYPE_CHECKING:
     import socket
 
-    import pyarrow as pa
-
-    from kafkalog._face.chunk_reader import Chunk
-    from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.cleaner.passes import CompactionStats
 
 __all__ = ["Partition", "Writer"]
 
-SCAN_CHUNK_BYTES = 4 << 20
-ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
 DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
 DEDUPE_BUFFER_BYTES_MIN = 72  # of two keys
 TRANSACTION_TIMEOUT_MS = 60_000  # transaction.timeout.ms
@@ -60,10 +53,10 @@ class _Awaited(NamedTuple):
         return self.source.visible_end(self.isolation) > self.offset
 
 
-class Partition(Closing, Shown):
+class Partition(Closing, Readable):
     """One partition.  Made by `open_log`, and by `Topic.partition` for one of a store."""
 
-    _inner = frozenset({"appends", "is_forked_copy"})
+    _inner = frozenset({"appends", "is_forked_copy", "ready_to_read"})
 
     def __init__(
         self,
@@ -190,16 +183,15 @@ class Partition(Closing, Shown):
         """Up to where (exclusive) read_committed readers see: before the oldest open transaction."""
         return self._readable().visible_end("read_committed")
 
-    def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset with a timestamp >= `timestamp_ms` (ms since 1970); None where there is none.
+    def offset_for_time(self, timestamp_ms: Moment) -> int | None:
+        """The first offset with a timestamp at or after a time (ms since 1970, an aware datetime, or ISO text); None
+        where there is none.
 
         A negative time lies before all records: the log's start, None when the log is empty.  (What Kafka asks for by
         -1, -2 ... is at `engine.fetch_offset_by_timestamp`.)
         """
-        timestamp_ms = values.milliseconds(timestamp_ms, "timestamp_ms")
-        self._readable()
-        self.refresh()
-        source = self._readable()
+        timestamp_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
+        source = self.ready_to_read()
         if timestamp_ms < 0:
             start = source.log_start_offset
             return start if start < source.visible_end() else None
@@ -237,66 +229,20 @@ class Partition(Closing, Shown):
 
     # --- reading -----------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Record]:
-        return self.records()
-
-    def records(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        *,
-        start_time: int | None = None,
-        end_time: int | None = None,
-        isolation: str = "read_uncommitted",
-    ) -> Iterator[Record]:
-        """Records of offsets [start, end), by default all that are there now, in order.
-
-        `start_time` (ms since 1970, instead of `start`) and `end_time` (instead of `end`) choose records by their
-        timestamps: those in [start_time, end_time), whatever their order in the log. "read_committed" leaves out
-        aborted records and stops before the oldest open transaction; control records are never seen.
-        OffsetOutOfRangeException when `start` lies outside the log, IllegalArgumentException when it lies behind `end`,
-        CorruptRecordException with file and position at damage.
-        """
-        start, end, times = self._range(start, end, start_time, end_time, isolation)
-        return walk_records(self._record_batches(start, end, isolation), times=times)
-
-    def _record_batches(
-        self, start: int | None, end: int | None, isolation: str
-    ) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
-        source = self._readable()
-        limit = source.visible_end(isolation)
-        with self.reader(
-            start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
-        ) as reader:
-            yield from reader.batches_of_records()
-            if end is None or end > limit:
-                reader.source.check_end(isolation)
-
-    def _range(
-        self, start: int | None, end: int | None, start_time: int | None, end_time: int | None, isolation: str
-    ) -> tuple[int | None, int | None, Times]:
-        """What a reading method was asked for, checked: its first offset, its end, and which timestamps."""
-        check_isolation(isolation)
-        hint = "offset_for_time() finds the one of a time; start_time= takes a time"
-        start = None if start is None else values.offset(start, "start", hint=hint)
-        end = None if end is None else values.offset(end, "end", hint=hint)
-        if start is not None and end is not None and start > end:
-            raise IllegalArgumentException(f"start {start} lies behind end {end}", hint="expected it at or before end")
-        if end is not None and end_time is not None:
+    def _parts(self, partitions: object) -> Sequence[Partition]:
+        if partitions is not None:
             raise IllegalArgumentException(
-                f"found both end {end} and end_time {end_time}, expected one of them", hint="leave one out"
+                f"partitions: found {values.shown(partitions)} for one partition", hint="leave it out"
             )
-        times = times_of(start_time, end_time)
-        start = self._start_at(start, start_time)
-        low, high = self.log_start_offset, self.end_offset
-        if start is not None and not low <= start <= high:
-            raise OffsetOutOfRangeException(
-                f"offset {start} of {self.topic_partition} is out of range: the log has [{low}, {high})",
-                hint="start_time= takes a time in ms" if start > high else None,
-            )
-        return start, end, times
+        return (self,)
 
-    def _start_at(self, start: int | None, start_time: int | None) -> int | None:
+    def ready_to_read(self) -> Source:
+        """Its Source, as the directory is now."""
+        self._readable()
+        self.refresh()
+        return self._readable()
+
+    def _start_at(self, start: int | None, start_time: Moment | None) -> int | None:
         """Where to begin, of an offset or a time; looks at the directory again."""
         if start_time is None:
             self._readable()
@@ -306,143 +252,15 @@ class Partition(Closing, Shown):
             raise IllegalArgumentException(
                 f"found both start {start} and start_time {start_time}, expected one of them", hint="leave one out"
             )
-        found = self.offset_for_time(values.milliseconds(start_time, "start_time"))
+        found = self.offset_for_time(milliseconds_of(start_time, "start_time"))
         return self._readable().visible_end() if found is None else found
 
-    def reader(self, offset: int | None = None, *, start_time: int | None = None, **options: Any) -> ChunkReader:
-        """A ChunkReader from `offset`, or the first record at or after `start_time` (ms), on; by default from the
+    def reader(self, offset: int | None = None, *, start_time: Moment | None = None, **options: Any) -> ChunkReader:
+        """A ChunkReader from `offset`, or the first record at or after `start_time`, on; by default from the
         log's start.  It reads all that lies behind, older records too.  Its options are documented there."""
         offset = None if offset is None else values.offset(offset)
         offset = self._start_at(offset, start_time)
         return ChunkReader(self._readable(), offset, **options)
-
-    def arrow_batches(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        *,
-        start_time: int | None = None,
-        end_time: int | None = None,
-        columns: Sequence[str] | None = None,
-        isolation: str = "read_uncommitted",
-        batch_rows: int = 65536,
-    ) -> Iterator[pa.RecordBatch]:
-        """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows, or of fewer that hold
-        some megabytes; `start_time` and `end_time` (ms since 1970) as in `read_arrow`."""
-        need_pyarrow()
-        from kafkalog._face import arrow
-
-        arrow.schema(columns)
-        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
-        start, end, times = self._range(start, end, start_time, end_time, isolation)
-        return self._arrow_batches(start, end, times, columns, isolation, batch_rows)
-
-    def _arrow_batches(
-        self,
-        start: int | None,
-        end: int | None,
-        times: Times,
-        columns: Sequence[str] | None,
-        isolation: str,
-        batch_rows: int,
-    ) -> Iterator[pa.RecordBatch]:
-        from kafkalog._face import arrow
-
-        source = self._readable()
-        limit = source.visible_end(isolation)
-        with ChunkReader(
-            source,
-            start,
-            end_offset=limit if end is None else min(end, limit),
-            isolation=isolation,
-            chunk_bytes=SCAN_CHUNK_BYTES,
-            reads_ahead=True,
-        ) as reader:
-            for batch in arrow.record_batches(
-                reader, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES, limits=times.limits
-            ):
-                source.check_usable()  # a forked child has what was read before, too
-                yield batch
-            if end is None or end > limit:
-                source.check_end(isolation)
-
-    def read_arrow(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        *,
-        start_time: int | None = None,
-        end_time: int | None = None,
-        columns: Sequence[str] | None = None,
-        isolation: str = "read_uncommitted",
-    ) -> pa.Table:
-        """Records of offsets [start, end) as a pyarrow Table (needs pyarrow: `pip install kafkalog[arrow]`).
-
-        `start_time` (ms since 1970, instead of `start`) and `end_time` (instead of `end`): records whose timestamp is
-        in [start_time, end_time), as in `records`. Columns: offset int64, timestamp timestamp[ms, UTC] (-1 ms where
-        there is none), timestamp_type int8 (-1, 0, 1), key and value binary, headers list<struct<key: string, value:
-        binary>> (null where there are none), topic, partition int32, leader_epoch int32; by default offset, timestamp,
-        timestamp_type, key, value, headers.
-        MissingPackageException without pyarrow.
-        """
-        need_pyarrow()
-        from kafkalog._face import arrow
-
-        batches = self.arrow_batches(
-            start, end, start_time=start_time, end_time=end_time, columns=columns, isolation=isolation
-        )
-        return arrow.table(list(batches), columns)
-
-    def latest(
-        self,
-        end: int | None = None,
-        *,
-        isolation: str = "read_committed",
-        tombstones: bool = False,
-        columns: Sequence[str] | None = None,
-        batch_rows: int = 65536,
-        memory_bytes: int | None = None,
-    ) -> pa.RecordBatchReader:
-        """The last value of each key below `end` (exclusive; by default of all that is there now), by offset: what a
-        clean of the whole log would keep.
-
-        A pyarrow RecordBatchReader of batches of up to `batch_rows` rows, with the columns of `read_arrow`; its
-        `read_all()` makes a Table.  Aborted records never count, nor do those from the oldest open transaction on,
-        unless `isolation` is "read_uncommitted".  A key whose last value is null is deleted: no row, or with
-        `tombstones` a row without a value.  Records without a key are left out.
-
-            state = {row["key"]: row["value"] for batch in log.latest() for row in batch.to_pylist()}
-
-        Reads the log twice: for the keys in this call, for the rows while they are taken.  In memory are the map of
-        the keys (27 bytes a key, while it grows three times that), at most `memory_bytes` (by default 512 MiB: 12
-        million keys), 8 bytes for each key, and a batch; with more keys the first reading is repeated for each share of
-        them.  Keys are told apart by their MD5, as Kafka's cleaner does.
-
-        IllegalArgumentException for options that make no sense, CorruptRecordException at damage, behind the rows that
-        lie before it.  OffsetOutOfRangeException where a cleaner, or a cut, took records between the two readings: ask
-        again.  What retention deletes meanwhile is left out, and what a cleaner took before is not seen: with `end`, of
-        a key that has a newer value behind it nothing may be left.  MissingPackageException without pyarrow.
-        """
-        pa = need_pyarrow()
-        from kafkalog._face import arrow
-        from kafkalog._face.latest import MEMORY_BYTES, Latest, memory_of
-
-        schema = arrow.schema(columns)
-        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
-        tombstones = values.flag(tombstones, "tombstones")
-        memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_of(memory_bytes)
-        _, end, _ = self._range(None, end, None, None, isolation)
-        found = Latest(self._readable(), end, isolation=isolation, memory_bytes=memory_bytes)
-        return pa.RecordBatchReader.from_batches(schema, found.batches(columns, batch_rows, tombstones=tombstones))
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All records to any Arrow consumer (polars, duckdb, pandas), streamed."""
-        pa = need_pyarrow()
-        from kafkalog._face import arrow
-
-        reader = pa.RecordBatchReader.from_batches(arrow.schema(None), self.arrow_batches())
-        stream: object = reader.__arrow_c_stream__(requested_schema)
-        return stream
 
     def send_to(
         self, sock: socket.socket, offset: int, max_bytes: int = CHUNK_BYTES, *, isolation: str = "read_uncommitted"

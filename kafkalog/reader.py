@@ -40,11 +40,11 @@ from kafkalog._face.chunk_reader import (
     MessageSetSend,
     MultiMessageSetSend,
     receive_message_set,
-    walk_records,
 )
 from kafkalog._face.in_threads import in_thread
 from kafkalog._face.partition_turns import PartitionTurns
 from kafkalog._face.reader_options import Offsets, ReaderOptions, offsets_of
+from kafkalog._face.selection import walk_selected
 from kafkalog._face.shown import Shown
 from kafkalog._native.codec.reading import Iteration, RecordWalk
 from kafkalog._native.state.blocks import Closing, Turn
@@ -191,12 +191,7 @@ class StoreReader(Closing, Shown):
         """The present iteration from now on, over these."""
         options = self._options
         self._take_over(CHUNK_BYTES)
-        self._walk = walk = walk_records(
-            batches,
-            key_prefix=options.key_prefix,
-            times=options.times,
-            asynchronously=asynchronously,
-        )
+        self._walk = walk = walk_selected(batches, options.selection, options.times, asynchronously)
         return walk
 
     def _take_over(self, chunk_bytes: int, *, reads_ahead: bool = False) -> None:
@@ -288,7 +283,7 @@ class StoreReader(Closing, Shown):
 
         options = self._options
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
-        wanted = Columns(columns, batch_rows, options.key_prefix, options.times)
+        wanted = Columns(columns, batch_rows, options.selection, options.times)
         timeout_s = _timeout_s(timeout_ms)
         with self._turn as mine:
             self._begin(mine)

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kafkalog._face import store_cursors
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.catalog import checked_settings
+from kafkalog._face.readable import Readable
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
 from kafkalog._face.store_cursors import CursorInfo
@@ -36,13 +37,13 @@ from kafkalog._native.state.blocks import Closing
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.engine.format import values
-from kafkalog.engine.format.names import INTERNAL_TOPICS
+from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition, partition_of
 from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import check_taken_over
 from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
-from kafkalog.partition import TRANSACTION_TIMEOUT_MS
+from kafkalog.partition import TRANSACTION_TIMEOUT_MS, Partition
 from kafkalog.producer import (
     BATCH_BYTES,
     BUFFER_BYTES,
@@ -57,12 +58,14 @@ from kafkalog.topic import Topic
 from kafkalog.transaction import StoreTransaction, checked_id, checked_timeout
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from kafkalog._face.home import Home
     from kafkalog._face.opening import Durability
+    from kafkalog._face.selection import Filters, Place
     from kafkalog._face.topic_info import TopicInfo
     from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
     from kafkalog.engine.format.group_records import CommittedOffset
-    from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.host.log_manager import LogManager
     from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
     from kafkalog.metrics.registry import MetricsRegistry
@@ -71,7 +74,7 @@ if TYPE_CHECKING:
 __all__ = ["CursorInfo", "Store", "open_store"]
 
 
-class Store(Closing):
+class Store(Closing, Readable):
     """Topics of one or several log directories.  Made by `kafkalog.open`."""
 
     def __init__(self, home: Home) -> None:
@@ -121,6 +124,19 @@ class Store(Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "read-only" if self.read_only else "open"
         return f"<Store of {self._home.place}, {state}>"
+
+    def _parts(self, partitions: Any) -> Sequence[Partition]:
+        if partitions is None:
+            partitions = self.topics()
+        elif isinstance(partitions, str | tuple) or not isinstance(partitions, Iterable):
+            partitions = [partitions]
+        found: dict[TopicPartition, None] = {}
+        for each in partitions:
+            if isinstance(each, str) and each in self._home.names():
+                found |= dict.fromkeys(TopicPartition(each, number) for number in self._home.numbers(each))
+            else:
+                found[partition_of(each)] = None
+        return [self.topic(each.topic).partition(each.partition) for each in found]
 
     def _own(self) -> Home:
         """What the store stands on, if it may be written to."""
@@ -230,14 +246,12 @@ class Store(Closing):
         *,
         topics: Iterable[str] | None = None,
         partitions: Iterable[str | TopicPartition] | None = None,
-        start: str = "earliest",
+        start: Place = "earliest",
+        end: Place | None = None,
         start_offsets: Offsets | None = None,
-        start_time: int | None = None,
-        end_time: int | None = None,
-        isolation: str = "read_uncommitted",
-        key_prefix: bytes | None = None,
         chunk_bytes: int | None = None,
         shared: bool = False,
+        **filters: Unpack[Filters],
     ) -> StoreReader:
         """Reads several partitions in turns, from where `cursor` stopped; see `kafkalog.reader`.
 
@@ -247,10 +261,10 @@ class Store(Closing):
         (NoOffsetForPartitionException).  The same counts where the log has not got the offset any more
         (OffsetOutOfRangeException for "error"); it is Kafka's auto.offset.reset.
 
-        Filters: records whose timestamp (ms) lies in [`start_time`, `end_time`), and whose key begins with
-        `key_prefix`.  The others count as read.  The time index is asked where to begin.  "read_committed" leaves out
-        aborted records and stops before open transactions.  `chunk_bytes`: how much of a partition is read at once, by
-        default a mebibyte, or less of many.
+        `start` may be an offset or a time as well, and `end` is one: as of `Topic.records`, whose filters (`key`,
+        `key_prefix`, `start_time`, `end_time`, `headers`, `grep`, `where`, `isolation`) choose records; see
+        `kafkalog.Filters`.  The others count as read.  The time index is asked where to begin.  `chunk_bytes`: how much
+        of a partition is read at once, by default a mebibyte, or less of many.
 
         A cursor is a place, and no group: two readers of one each get every record, and the last commit counts.  So it
         has one reader in a store, until that is closed or dropped; another is refused (IllegalStateException) unless
@@ -264,13 +278,11 @@ class Store(Closing):
             topics,
             partitions,
             start=start,
+            end=end,
             start_offsets=start_offsets,
-            start_time=start_time,
-            end_time=end_time,
-            isolation=isolation,
-            key_prefix=key_prefix,
             chunk_bytes=chunk_bytes,
             shared=shared,
+            filters=filters,
         )
         self._home.check_open()
         return StoreReader(self._home, options)

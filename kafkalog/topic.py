@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
+from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
-from kafkalog._face.shown import Shown
 from kafkalog._face.topic_info import TopicInfo, check_appendable, countable
 from kafkalog._face.writer import Writer
 from kafkalog._native.codec.encode import ColumnEncoder
@@ -55,7 +55,7 @@ class Present(NamedTuple):
     available: Sequence[int]  # those that can be written to, for records without a key
 
 
-class Topic(Shown):
+class Topic(Readable):
     """Made by `Store.topic` and `Store.create_topic`."""
 
     _inner = frozenset({"appends", "by_partition", "checked", "present", "sticky"})
@@ -93,6 +93,14 @@ class Topic(Shown):
         source = home.source(place)
         appends = None if home.read_only else home.partition(place)
         return Partition(source, appends, home.life, home.bells, how_to_write=home.how_to_write)
+
+    def _parts(self, partitions: Any) -> Sequence[Partition]:
+        there = self._home.numbers(self.name)
+        if partitions is None:
+            return [self.partition(number) for number in there]
+        if not isinstance(partitions, Iterable) or isinstance(partitions, str | bytes):
+            partitions = [partitions]
+        return [self.partition(number) for number in dict.fromkeys(partitions)]
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"

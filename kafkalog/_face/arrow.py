@@ -27,17 +27,17 @@ HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]
 
 # Column name -> (where it comes from, Arrow type)
 PYTHON_COLUMNS: Mapping[str, tuple[str, Any]] = {
+    "topic": ("topic", pa.string()),
+    "partition": ("partition", pa.int32()),
     "offset": ("offset", pa.int64()),
     "timestamp": ("timestamp", pa.timestamp("ms", "UTC")),
     "timestamp_type": ("timestamp_type", pa.int8()),
     "key": ("key", pa.binary()),
     "value": ("value", pa.binary()),
     "headers": ("headers", HEADERS_TYPE),
-    "topic": ("topic", pa.string()),
-    "partition": ("partition", pa.int32()),
     "leader_epoch": ("leader_epoch", pa.int32()),
 }
-PYTHON_DEFAULT = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+PYTHON_DEFAULT = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 SPARK_COLUMNS: Mapping[str, tuple[str, Any]] = {
     "key": ("key", pa.binary()),
@@ -50,7 +50,7 @@ SPARK_COLUMNS: Mapping[str, tuple[str, Any]] = {
     "headers": ("headers", HEADERS_TYPE),
 }
 
-NO_LIMITS: Mapping[str, int] = {}
+NO_LIMITS: Mapping[str, Any] = {}
 
 
 def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS) -> pa.Schema:
@@ -97,7 +97,7 @@ def record_batches(
     known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
     *,
     batch_bytes: int = LONG_MAX,
-    limits: Mapping[str, int] = NO_LIMITS,
+    limits: Mapping[str, Any] = NO_LIMITS,
 ) -> Iterator[pa.RecordBatch]:
     """What the reader finds from its offset to its end, in record batches of up to `batch_rows` rows.
 
@@ -116,7 +116,7 @@ def placed_batches(
     known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
     *,
     batch_bytes: int = LONG_MAX,
-    limits: Mapping[str, int] = NO_LIMITS,
+    limits: Mapping[str, Any] = NO_LIMITS,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """`record_batches`, each with the offset of its last row."""
     wanted = schema(columns, known)
@@ -191,7 +191,7 @@ def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
 class Decoder:
     """Chunks to columns by source name; collects several chunks until `finish`."""
 
-    def __init__(self, reader: Chunks, sources: set[str], limits: Mapping[str, int] = NO_LIMITS) -> None:
+    def __init__(self, reader: Chunks, sources: set[str], limits: Mapping[str, Any] = NO_LIMITS) -> None:
         self._reader = reader
         self._sources = sources
         self._limits = limits

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog._native.codec.keys import KeyFilter
     from kafkalog.engine.log.source import Source
     from kafkalog.engine.segment.reader import Extent
     from kafkalog.engine.segment.transaction_index import AbortedTxn
@@ -638,8 +639,9 @@ class ChunkReader(Closing, Shown):
 def walk_records(
     batches: Iterator[tuple[ChunkReader, Chunk, BatchHeader]],
     *,
-    key_prefix: bytes | None = None,
+    wanted_keys: KeyFilter | None = None,
     times: Times = ALL_TIMES,
+    keep: Callable[[Record], object] | None = None,
     asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
 ) -> RecordWalk:
     """The records of `batches`, each with the reader that found it; filters and `asynchronously` are RecordWalk's."""
@@ -647,9 +649,10 @@ def walk_records(
         batches,
         part_records=PART_RECORDS,
         max_body=MAX_RECORD_BYTES,
-        key_prefix=key_prefix,
+        wanted_keys=wanted_keys,
         timestamp_min=times.first,
         timestamp_max=times.last,
+        keep=keep,
         asynchronously=asynchronously,
     )
 

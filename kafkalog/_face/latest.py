@@ -14,21 +14,27 @@ Kafka's cleaner.  Belongs to one thread; needs pyarrow, which whoever imports th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalog._face import arrow
+from kafkalog._face.arrow import NO_LIMITS
 from kafkalog._face.chunk_reader import UNREADABLE, Chunk, ChunkReader
-from kafkalog._face.times import ALL_TIMES, Times
 from kafkalog._native.codec.latest import SHARES, LatestOffsets
 from kafkalog.engine.format import values
 from kafkalog.errors import IllegalArgumentException, KafkalogError, OffsetOutOfRangeException
 
 if TYPE_CHECKING:
     from kafkalog.engine.log.source import Source
+    from kafkalog.engine.segment.loss import Lost
+
+T = TypeVar("T")
+R = TypeVar("R", bound=ChunkReader)
 
 CHUNK_BYTES = 4 << 20
 BATCH_BYTES = 48 << 20
@@ -45,13 +51,14 @@ def memory_of(memory_bytes: Any) -> int:
 
 class Latest:
     """The last offset of each key of `source` below `end` (None: below the end that readers of `isolation` see), of
-    the records whose timestamp is one of `times`.
+    the records that ColumnBuilder's `limits` let through.
 
     The first walk is done when this is made.  `keys` is how many there are, deleted ones with them, `keyless` how many
     records have none and count for nothing, `end_offset` up to where (exclusive) was looked, `open_from` where an open
     transaction stopped that (None: nowhere).  Damage ends the walk:
-    `failure` is then its error, what lies before it counts, and `batches` raises it at its end.  `progress` is told of
-    the log's bytes as they are read, in each walk.
+    `failure` is then its error, what lies before it counts, and `batches` raises it at its end; where there is somebody
+    to `tell` of each `Lost` range, the walks go on behind it.  `progress` is told of the log's bytes as they are read,
+    in each walk.
     """
 
     def __init__(
@@ -59,14 +66,16 @@ class Latest:
         source: Source,
         end: int | None = None,
         *,
-        times: Times = ALL_TIMES,
+        limits: Mapping[str, Any] = NO_LIMITS,
         isolation: str = "read_committed",
         memory_bytes: int = MEMORY_BYTES,
+        tell: Callable[[Lost], object] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.source = source
         self.isolation = isolation
-        self._times = times
+        self._limits = limits
+        self._tell_loss = tell
         self.failure: KafkalogError | None = None
         self._progress = progress
         self._cuts = source.cuts
@@ -117,14 +126,17 @@ class Latest:
         return ascending, keyless
 
     def _put_all(self, offsets_map: LatestOffsets, most: int) -> None:
-        with ChunkReader(
-            self.source,
-            end_offset=self.end_offset,
-            isolation=self.isolation,
-            chunk_bytes=CHUNK_BYTES,
-            out_of_range="earliest",
-        ) as reader:
-            decoder = arrow.Decoder(reader, {"offset", "key"}, self._times.limits)
+        def make(source: Source) -> ChunkReader:
+            return ChunkReader(
+                source,
+                end_offset=self.end_offset,
+                isolation=self.isolation,
+                chunk_bytes=CHUNK_BYTES,
+                out_of_range="earliest",
+            )
+
+        def read(reader: ChunkReader) -> Iterator[None]:
+            decoder = arrow.Decoder(reader, {"offset", "key"}, self._limits)
             try:
                 for chunk in reader:
                     row = 0
@@ -132,9 +144,27 @@ class Latest:
                         row = decoder.add(chunk, row)
                         self._put(decoder, offsets_map, most)
                     self._tell(chunk)
+                    yield
             except UNREADABLE:
                 self._put(decoder, offsets_map, most)
                 raise
+
+        for _ in self._read(make, read, self._tell_loss):
+            pass
+
+    def _read(
+        self,
+        make: Callable[[Source], R],
+        read: Callable[[R], Iterator[T]],
+        tell: Callable[[Lost], object] | None,
+    ) -> Iterator[T]:
+        if self._tell_loss is None or tell is None:
+            with closing(make(self.source)) as reader:
+                yield from read(reader)
+            return
+        from kafkalog._face.past_damage import read_past
+
+        yield from read_past(self.source, tell, make, read)
 
     def _put(self, decoder: arrow.Decoder, offsets_map: LatestOffsets, most: int) -> None:
         if not decoder.rows:
@@ -199,17 +229,21 @@ class Latest:
     ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
         """Batches of records, and which of them are the last ones of their keys; all of those, or an error."""
         left = self._last
-        with _Surviving(self, left) as reader:
-            for batch in arrow.record_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes):
-                offsets = batch.column("offset").to_numpy()
-                passed = int(np.searchsorted(left, offsets[-1], side="right"))
-                sought, left = left[:passed], left[passed:]
-                places = np.searchsorted(offsets, sought)
-                there = offsets[places] == sought
-                self._check_gone(sought[~there])
-                rows = np.zeros(len(offsets), bool)
-                rows[places[there]] = True
-                yield batch, rows
+
+        def read(reader: _Surviving) -> Iterator[pa.RecordBatch]:
+            return arrow.record_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes)
+
+        # The first walk has told what is lost.
+        for batch in self._read(partial(_Surviving, self, left), read, lambda _: None):
+            offsets = batch.column("offset").to_numpy()
+            passed = int(np.searchsorted(left, offsets[-1], side="right"))
+            sought, left = left[:passed], left[passed:]
+            places = np.searchsorted(offsets, sought)
+            there = offsets[places] == sought
+            self._check_gone(sought[~there])
+            rows = np.zeros(len(offsets), bool)
+            rows[places[there]] = True
+            yield batch, rows
         self._check_gone(left)
 
     def _check_gone(self, offsets: npt.NDArray[np.int64]) -> None:
@@ -225,9 +259,9 @@ class Latest:
 class _Surviving(ChunkReader):
     """Hands out the batches that hold one of some offsets."""
 
-    def __init__(self, latest: Latest, last: npt.NDArray[np.int64]) -> None:
+    def __init__(self, latest: Latest, last: npt.NDArray[np.int64], source: Source) -> None:
         super().__init__(
-            latest.source,
+            source,
             int(last[0]) if len(last) else latest.end_offset,
             end_offset=int(last[-1]) + 1 if len(last) else latest.end_offset,
             chunk_bytes=CHUNK_BYTES,

@@ -34,8 +34,9 @@ class PartitionReader(ChunkReader):
         isolation: str,
         reset: str,
         start_time: int = LONG_MIN,
+        end_offset: int | None = None,
     ) -> None:
-        super().__init__(source, position, isolation=isolation, out_of_range=reset)
+        super().__init__(source, position, isolation=isolation, out_of_range=reset, end_offset=end_offset)
         self.topic_id = topic_id
         self.position = self.offset
         self.leader_epoch = NO_LEADER_EPOCH  # of the last record below the position, where that is known

@@ -120,6 +120,8 @@ class PartitionTurns:
                 )
             latest = options.start == "latest" and not is_new
             position = source.visible_end(options.isolation) if latest else source.log_start_offset
+            if options.start_offset is not None:
+                position = min(max(position, options.start_offset), source.visible_end(options.isolation))
         if options.times.first >= 0:
             at = source.offset_for_time(options.times.first)
             position = max(position, source.visible_end(options.isolation) if at is None else at)
@@ -130,6 +132,7 @@ class PartitionTurns:
             isolation=options.isolation,
             reset=options.start,
             start_time=options.times.first,
+            end_offset=options.end_offset,
         )
         if epoch is not None:
             reader.leader_epoch = epoch

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from kafkalog._face.times import times_of
+from kafkalog._face.selection import Selection
 from kafkalog.engine.format import names, values
-from kafkalog.engine.log.source import check_isolation
 from kafkalog.errors import IllegalArgumentException
 
 if TYPE_CHECKING:
+    from kafkalog._face.selection import Filters, Place
     from kafkalog.engine.format.names import TopicPartition
 
 T = TypeVar("T")
@@ -32,21 +32,29 @@ class ReaderOptions:
         topics: Iterable[str] | None,
         partitions: Iterable[str | TopicPartition] | None,
         *,
-        start: str,
+        start: Place,
+        end: Place | None,
         start_offsets: Offsets | None,
-        start_time: int | None,
-        end_time: int | None,
-        isolation: str,
-        key_prefix: bytes | None,
         chunk_bytes: int | None,
         shared: bool,
+        filters: Filters,
     ) -> None:
         if cursor is not None and not values.text(cursor, "cursor"):
             raise IllegalArgumentException("cursor: found an empty name", hint="None reads without a cursor")
         if topics is not None and partitions is not None:
             raise IllegalArgumentException("found both topics and partitions", hint="leave one out")
-        if not isinstance(start, str) or start not in STARTS:
-            raise IllegalArgumentException(f"start {start!r} is none of {', '.join(STARTS)}")
+        is_word = isinstance(start, str) and not start[:1].isdigit() and not start.startswith("@")
+        if is_word and start not in STARTS:
+            raise IllegalArgumentException(
+                f"start {start!r} is none of {', '.join(STARTS)}, and no offset or time",
+                hint="such as 1200, 2026-11-21T09:00:00Z, or a datetime",
+            )
+        selection = Selection(None if is_word else start, end, **filters)
+        if selection.tell is not None:
+            raise IllegalArgumentException(
+                "on_damage: a reader raises at damage, and leaves it to its caller to seek behind it",
+                hint="records() and read_arrow() of a topic or a partition go on by themselves",
+            )
         self.cursor = cursor
         self.topics = None if topics is None else _listed(topics, "topics", lambda each: values.text(each, "topics"))
         self.partitions = None if partitions is None else _listed(partitions, "partitions", names.partition_of)
@@ -54,12 +62,13 @@ class ReaderOptions:
             if given is not None and not given:
                 raise IllegalArgumentException(f"{what}: found none, expected at least one")
         self.shared = values.flag(shared, "shared")
-        self.start = start
+        self.start = start if isinstance(start, str) and is_word else "earliest"
         self.start_offsets = offsets_of({} if start_offsets is None else start_offsets, "start_offsets")
-        self.committed = check_isolation(isolation)
-        self.isolation = isolation
-        self.times = times_of(start_time, end_time)
-        self.key_prefix = values.octets(key_prefix, "key_prefix")
+        self.selection = selection
+        self.isolation = selection.isolation
+        self.committed = selection.isolation == "read_committed"
+        self.times = selection.times
+        self.start_offset, self.end_offset = selection.offsets
         self.chunk_bytes = None if chunk_bytes is None else values.whole(chunk_bytes, "chunk_bytes", low=1)
 
     def chunk_bytes_of(self, partitions: int, most: int) -> int:

@@ -6,12 +6,47 @@ in the log.  What is passed over unread (`Source.offset_for_time`, a batch's lar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeAlias
 
 from kafkalog._limits import LONG_MAX, LONG_MIN
 from kafkalog.engine.format import values
 from kafkalog.errors import IllegalArgumentException
+
+Moment: TypeAlias = "datetime | str | int"
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def milliseconds_of(moment: Any, what: str) -> int:
+    """A time as a caller gives it, in ms since 1970: a datetime with a time zone, ISO 8601 text (UTC unless it says
+    otherwise), `@` and milliseconds as text, or milliseconds.  A part of a millisecond counts as a whole one, so that
+    what is before the time stays before it.  IllegalArgumentException."""
+    if isinstance(moment, str):
+        moment = _read(moment, what)
+    if isinstance(moment, datetime):
+        if moment.utcoffset() is None:
+            raise IllegalArgumentException(
+                f"{what}: found {moment!r}, which has no time zone, expected one that has: each machine would take it "
+                "for another moment",
+                hint="datetime(..., tzinfo=timezone.utc), or moment.astimezone() for this machine's zone",
+            )
+        return -((EPOCH - moment) // timedelta(milliseconds=1))
+    return values.milliseconds(moment, what)
+
+
+def _read(text: str, what: str) -> datetime | int:
+    if re.fullmatch(r"@[0-9]{1,19}", text) and int(text[1:]) <= LONG_MAX:
+        return int(text[1:])
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise IllegalArgumentException(
+            f"{what}: {text!r} is no time, expected such as 2026-11-21T09:00:00Z, or @1700000000000 in milliseconds"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Times(NamedTuple):
@@ -29,12 +64,12 @@ class Times(NamedTuple):
 ALL_TIMES = Times()
 
 
-def times_of(start_time: int | None, end_time: int | None) -> Times:
-    """Of a caller's window [start_time, end_time) in ms; IllegalArgumentException if it is none."""
-    first = LONG_MIN if start_time is None else values.milliseconds(start_time, "start_time")
+def times_of(start_time: Moment | None, end_time: Moment | None) -> Times:
+    """Of a caller's window [start_time, end_time); IllegalArgumentException if it is none."""
+    first = LONG_MIN if start_time is None else milliseconds_of(start_time, "start_time")
     if end_time is None:
         return Times(first)
-    end = values.milliseconds(end_time, "end_time")
+    end = milliseconds_of(end_time, "end_time")
     if first > end:
         raise IllegalArgumentException(
             f"start_time {start_time} lies behind end_time {end_time}", hint="expected it at or before end_time"

@@ -122,6 +122,9 @@ class ViewSource:
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         return self._over(lambda view: view.offset_for_time(timestamp_ms))
 
+    def own_view(self) -> PartitionView:
+        return self._over(lambda view: view.own_view())
+
     def check_usable(self) -> None:
         self._view.check_usable()
 

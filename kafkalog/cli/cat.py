@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalog._face.times import ALL_TIMES
+from kafkalog._face.window import Window, found_in, last
 from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, Usage
 from kafkalog.cli.console import note, some
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.toolbox.window import Window, found_in, last
 
 if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import ChunkReader
+    from kafkalog._face.match import Condition, Match
     from kafkalog.records import Record
-    from kafkalog.toolbox.search import Condition, Match
 
 FOLLOW_EVERY_S = 0.2
 
@@ -122,7 +122,7 @@ def _match(
 ) -> Match | None:
     if not (keys or patterns or headers or conditions):
         return None
-    from kafkalog.toolbox.search import Match
+    from kafkalog._face.match import Match
 
     return Match(keys, patterns, headers, conditions)
 
@@ -174,6 +174,6 @@ class _Reading:
             from kafkalog._face.chunk_reader import walk_records
 
             return walk_records(reader.batches_of_records(), times=self._times)
-        from kafkalog.toolbox.search import matching
+        from kafkalog._face.match import matching
 
         return matching(reader, self._match, self._times)

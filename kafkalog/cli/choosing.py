@@ -1,7 +1,7 @@
 """What to read, as the reading commands are asked: partitions, a window of offsets or times, keys and headers.
 
 The options stand here once, for `cat`, `export`, `latest`, `history` and `transactions`; what they mean is in
-`kafkalog.toolbox.window` and `kafkalog.toolbox.search`.
+`kafkalog._face.window` and `kafkalog._face.match`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from kafkalog._face.window import Bound, Near, Time, Window
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import locate, note, parse_time_ms, some
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.engine.format.names import INTERNAL_TOPICS
-from kafkalog.toolbox.window import Bound, Near, Time, Window
 
 if TYPE_CHECKING:
+    from kafkalog._face.match import Condition
     from kafkalog.engine.format.names import TopicPartition
-    from kafkalog.toolbox.search import Condition
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,7 +93,7 @@ _CONDITION = re.compile(r"\s*(offset|timestamp|time|ts)\s*(==|>=|<=|=|>|<)\s*(.+
 
 def conditions(text: str | None) -> list[Condition]:
     """Of --where: `offset >= 100 and time < 2026-11-01T09:05`.  Usage for what is none."""
-    from kafkalog.toolbox.search import Condition
+    from kafkalog._face.match import Condition
 
     found: list[Any] = []
     for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE) if text is not None else ():

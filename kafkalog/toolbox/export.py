@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._face.chunk_reader import UNREADABLE, Chunk, ChunkReader
+from kafkalog._face.past_damage import PastDamage, past_chunks
+from kafkalog._face.window import Window, found_in
 from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.engine.format import values
 from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.host.log_dirs import refuse_inside
 from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.loss import Lost
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.toolbox.past_damage import PastDamage, past_chunks
-from kafkalog.toolbox.salvage import Lost
-from kafkalog.toolbox.window import Window, found_in
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition

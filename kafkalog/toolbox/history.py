@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.chunk_reader import Chunk, ChunkReader
+from kafkalog._face.match import Match, matching
+from kafkalog._face.window import Window, found_in
 from kafkalog.errors import KafkalogError
-from kafkalog.toolbox.search import Match, matching
-from kafkalog.toolbox.window import Window, found_in
 
 if TYPE_CHECKING:
     from kafkalog.engine.log.source import Source

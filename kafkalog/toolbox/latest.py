@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalog._face.match import BATCH_ROWS as LINE_ROWS
+from kafkalog._face.match import COLUMNS, records_of
+from kafkalog._face.window import Bound, Window, found_in
 from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.log.source import check_isolation
 from kafkalog.toolbox.export import BATCH_BYTES, BATCH_ROWS, ExportOptions, ExportReport, export
-from kafkalog.toolbox.search import BATCH_ROWS as LINE_ROWS
-from kafkalog.toolbox.search import COLUMNS, records_of
-from kafkalog.toolbox.window import Bound, Window, found_in
 
 if TYPE_CHECKING:
     from kafkalog._face.latest import Latest
@@ -49,7 +49,9 @@ def latest(view: PartitionView, options: LatestOptions, *, progress: Callable[[i
     check_isolation(options.isolation)
     memory_bytes = MEMORY_BYTES if options.memory_bytes is None else memory_of(options.memory_bytes)
     _, end, times = found_in(view, Window(None, options.end), lenient=True)
-    return Latest(view, end, times=times, isolation=options.isolation, memory_bytes=memory_bytes, progress=progress)
+    return Latest(
+        view, end, limits=times.limits, isolation=options.isolation, memory_bytes=memory_bytes, progress=progress
+    )
 
 
 def latest_records(found: Latest, *, tombstones: bool = False) -> Iterator[Record]:

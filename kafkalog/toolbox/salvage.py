@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.engine.host.topic_configs import take_over
 from kafkalog.engine.log import load_cases
-from kafkalog.engine.segment.loss import VERDICT_TEXT
+from kafkalog.engine.segment.loss import VERDICT_TEXT, Lost
 from kafkalog.engine.segment.order import highest_offset, misfits
 from kafkalog.engine.segment.resync import next_batch, slices_past_damage
 from kafkalog.engine.segment.scan import ScanSlice
@@ -43,21 +42,6 @@ from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 
 __all__ = ["Lost", "SalvageReport", "salvage"]
-
-
-class Lost(NamedTuple):
-    """Bytes of the source that were not copied; `first_offset` to `last_offset` are missing (last < first: none)."""
-
-    path: str
-    position: int
-    length: int
-    first_offset: int
-    last_offset: int
-    what: str
-
-    def __str__(self) -> str:
-        gone = f", offsets {self.first_offset} to {self.last_offset}" if self.last_offset >= self.first_offset else ""
-        return f"{self.path}: bytes {self.position} to {self.position + self.length}{gone}: {self.what}"
 
 
 @dataclass

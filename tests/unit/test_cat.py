@@ -20,8 +20,8 @@ from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.cli.console import parse_time_ms
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
-from kafkalog.toolbox.search import Match, matching
-from kafkalog.toolbox.window import Time, Window, found_in, last
+from kafkalog._face.match import Match, matching
+from kafkalog._face.window import Time, Window, found_in, last
 from tests.unit.cli_kit import Run, of_kafka, run
 
 __all__ = ["run"]

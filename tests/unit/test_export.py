@@ -22,7 +22,7 @@ from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.export import BATCH_BYTES, ExportOptions, ExportReport, export
-from kafkalog.toolbox.window import Time, Window
+from kafkalog._face.window import Time, Window
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles
 from tests.unit.cli_kit import Run, of_kafka, run
 

@@ -15,7 +15,7 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException
 from kafkalog.toolbox import history as module
 from kafkalog.toolbox.history import ABORTED, LATEST, PENDING, SUPERSEDED, Entry, history
-from kafkalog.toolbox.window import Window
+from kafkalog._face.window import Window
 from tests.unit.cli_kit import Run, run
 from tests.unit.test_cleaner_contract import Story
 from tests.unit.test_latest import damage

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._native.codec.arrow import RecordColumns
+from kafkalog._native.codec.keys import KeyFilter
 from kafkalog._native.codec.records import Record
 
 NEEDS_PAYLOAD: Final[int]
@@ -25,6 +26,7 @@ class ColumnBuilder:
         offset_max: int | None = None,
         timestamp_min: int | None = None,
         timestamp_max: int | None = None,
+        wanted_keys: KeyFilter | None = None,
         rows_max: int | None = None,
         bytes_max: int | None = None,
     ) -> None: ...

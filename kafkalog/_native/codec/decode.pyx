@@ -22,6 +22,7 @@ from kafkalog._native.codec.batches cimport Row
 from kafkalog._native.codec.cursor cimport Cursor
 from kafkalog._native.codec.frames cimport lz4_bytes_max, zstd_bytes_max
 from kafkalog._native.codec.guard cimport claim, kl_leave
+from kafkalog._native.codec.keys cimport KeyFilter, Keys, is_wanted_key
 from kafkalog._native.codec.layout cimport (
     ARRAY_BYTES_MAX,
     CODEC_MASK,
@@ -113,6 +114,7 @@ cdef struct Sink:
     int64_t offset_max
     int64_t timestamp_min
     int64_t timestamp_max
+    const Keys* wanted_keys  # NULL: all
     int64_t rows_max
     int64_t bytes_max
 
@@ -257,6 +259,8 @@ cdef int decode_payload(
         timestamp = rec.timestamp_of(&base, &view)
         if timestamp < sink.timestamp_min or timestamp > sink.timestamp_max:
             continue
+        if sink.wanted_keys != NULL and not is_wanted_key(sink.wanted_keys, view.key, view.key_size):
+            continue
         row = sink.rows
         offsets[row] = offset
         timestamps[row] = timestamp
@@ -393,19 +397,20 @@ cdef class ColumnBuilder:
 
     keys, values, headers, timestamp_types: which columns beside offset and timestamp.  null_empty_headers: a record
     without headers gets a null instead of an empty list.  offset_min, offset_max, timestamp_min, timestamp_max (ms):
-    records outside are left out (all inclusive).  rows_max, bytes_max: with so many rows, or bytes of keys, values and
+    records outside are left out (all inclusive), as are those whose key `wanted_keys` has not.  rows_max, bytes_max: with so many rows, or bytes of keys, values and
     headers, no further batch of a table is taken.  At most 2^31-1 bytes a column.  FULL is answered then, and `finish`
     makes room.
     One thread at a time: a second one gets a RuntimeError.
     """
     cdef Sink sink
+    cdef KeyFilter wanted_keys
     cdef int busy
 
     # More than eight parameters: which columns, of which records and how many, each by its name.
     def __init__(
         self, bint keys=True, bint values=True, bint headers=True, *, bint timestamp_types=False,
         bint null_empty_headers=False, offset_min=None, offset_max=None, timestamp_min=None, timestamp_max=None,
-        rows_max=None, bytes_max=None,
+        KeyFilter wanted_keys=None, rows_max=None, bytes_max=None,
     ):
         self.sink.with_keys = keys
         self.sink.with_values = values
@@ -416,6 +421,8 @@ cdef class ColumnBuilder:
         self.sink.offset_max = INT64_MAX if offset_max is None else offset_max
         self.sink.timestamp_min = INT64_MIN if timestamp_min is None else timestamp_min
         self.sink.timestamp_max = INT64_MAX if timestamp_max is None else timestamp_max
+        self.wanted_keys = wanted_keys
+        self.sink.wanted_keys = NULL if wanted_keys is None else &wanted_keys.keys
         self.sink.rows_max = INT64_MAX if rows_max is None else rows_max
         self.sink.bytes_max = INT64_MAX if bytes_max is None else bytes_max
 
@@ -632,6 +639,7 @@ cdef class ColumnBuilder:
                 if (
                     sink.offset_min <= <int64_t>taken[0] <= sink.offset_max
                     and sink.timestamp_min <= <int64_t>taken[1] <= sink.timestamp_max
+                    and (self.wanted_keys is None or taken[3] in self.wanted_keys)
                 ):
                     self.put_record(taken[0], taken[1], taken[2], taken[3], taken[4], taken[5])
             return rec.OK

@@ -3,6 +3,8 @@ from typing import Any, ClassVar, Final, Generic, Self, SupportsIndex, TypeVar, 
 
 from typing_extensions import disjoint_base
 
+from kafkalog._native.codec.keys import KeyFilter
+
 _T = TypeVar("_T")
 
 NO_TIMESTAMP_TYPE: Final[int]
@@ -82,9 +84,10 @@ class RecordWalk:
         *,
         part_records: int,
         max_body: int,
-        key_prefix: bytes | None = None,
+        wanted_keys: KeyFilter | None = None,
         timestamp_min: int = ...,
         timestamp_max: int = ...,
+        keep: Callable[[Record], object] | None = None,
         asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
     ) -> None: ...
     def __aiter__(self) -> AsyncIterator[Record]: ...

@@ -19,12 +19,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.object cimport PyObject_RichCompare
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
-from libc.string cimport memcmp
 
 from kafkalog._native.codec cimport record as rec
 from kafkalog._native.codec.batches cimport BatchHeader
 from kafkalog._native.codec.cursor cimport Cursor
 from kafkalog._native.codec.guard cimport claim, kl_leave
+from kafkalog._native.codec.keys cimport KeyFilter, is_wanted_key
 from kafkalog._native.codec.layout cimport CODEC_MASK, RECORDS, TIMESTAMP_TYPE_FLAG
 from kafkalog._native.codec.octets cimport open_octets
 from kafkalog._native.codec.record cimport Batch, HeaderView, RecordView
@@ -324,8 +324,8 @@ cdef class RecordWalk:
     iterator of Records, for every other batch than the usual; `check_usable()`, asked after a fork.  `part_records`:
     batches of more records than that are not the usual.
 
-    `asynchronously()` is what `async for` goes over instead.  Passed over are records whose key does not begin with
-    `key_prefix`, or has none, and those whose timestamps do not lie in [timestamp_min, timestamp_max].
+    `asynchronously()` is what `async for` goes over instead.  Passed over are records whose key `wanted_keys` has not,
+    those whose timestamps do not lie in [timestamp_min, timestamp_max], and then those to which `keep(record)` says no.
     """
 
     cdef object batches, reader, chunk, plain, refusal
@@ -337,7 +337,8 @@ cdef class RecordWalk:
     cdef int64_t told_offset
     cdef int32_t told_epoch
     cdef object asynchronously
-    cdef bytes key_prefix
+    cdef KeyFilter wanted_keys
+    cdef object keep
     cdef int64_t timestamp_min, timestamp_max
     cdef bint filters
     cdef _Payload chunk_payload, source
@@ -351,17 +352,18 @@ cdef class RecordWalk:
     cdef Record last, before_last
 
     def __init__(
-        self, batches, *, int64_t part_records, int64_t max_body, bytes key_prefix=None,
-        int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX, asynchronously=None,
+        self, batches, *, int64_t part_records, int64_t max_body, KeyFilter wanted_keys=None,
+        int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX, keep=None, asynchronously=None,
     ):
         self.batches = iter(batches)
         self.part_records = part_records
         self.max_body = max_body
         self.asynchronously = asynchronously
-        self.key_prefix = key_prefix
+        self.wanted_keys = wanted_keys
+        self.keep = keep
         self.timestamp_min = timestamp_min
         self.timestamp_max = timestamp_max
-        self.filters = key_prefix is not None or timestamp_min != INT64_MIN or timestamp_max != INT64_MAX
+        self.filters = wanted_keys is not None or timestamp_min != INT64_MIN or timestamp_max != INT64_MAX
         self.told_offset = -1
         self.forks = times_forked()
 
@@ -469,13 +471,18 @@ cdef class RecordWalk:
                 if self.filters and not self.is_wanted(view.key, view.key_size, rec.timestamp_of(&self.batch, &view)):
                     continue
                 self.check_forks()
+                found = self.filled(&view, offset)
+                if self.keep is not None and not self.keep(found):
+                    continue
                 self.told_offset = offset + 1
                 self.told_epoch = self.leader_epoch
-                return self.filled(&view, offset)
+                return found
             if self.plain is not None:
                 for found in self.plain:
                     self.check_forks()
                     if self.filters and not self.is_wanted_object(found):
+                        continue
+                    if self.keep is not None and not self.keep(found):
                         continue
                     self.told_offset = found.offset + 1
                     self.told_epoch = found.leader_epoch
@@ -486,13 +493,9 @@ cdef class RecordWalk:
 
     cdef bint is_wanted(self, const uint8_t* key, int64_t key_size, int64_t timestamp) except -1:
         """Whether the filters let a record through."""
-        cdef Py_ssize_t size
         if not self.timestamp_min <= timestamp <= self.timestamp_max:
             return False
-        if self.key_prefix is None:
-            return True
-        size = PyBytes_GET_SIZE(self.key_prefix)
-        return key != NULL and key_size >= size and memcmp(key, PyBytes_AS_STRING(self.key_prefix), size) == 0
+        return self.wanted_keys is None or is_wanted_key(&self.wanted_keys.keys, key, key_size)
 
     cdef bint is_wanted_object(self, Record record) except -1:
         cdef bytes key = record.key

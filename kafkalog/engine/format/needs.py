@@ -13,6 +13,21 @@ def need_pyarrow() -> Any:
     return _need("pyarrow", "arrow")
 
 
+def need_pandas() -> Any:
+    """The module pandas, as `need_pyarrow`."""
+    return _need("pandas", "pandas")
+
+
+def need_polars() -> Any:
+    """The module polars, as `need_pyarrow`."""
+    return _need("polars", "polars")
+
+
+def need_duckdb() -> Any:
+    """The module duckdb, as `need_pyarrow`."""
+    return _need("duckdb", "duckdb")
+
+
 def need_prometheus_client() -> Any:
     """The module prometheus_client; MissingPackageException (an ImportError) says how to install it."""
     return _need("prometheus_client", "metrics")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from kafkalog._limits import INT_MAX
 from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.log.types import FetchIsolation
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.order import highest_offset
 from kafkalog.engine.segment.reader import Extent, SegmentReader, Unreadable
 from kafkalog.engine.segment.scan import LogScan
@@ -66,6 +67,17 @@ class EngineSource:
     @property
     def log_end_offset(self) -> int:
         return self._engine.log_end_offset
+
+    def own_view(self) -> PartitionView:
+        """A view of the directory, which does not reach into a remote tier."""
+        self.check_usable()
+        engine = self._engine
+        if engine.context.uses_remote_tier:
+            raise IllegalArgumentException(
+                f"on_damage: found {self.topic_partition} with a remote tier in a store that writes",
+                hint="open it with read_only=True beside the writer, and the same remote",
+            )
+        return PartitionView(engine.parent_dir, self.topic_partition, files=engine.context.files)
 
     def check_usable(self) -> None:
         """IllegalStateException in a forked child of the process that opened the log."""

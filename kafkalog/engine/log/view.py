@@ -101,6 +101,13 @@ class PartitionView(Closing):
         self._closed = True
         self._open_files.keep(())
 
+    def own_view(self) -> PartitionView:
+        """Another one of the same folder, for whoever closes it."""
+        self.check_usable()
+        return PartitionView(
+            self.log_dir, self.topic_partition, files=self._files, folder=os.path.basename(self.directory)
+        )
+
     def rest(self) -> None:
         """Let go of files and index entries until they are asked for again: for one of many views that wait."""
         self._open_files.keep(())

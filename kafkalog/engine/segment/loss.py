@@ -36,6 +36,21 @@ def reason(verdict: int) -> str:
     return VERDICT_TEXT.get(verdict, "a tail too short for a batch")
 
 
+class Lost(NamedTuple):
+    """Bytes of the source that were not copied; `first_offset` to `last_offset` are missing (last < first: none)."""
+
+    path: str
+    position: int
+    length: int
+    first_offset: int
+    last_offset: int
+    what: str
+
+    def __str__(self) -> str:
+        gone = f", offsets {self.first_offset} to {self.last_offset}" if self.last_offset >= self.first_offset else ""
+        return f"{self.path}: bytes {self.position} to {self.position + self.length}{gone}: {self.what}"
+
+
 class Loss(NamedTuple):
     """`records` at most lie behind the cut, `next_offset` follows the last of them.
 

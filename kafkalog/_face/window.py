@@ -2,7 +2,7 @@
 
 A time is no place in the log: a record is in the window if its timestamp is (`kafkalog._face.times`).  The time index
 only says from which offset on there may be such records; as timestamps may go back, nothing says where they end.  Knows
-a view, and nothing of what is in records.
+a source, and nothing of what is in records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkalog._face.times import Times, times_of
 from kafkalog.errors import KafkalogError
 
 if TYPE_CHECKING:
-    from kafkalog.engine.log.view import PartitionView
+    from kafkalog.engine.log.source import Source
 
 T = TypeVar("T")
 
@@ -50,20 +50,20 @@ class Range(NamedTuple):
     times: Times
 
 
-def found_in(view: PartitionView, window: Window, *, lenient: bool = False) -> Range:
+def found_in(source: Source, window: Window, *, lenient: bool = False) -> Range:
     """Where a window's records are.
 
     `lenient`: a start that the log does not have is the next one that it has, for whoever asks many partitions at once;
     else readers raise OffsetOutOfRangeException.
     """
-    low, high = view.log_start_offset, view.log_end_offset
+    low, high = source.log_start_offset, source.log_end_offset
     first, behind = window
     times = times_of(
         first.timestamp_ms if isinstance(first, Time) else None,
         behind.timestamp_ms if isinstance(behind, Time) else None,
     )
     if isinstance(first, Time):
-        at = view.offset_for_time(first.timestamp_ms)
+        at = source.offset_for_time(first.timestamp_ms) if first.timestamp_ms >= 0 else low
         start = high if at is None else at
     else:
         start = low if first is None else _offset(first)

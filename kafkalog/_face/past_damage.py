@@ -10,31 +10,33 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from kafkalog._face.chunk_reader import UNREADABLE, ChunkReader
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.log.source import Source
 from kafkalog.engine.remote.aiven import AivenTieredStorage
+from kafkalog.engine.segment.loss import Lost
 from kafkalog.engine.segment.reader import header_at
 from kafkalog.engine.segment.resync import next_batch
 from kafkalog.engine.segment.scan import crc_matches_in
 from kafkalog.errors import KafkalogError, RemoteStorageException
-from kafkalog.toolbox.salvage import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kafkalog._face.chunk_reader import ChunkReader
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.log.view import PartitionView
     from kafkalog.engine.segment.reader import Extent
     from kafkalog.engine.segment.transaction_index import AbortedTxn
 
+T = TypeVar("T")
+R = TypeVar("R", bound=ChunkReader)
 _log = Lines("kafkalog.remote")
 
 
@@ -59,6 +61,26 @@ def past_chunks(log_dir: str | os.PathLike[str], files: Files) -> Iterator[None]
         yield
     finally:
         storage.tell_damage = None
+
+
+def read_past(
+    source: Source,
+    tell: Callable[[Lost], object],
+    make: Callable[[Source], R],
+    read: Callable[[R], Iterator[T]],
+) -> Iterator[T]:
+    """What `read` makes of the reader that `make` makes, on behind damage; `tell` hears of each range that is left
+    out."""
+    with source.own_view() as view:
+        past = PastDamage(view)
+        with closing(make(past)) as reader:
+            while True:
+                try:
+                    yield from read(reader)
+                    return
+                except UNREADABLE as error:
+                    tell(past.skip(reader, error))
+                    source.check_usable()
 
 
 class _Resumed(NamedTuple):

@@ -1,0 +1,252 @@
+"""Finding records by what is in them: a regular expression over the value, a header, conditions over the columns.
+
+Batches are decoded to Arrow columns natively and matched column by column (pyarrow.compute).  Who wants columns gets
+the rows that match (`Match.filtered`); who wants records goes over the batches with `Matching`, which decodes each
+chunk once to know which of its records match, so that no other record becomes a Python object.  Keys and timestamps are
+not looked at here: the native loops do that.  Needs pyarrow, which is imported where a Match is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kafkalog._face.times import milliseconds_of
+from kafkalog._face.window import Near, Time, Window
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.format import values
+from kafkalog.engine.format.needs import need_pyarrow
+from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.records import Record
+
+if TYPE_CHECKING:
+    from kafkalog._face.chunk_reader import Chunk, ChunkReader
+    from kafkalog._native.codec.batches import BatchHeader
+
+__all__ = ["COLUMNS", "Condition", "Match", "Matching", "conditions", "records_of"]
+
+COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
+EXAMPLE = "'offset >= 100 and time < 2026-11-01T09:05 and value is not null'"
+
+_COMPARISONS = {
+    "=": "equal", "==": "equal", "!=": "not_equal", "<>": "not_equal",
+    ">": "greater", ">=": "greater_equal", "<": "less", "<=": "less_equal",
+}  # fmt: skip
+_NUMBERS = ("offset", "partition", "leader_epoch")
+_NAMES = {"time": "timestamp", "ts": "timestamp"}
+_CONDITION = re.compile(
+    r"""\s*(?P<column>offset|timestamp|time|ts|partition|leader_epoch|topic|key|value)
+        (?:\s*(?P<sign>==|!=|<>|>=|<=|=|>|<)\s*(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^'",].*?))
+        |\s+is\s+(?P<negated>not\s+)?null)\s*(?:\s+and\s+|,|$)""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
+
+class Condition(NamedTuple):
+    """What a column of a record must be: `comparison` is a function of pyarrow.compute, with a `value` unless it is
+    "is_null" or "is_valid".  Timestamps are milliseconds."""
+
+    column: str
+    comparison: str
+    value: int | bytes | str | None = None
+
+
+def conditions(text: str) -> list[Condition]:
+    """Of text such as `offset >= 100 and time < 2026-11-01T09:05 and key = 'a'`, all of which must hold.
+
+    IllegalArgumentException for what is none.
+    """
+    found: list[Condition] = []
+    at = 0
+    while at < len(text) or not found:
+        read = _CONDITION.match(text, at)
+        if read is None:
+            raise IllegalArgumentException(f"where: {text[at:].strip()!r} is no condition, expected such as {EXAMPLE}")
+        found.append(_condition(read))
+        at = read.end()
+    return found
+
+
+def _condition(read: re.Match[str]) -> Condition:
+    column = _NAMES.get(read["column"].lower(), read["column"].lower())
+    if read["sign"] is None:
+        return Condition(column, "is_valid" if read["negated"] else "is_null")
+    comparison = _COMPARISONS[read["sign"]]
+    given = next(each for each in (read["single"], read["double"], read["bare"]) if each is not None)
+    if column == "timestamp":
+        return Condition(column, comparison, milliseconds_of(given, "where"))
+    if column in _NUMBERS:
+        if not re.fullmatch(r"[0-9]{1,19}", given) or int(given) > LONG_MAX:
+            raise IllegalArgumentException(f"where: {given:.40} is no {column}, expected 0 to {LONG_MAX}")
+        return Condition(column, comparison, int(given))
+    return Condition(column, comparison, given if column == "topic" else given.encode("utf-8", "surrogateescape"))
+
+
+class Match:
+    """What a record must be: its value a match of each of `patterns`, and for each of `headers` one of that name and
+    value (None: of any value); and `where`, which is text (see `conditions`) or a pyarrow Expression over the columns.
+
+    `patterns` are RE2's regular expressions, over bytes: no look-around, `.` is a byte, and UTF-8 text stands for its
+    bytes.  A record without a value matches no pattern.  `columns` are those that a batch must have to be filtered.
+    IllegalArgumentException for a bad pattern, MissingPackageException without pyarrow.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        where: Any = None,
+    ) -> None:
+        self._pa = pa = need_pyarrow()
+        import pyarrow.compute as compute
+
+        self._compute = compute
+        self._headers = tuple(headers)
+        self._patterns = tuple(patterns)
+        self._expression = where if isinstance(where, compute.Expression) else None
+        if where is not None and self._expression is None and not isinstance(where, str):
+            raise IllegalArgumentException(
+                f"where: found {values.shown(where)}, expected text such as {EXAMPLE}, or a pyarrow.compute.Expression"
+            )
+        self._conditions = tuple(conditions(where)) if isinstance(where, str) else ()
+        wanted = [each.column for each in self._conditions]
+        wanted += ["value"] * bool(patterns) + ["headers"] * bool(headers)
+        if self._expression is not None:
+            wanted += [*COLUMNS, "topic", "partition"]
+            self._try_expression()
+        self.columns = tuple(dict.fromkeys(wanted))
+        for pattern in patterns:
+            try:
+                compute.match_substring_regex(pa.array([b""], pa.binary()), pattern)
+            except pa.ArrowInvalid as error:
+                what = str(error).removeprefix("Invalid regular expression: ")
+                raise IllegalArgumentException(
+                    f"{pattern!r} is no regular expression: {what}",
+                    hint="RE2's syntax, without look-around; \\Q...\\E takes text as it is",
+                ) from None
+
+    def _try_expression(self) -> None:
+        from kafkalog._face import arrow
+
+        pa = self._pa
+        try:
+            pa.RecordBatch.from_pylist([], arrow.schema([*COLUMNS, "topic", "partition"])).filter(self._expression)
+        except (pa.ArrowException, TypeError) as error:
+            columns = ", ".join(arrow.PYTHON_COLUMNS)
+            what = str(error).partition(" in ")[0]
+            raise IllegalArgumentException(f"where: {what}", hint=f"columns are {columns}") from None
+
+    def pruned(self, asked: Window) -> Window:
+        """The window in which conditions may hold, so that the rest is not read.  An offset that the log has not is no
+        mistake in it, as it is in a window that was given."""
+        start, end = asked
+        for column, comparison, value in self._conditions:
+            if column not in ("offset", "timestamp") or not isinstance(value, int):
+                continue
+            if comparison in ("equal", "greater", "greater_equal") and start is None:
+                start = Near(value) if column == "offset" else Time(value)
+            if comparison in ("equal", "less", "less_equal") and end is None and column == "offset":
+                end = Near(min(value + (comparison != "less"), LONG_MAX))
+        return Window(start, end)
+
+    def filtered(self, batch: Any) -> Any:
+        """The rows of a record batch (with `columns`) that match."""
+        mask: Any = None
+        for part in self._masks(batch):
+            part = self._compute.fill_null(part, False)
+            mask = part if mask is None else self._compute.and_(mask, part)
+        if mask is not None:
+            batch = batch.filter(mask)
+        return batch if self._expression is None else batch.filter(self._expression)
+
+    def _masks(self, batch: Any) -> Iterator[Any]:
+        compute = self._compute
+        for column, comparison, value in self._conditions:
+            found = batch.column(column)
+            if comparison in ("is_null", "is_valid"):
+                yield getattr(compute, comparison)(found)
+                continue
+            found = found.view("int64") if column == "timestamp" else found
+            yield getattr(compute, comparison)(found, self._pa.scalar(value, found.type))
+        for pattern in self._patterns:
+            yield compute.match_substring_regex(batch.column("value"), pattern)
+        for name, wanted in self._headers:
+            yield self._having(batch.column("headers"), name, wanted)
+
+    def _having(self, column: Any, name: str, value: bytes | None) -> Any:
+        pa, compute = self._pa, self._compute
+        entries = column.flatten()
+        hit = compute.equal(entries.field(0), pa.scalar(name, pa.string()))
+        if value is not None:
+            hit = compute.and_(hit, compute.fill_null(compute.equal(entries.field(1), pa.scalar(value)), False))
+        rows = compute.list_parent_indices(column).filter(hit)
+        having = np.zeros(len(column), bool)
+        having[rows.to_numpy(zero_copy_only=False)] = True
+        return pa.array(having)
+
+
+class Matching:
+    """Goes over `batches` for a `RecordWalk`, whose `keep` it has: each chunk is decoded once, as columns, to know
+    which of its records match.  `limits` are ColumnBuilder's.  What cannot be decoded matches nothing here: the walk
+    comes to it, and says so."""
+
+    end_offset = None
+
+    def __init__(
+        self,
+        batches: Iterator[tuple[ChunkReader, Chunk, BatchHeader]],
+        match: Match,
+        limits: Mapping[str, Any],
+    ) -> None:
+        self._batches = batches
+        self._match = match
+        self._limits = limits
+        self._chunk: Chunk | None = None
+        self._offsets: frozenset[int] = frozenset()
+
+    def keep(self, record: Record) -> bool:
+        """Whether a record of the present chunk matches."""
+        return record.offset in self._offsets
+
+    def __iter__(self) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
+        try:
+            for reader, chunk, header in self._batches:
+                if chunk is not self._chunk:
+                    self._chunk, self._offsets = chunk, frozenset(self._found(reader, chunk))
+                yield reader, chunk, header
+        finally:
+            close: Callable[[], None] | None = getattr(self._batches, "close", None)
+            if close is not None:
+                close()
+
+    def _found(self, reader: ChunkReader, chunk: Chunk) -> Iterator[int]:
+        from kafkalog._face import arrow
+
+        wanted = list(dict.fromkeys(["offset", *self._match.columns]))
+        decoder = arrow.Decoder(reader, {arrow.PYTHON_COLUMNS[name][0] for name in wanted}, self._limits)
+        schema, row, is_whole = arrow.schema(wanted), 0, True
+        while is_whole and row < len(chunk.table):
+            try:
+                row = decoder.add(chunk, row)
+            except KafkalogError:
+                is_whole = False
+            if decoder.rows:
+                batch = arrow.typed(decoder.finish(), schema, arrow.PYTHON_COLUMNS)
+                yield from self._match.filtered(batch).column("offset").to_pylist()
+
+
+def records_of(batch: Any, topic: str, partition: int) -> Iterator[Record]:
+    """The rows of a record batch (of COLUMNS) as Records."""
+    columns = [batch.column(name) for name in COLUMNS]
+    columns[1] = columns[1].view("int64")  # Arrow has a type of its own for times, a Record a number
+    lists = [column.to_pylist() for column in columns]
+    for offset, timestamp, kind, key, value, headers, epoch in zip(*lists, strict=True):
+        pairs = tuple((header["key"], header["value"]) for header in headers or ())
+        yield Record(topic, partition, epoch, offset, timestamp, kind, key, value, pairs)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,249 @@
+"""What can be asked of a partition, a topic and a store alike: their records, as objects, as Arrow and as data frames.
+
+A `Readable` says which partitions it has; each of them reads itself (`Partition`).  What is asked is a `Selection`, and
+means the same for one partition and for many.  Of many, partitions come one after the other, each as it is when its
+turn comes; an offset that one of them has not is the nearest that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
+from kafkalog._face.selection import Filters, Place, Selection
+from kafkalog._face.shown import Shown
+from kafkalog.engine.format import values
+from kafkalog.engine.format.needs import need_duckdb, need_pandas, need_polars, need_pyarrow
+from kafkalog.errors import IllegalArgumentException
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Unpack
+
+    from kafkalog.partition import Partition
+    from kafkalog.records import Record
+
+T = TypeVar("T")
+
+BATCH_ROWS = 65_536
+
+
+class Reading(Filters, total=False):
+    """`Filters`, and what is read as Arrow.
+
+    columns: of topic, partition, offset, timestamp, timestamp_type, key, value, headers (all of these by default), and
+    leader_epoch.
+    last: only the last so many records that pass, of each partition.
+    partitions: which of a topic (numbers), or of a store (topics, or partitions such as "orders-0").
+    """
+
+    columns: Sequence[str] | None
+    last: int | None
+    partitions: Any
+
+
+class Readable(Shown):
+    """Records of one or more partitions."""
+
+    def _parts(self, partitions: Any) -> Sequence[Partition]:
+        """The partitions that are read, in order; `partitions` as in `Reading`."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records()
+
+    def records(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        last: int | None = None,
+        partitions: Any = None,
+        **filters: Unpack[Filters],
+    ) -> Iterator[Record]:
+        """Records from `start` up to `end` (exclusive), by default all that are there now, partition by partition in
+        the order of their offsets.
+
+            for record in topic.records("2026-03-01", "2026-04-01", key="customer-7"):
+                print(record.offset, record.value)
+
+        `start` and `end` are offsets (int), or times (an aware datetime, ISO text): a time chooses records by their
+        timestamps, whatever their order in the log.  `last`: only the last so many of each partition.  `partitions`:
+        which of a topic (numbers), or of a store (topics, "orders-0").  Filters: `start_time`, `end_time`, `key`,
+        `key_prefix`, `headers`, `grep`, `where`, `isolation`, `on_damage`; see `kafkalog.Filters`.  Control records are
+        never seen.
+
+        OffsetOutOfRangeException when `start` lies outside of the one partition that is read,
+        IllegalArgumentException when it lies behind `end`, CorruptRecordException with file and position at damage;
+        MissingPackageException where `headers`, `grep` or `where` are given without pyarrow.
+        """
+        selection, parts = Selection(start, end, **filters), self._parts(partitions)
+        return self._of_all(parts, selection, last, partial(records_in, selection=selection))
+
+    @staticmethod
+    def _of_all(
+        parts: Sequence[Partition], selection: Selection, last: Any, read: Callable[..., Iterator[T]]
+    ) -> Iterator[T]:
+        last = None if last is None else values.whole(last, "last", low=0, expected="records at most")
+        if len(parts) == 1:
+            ready = parts[0].ready_to_read
+            return read(ready, place=selected_range(ready, selection, last))
+
+        def each() -> Iterator[T]:
+            for part in parts:
+                place = selected_range(part.ready_to_read, selection, last, lenient=True)
+                yield from read(part.ready_to_read, place=place)
+
+        return each()
+
+    def arrow_batches(
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        batch_rows: int = BATCH_ROWS,
+        **reading: Unpack[Reading],
+    ) -> Iterator[pa.RecordBatch]:
+        """As `read_arrow`, as record batches of about `batch_rows` rows, or of fewer that hold some megabytes; each is
+        of one partition."""
+        need_pyarrow()
+        from kafkalog._face import arrow
+
+        names = arrow.schema(reading.pop("columns", None)).names
+        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
+        last, parts = reading.pop("last", None), self._parts(reading.pop("partitions", None))
+        selection = Selection(start, end, **reading)  # type: ignore[misc]
+        read = partial(batches_in, selection=selection, columns=names, batch_rows=batch_rows)
+        return self._of_all(parts, selection, last, read)
+
+    def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
+        """Records from `start` up to `end` as a pyarrow Table (needs pyarrow: `pip install 'kafkalog[arrow]'`).
+
+            table = topic.read_arrow("2026-03-01", columns=["offset", "key", "value"], key_prefix="customer-")
+
+        `start`, `end`, `last`, `partitions` and filters are those of `records`.  Columns: topic string, partition
+        int32, offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none), timestamp_type int8 (-1, 0, 1),
+        key and value binary, headers list<struct<key: string, value: binary>> (null where there are none), and
+        leader_epoch int32, which is read where `columns` names it.  Without records the table has the columns, and no
+        rows.  Errors as `records`; MissingPackageException without pyarrow.
+        """
+        need_pyarrow()
+        from kafkalog._face import arrow
+
+        columns = reading.get("columns")
+        return arrow.table(list(self.arrow_batches(start, end, **reading)), columns)
+
+    def arrow_reader(
+        self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]
+    ) -> pa.RecordBatchReader:
+        """As `read_arrow`, as a pyarrow RecordBatchReader: what it gives is read while it is taken."""
+        pa = need_pyarrow()
+        from kafkalog._face import arrow
+
+        schema = arrow.schema(reading.get("columns"))
+        return pa.RecordBatchReader.from_batches(schema, self.arrow_batches(start, end, **reading))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All records to any Arrow consumer (polars, DuckDB, pandas), streamed, with the columns of `read_arrow`."""
+        stream: object = self.arrow_reader().__arrow_c_stream__(requested_schema)
+        return stream
+
+    def to_pandas(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
+        """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`)."""
+        need_pandas()
+        return self.read_arrow(start, end, **reading).to_pandas()
+
+    def to_polars(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
+        """As `read_arrow`, as a polars DataFrame (`pip install 'kafkalog[polars]'`)."""
+        polars = need_polars()
+        return polars.DataFrame(self.read_arrow(start, end, **reading))
+
+    def to_duckdb(
+        self,
+        connection: Any,
+        name: str,
+        start: Place | None = None,
+        end: Place | None = None,
+        **reading: Unpack[Reading],
+    ) -> Any:
+        """Makes the table `name` of a DuckDB connection, or replaces it, with the rows of `read_arrow`; answers it as
+        a relation.  Rows go there batch by batch (`pip install 'kafkalog[duckdb]'`).
+
+            import duckdb
+            con = duckdb.connect()
+            topic.to_duckdb(con, "orders", "2026-03-01").count("*").show()
+        """
+        need_duckdb()
+        if not hasattr(connection, "register"):
+            raise IllegalArgumentException(
+                f"connection: found {values.shown(connection)}, expected one of duckdb.connect()"
+            )
+        quoted = '"' + values.text(name, "name").replace('"', '""') + '"'
+        connection.register("kafkalog_rows", self.arrow_reader(start, end, **reading))
+        try:
+            connection.execute(f"CREATE OR REPLACE TABLE {quoted} AS SELECT * FROM kafkalog_rows")
+        finally:
+            connection.unregister("kafkalog_rows")
+        return connection.table(quoted)
+
+    def latest(
+        self,
+        end: Place | None = None,
+        *,
+        tombstones: bool = False,
+        batch_rows: int = BATCH_ROWS,
+        memory_bytes: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> pa.RecordBatchReader:
+        """The last value of each key below `end` (exclusive; by default of all that is there now), by offset: what a
+        clean of the whole log would keep.
+
+        A pyarrow RecordBatchReader of batches of up to `batch_rows` rows, with the columns of `read_arrow`; its
+        `read_all()` makes a Table.  `end` is an offset, or a time: the state as of then, by the records' timestamps.
+        `key`, `key_prefix`, `start_time` and `end_time` choose the records that count; `headers`, `grep` and `where`
+        choose among the last values.  Aborted records never count, nor do those from the oldest open transaction on,
+        unless `isolation`, here "read_committed" by default, is "read_uncommitted".  A key whose last value is null is
+        deleted: no row, or with `tombstones` a row without a value.  Records without a key are left out.  A key that is
+        in several partitions has a row for each.
+
+            state = {row["key"]: row["value"] for batch in log.latest() for row in batch.to_pylist()}
+
+        Reads the log twice: for the keys in this call, for the rows while they are taken.  In memory are the map of
+        the keys (27 bytes a key, while it grows three times that), at most `memory_bytes` (by default 512 MiB: 12
+        million keys), 8 bytes for each key, and a batch; with more keys the first reading is repeated for each share of
+        them.  Keys are told apart by their MD5, as Kafka's cleaner does.
+
+        What retention deletes between the two readings is left out; where a cleaner, or a cut, takes records meanwhile
+        it is OffsetOutOfRangeException: ask again.  CorruptRecordException with file and position at damage, behind the
+        rows before it.  MissingPackageException without pyarrow.
+        """
+        pa = need_pyarrow()
+        from kafkalog._face import arrow
+
+        schema = arrow.schema(reading.pop("columns", None))
+        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
+        tombstones = values.flag(tombstones, "tombstones")
+        if reading.pop("last", None) is not None:
+            raise IllegalArgumentException("last: found it for the last values of keys", hint="leave it out")
+        parts = self._parts(reading.pop("partitions", None))
+        selection = Selection(None, end, **{"isolation": "read_committed", **reading})  # type: ignore[arg-type]
+        is_one = len(parts) == 1
+        found = [
+            latest_in(part.ready_to_read, selection, memory_bytes=memory_bytes, lenient=not is_one) for part in parts
+        ]
+        return pa.RecordBatchReader.from_batches(
+            schema,
+            self._latest_of(found, selection, schema.names, batch_rows, tombstones=tombstones),
+        )
+
+    @staticmethod
+    def _latest_of(
+        found: Sequence[Any], selection: Selection, columns: Sequence[str], batch_rows: int, *, tombstones: bool
+    ) -> Iterator[pa.RecordBatch]:
+        for each in found:
+            for batch in each.batches(selection.columns_for(columns), batch_rows, tombstones=tombstones):
+                batch = selection.filtered(batch, columns)
+                if batch.num_rows:
+                    yield batch

@@ -1,0 +1,171 @@
+"""Reading what a `Selection` asks of one partition: as records, as record batches, as the last value of each key.
+
+Each function is given `ready`, which answers the partition's Source, or raises where nobody may read it; it is asked
+again when the reading begins, which may be later.  Where a selection has somebody to tell of damage, reading goes on
+behind it (`past_damage`).  What passes the end of the log meanwhile is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kafkalog._face.chunk_reader import CHUNK_BYTES, Chunk, ChunkReader
+from kafkalog._face.selection import walk_selected
+from kafkalog._face.window import Range, found_in
+from kafkalog._face.window import last as last_of
+from kafkalog.errors import OffsetOutOfRangeException
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkalog._face.latest import Latest
+    from kafkalog._face.selection import Selection
+    from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.log.source import Source
+    from kafkalog.records import Record
+
+T = TypeVar("T")
+Ready = Callable[[], "Source"]
+Progress = Callable[[int], None]
+
+SCAN_CHUNK_BYTES = 4 << 20
+ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
+
+
+def selected_range(ready: Ready, selection: Selection, last: int | None = None, *, lenient: bool = False) -> Range:
+    """Where what is selected lies: its first offset, its end, and which timestamps.  `last`: begins so many records
+    before the end.  `lenient`: an offset that the log has not is the nearest that it has; else it is
+    OffsetOutOfRangeException."""
+    source = ready()
+    found = found_in(source, selection.window, lenient=lenient)
+    low, high = source.log_start_offset, source.log_end_offset
+    if not low <= found.start <= high:
+        raise OffsetOutOfRangeException(
+            f"offset {found.start} of {source.topic_partition} is out of range: the log has [{low}, {high})",
+            hint="start_time= takes a time in ms" if found.start > high else None,
+        )
+    if last is None:
+        return found
+    stop = source.visible_end(selection.isolation)
+    stop = stop if found.end is None else min(found.end, stop)
+
+    def offsets(start: int, end: int) -> Iterator[int]:
+        part = found._replace(start=start, end=end)
+        return (record.offset for record in records_in(ready, selection, part))
+
+    return found._replace(start=next(last_of(offsets, last, found.start, stop), stop))
+
+
+def records_in(ready: Ready, selection: Selection, place: Range) -> Iterator[Record]:
+    """The records of a range."""
+    if selection.tell is None:
+        return walk_selected(_record_batches(ready, selection, place), selection, place.times)
+
+    def read(reader: ChunkReader) -> Iterator[Record]:
+        return walk_selected(reader.batches_of_records(), selection, place.times)
+
+    return _read(ready, selection, place, read, chunk_bytes=CHUNK_BYTES)
+
+
+def _record_batches(
+    ready: Ready, selection: Selection, place: Range
+) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
+    return _read(ready, selection, place, ChunkReader.batches_of_records, chunk_bytes=CHUNK_BYTES)
+
+
+def batches_in(
+    ready: Ready,
+    selection: Selection,
+    place: Range,
+    columns: Sequence[str],
+    batch_rows: int,
+    *,
+    batch_bytes: int = ARROW_BATCH_BYTES,
+    known: Mapping[str, tuple[str, Any]] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range as record batches with these columns of `known` (by default Python's); none is empty.
+    `progress` is told of the log's bytes as they are read."""
+    from kafkalog._face import arrow
+
+    known = arrow.PYTHON_COLUMNS if known is None else known
+    needed, limits = selection.columns_for(columns), selection.limits(place.times)
+
+    def read(reader: ChunkReader) -> Iterator[pa.RecordBatch]:
+        source = reader.source
+        for batch in arrow.record_batches(reader, needed, batch_rows, known, batch_bytes=batch_bytes, limits=limits):
+            source.check_usable()  # a forked child has what was read before, too
+            batch = selection.filtered(batch, columns)
+            if batch.num_rows:
+                yield batch
+
+    return _read(ready, selection, place, read, progress, chunk_bytes=SCAN_CHUNK_BYTES, reads_ahead=True)
+
+
+def latest_in(
+    ready: Ready,
+    selection: Selection,
+    *,
+    memory_bytes: int | None = None,
+    lenient: bool = False,
+    progress: Progress | None = None,
+) -> Latest:
+    """The last offset of each key of what is selected.  `Match`es are not looked at: whoever takes the rows filters
+    them."""
+    from kafkalog._face.latest import MEMORY_BYTES, Latest, memory_of
+
+    memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_of(memory_bytes)
+    place = selected_range(ready, selection, lenient=lenient)
+    return Latest(
+        ready(),
+        place.end,
+        limits=selection.limits(place.times),
+        isolation=selection.isolation,
+        memory_bytes=memory_bytes,
+        tell=selection.tell,
+        progress=progress,
+    )
+
+
+def _read(
+    ready: Ready,
+    selection: Selection,
+    place: Range,
+    read: Callable[[ChunkReader], Iterator[T]],
+    progress: Progress | None = None,
+    **options: Any,
+) -> Iterator[T]:
+    """What `read` makes of a reader of the range, behind damage as well where the selection is to be told."""
+    source, isolation, end = ready(), selection.isolation, place.end
+    limit = source.visible_end(isolation)
+    stop = limit if end is None else min(end, limit)
+
+    def make(source: Source) -> ChunkReader:
+        if progress is None:
+            return ChunkReader(source, place.start, end_offset=stop, isolation=isolation, **options)
+        return _Counted(source, place.start, progress, end_offset=stop, isolation=isolation, **options)
+
+    if selection.tell is None:
+        with make(source) as reader:
+            yield from read(reader)
+        if end is None or end > limit:
+            source.check_end(isolation)
+        return
+    from kafkalog._face.past_damage import read_past
+
+    yield from read_past(source, selection.tell, make, read)
+
+
+class _Counted(ChunkReader):
+    """Tells how much it reads."""
+
+    def __init__(self, source: Source, offset: int, progress: Progress, **options: Any) -> None:
+        super().__init__(source, offset, **options)
+        self._progress = progress
+
+    def read_chunk(self) -> Chunk | None:
+        chunk = super().read_chunk()
+        if chunk is not None:
+            self._progress(len(chunk.data))
+        return chunk

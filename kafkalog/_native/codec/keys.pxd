@@ -1,0 +1,50 @@
+# Which keys are wanted, for the loops over records.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
+
+from kafkalog._native.codec.murmur2 cimport hash_of
+
+
+# One wanted key, in a table with open addresses; `at` NULL: the place is free.
+cdef struct Wanted:
+    const uint8_t* at
+    int64_t size
+    uint32_t hash
+
+cdef struct Keys:
+    Wanted* table
+    int64_t mask
+    bint takes_all
+    bint takes_none
+    const uint8_t* prefix
+    int64_t prefix_size
+
+
+cdef inline bint is_wanted_key(const Keys* keys, const uint8_t* at, int64_t size) noexcept nogil:
+    """`at` NULL: a record without a key."""
+    cdef uint32_t hash
+    cdef int64_t place
+    if at == NULL:
+        return keys.takes_none
+    if keys.prefix != NULL and (size < keys.prefix_size or memcmp(at, keys.prefix, <size_t>keys.prefix_size) != 0):
+        return False
+    if keys.takes_all:
+        return True
+    hash = hash_of(at, <size_t>size)
+    place = hash & keys.mask
+    while keys.table[place].at != NULL:
+        if (
+            keys.table[place].hash == hash
+            and keys.table[place].size == size
+            and memcmp(keys.table[place].at, at, <size_t>size) == 0
+        ):
+            return True
+        place = (place + 1) & keys.mask
+    return False
+
+
+cdef class KeyFilter:
+    cdef Keys keys
+    cdef tuple held
+
+    cdef int put(self, bytes key) except -1
