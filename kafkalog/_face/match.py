@@ -162,6 +162,16 @@ class Match:
             batch = batch.filter(mask)
         return batch if self._expression is None else batch.filter(self._expression)
 
+    def accepts(self, record: Record) -> bool:
+        """Whether one record matches."""
+        from kafkalog._face import arrow
+
+        row: dict[str, Any] = {name: [getattr(record, name)] for name in self.columns if name != "headers"}
+        if "headers" in self.columns:
+            row["headers"] = [[{"key": name, "value": value} for name, value in record.headers]]
+        batch = self._pa.RecordBatch.from_pydict(row, arrow.schema([*row]))
+        return bool(self.filtered(batch).num_rows)
+
     def _masks(self, batch: Any) -> Iterator[Any]:
         compute = self._compute
         for column, comparison, value in self._conditions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -15,16 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from kafkalog._face.window import Bound, Near, Time, Window
+from kafkalog._face.window import Time
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import Usage
-from kafkalog.cli.console import locate, note, parse_time_ms, some
+from kafkalog.cli.console import emit_json, fields, locate, note, parse_time_ms, some
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.engine.format.names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from kafkalog._face.match import Condition
+    from kafkalog._face.selection import Selection
     from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.segment.loss import Lost
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,52 +80,132 @@ def isolation(committed: bool) -> str:
     return "read_committed" if committed else "read_uncommitted"
 
 
-def window(start: str | None, end: str | None) -> Window:
-    """Of --from and --until; Usage for what is neither an offset nor a time, or a window that is upside down."""
-    asked = Window(_bound(start), _bound(end))
-    first, behind = asked
+class Asked(NamedTuple):
+    """Which records a command line asks for.  `keys` are those of --key, `partition_count` is that of --partitions, and
+    `lost` what was passed over so far."""
+
+    selection: Selection
+    last: int | None
+    keys: Sequence[bytes]
+    partition_count: int | None
+    lost: list[Lost]
+
+    @property
+    def skips_damage(self) -> bool:
+        """Whether damage is passed over, and told."""
+        return self.selection.tell is not None
+
+    def narrowed(self, chosen: Chosen, named: Sequence[str]) -> tuple[dict[TopicPartition, str], str]:
+        """Of the partitions those where --key may be, and what to say of that."""
+        if self.partition_count is None:
+            return chosen.folders, ""
+        if not self.keys:
+            raise Usage("found --partitions without --key, expected both: a key's hash tells its partition")
+        names = named or tuple({partition.topic for partition in chosen.folders})
+        return narrowed(chosen.folders, names, self.keys, self.partition_count)
+
+
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "start": START,
+    "end": click.option("--until", "end", metavar="OFFSET|TIME"),
+    "last": click.option("--last", "last", type=click.IntRange(min=0), help="Only the last so many of each partition."),
+    "keys": click.option(
+        "--key", "keys", multiple=True, help="Only this key: text, hex:00ff or base64:AP8=.  Several: any."
+    ),
+    "key_prefix": click.option("--key-prefix", help="Only keys that begin so: text, hex:00ff or base64:AP8=."),
+    "partition_count": click.option(
+        "--partitions",
+        "partition_count",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With a key: how many partitions the topic has, to look only in the key's.",
+    ),
+    "patterns": click.option(
+        "--grep", "patterns", multiple=True, metavar="RE", help="Only values that match.  Several: all."
+    ),
+    "headers_asked": click.option(
+        "--header", "headers_asked", multiple=True, metavar="NAME[=VALUE]", help="Only with it.  Several: all."
+    ),
+    "where": click.option(
+        "--where",
+        metavar="EXPR",
+        help="Only such as 'offset >= 100 and time < 2026-11-01T09:05 and value is not null'.",
+    ),
+    "committed": COMMITTED,
+    "skip_damage": click.option(
+        "--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1)."
+    ),
+}
+
+
+def filters(*left_out: str, until: str = END_HELP) -> Callable[[F], F]:
+    """Gives a command the options by which records are chosen, but for those that are left out; it gets them as
+    `asked`, an Asked.  `until` is --until's help."""
+
+    def decorate(command: F) -> F:
+        options = _OPTIONS | {"end": click.option("--until", "end", metavar="OFFSET|TIME", help=until)}
+        names = [name for name in options if name not in left_out]
+
+        @functools.wraps(command)
+        def with_asked(*args: Any, **given: Any) -> Any:
+            return command(*args, asked=_asked(**{name: given.pop(name) for name in names}), **given)
+
+        decorated: Any = with_asked
+        for name in reversed(names):
+            decorated = options[name](decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+# More than eight parameters: they are the options.
+def _asked(
+    *,
+    start: str | None = None,
+    end: str | None = None,
+    last: int | None = None,
+    keys: Sequence[str] = (),
+    key_prefix: str | None = None,
+    partition_count: int | None = None,
+    patterns: Sequence[str] = (),
+    headers_asked: Sequence[str] = (),
+    where: str | None = None,
+    committed: bool = False,
+    skip_damage: bool = False,
+) -> Asked:
+    from kafkalog._face.selection import Selection
+
+    first, behind = _bound(start), _bound(end)
     if first is not None and behind is not None and type(first) is type(behind) and first > behind:  # type: ignore[operator]
         raise Usage(f"--from {start} lies behind --until {end}, expected it before")
-    return asked
+    wanted = [key(text) for text in keys]
+    lost: list[Lost] = []
+    selection = Selection(
+        first if isinstance(first, int) else None,
+        behind if isinstance(behind, int) else None,
+        start_time=first.timestamp_ms if isinstance(first, Time) else None,
+        end_time=behind.timestamp_ms if isinstance(behind, Time) else None,
+        key=wanted or None,
+        key_prefix=None if key_prefix is None else _octets(key_prefix, "--key-prefix"),
+        headers=[header(text) for text in headers_asked],
+        grep=patterns,
+        where=where,
+        isolation=isolation(committed),
+        on_damage=lost.append if skip_damage else "raise",
+    )
+    return Asked(selection, last, wanted, partition_count, lost)
 
 
-_COMPARISONS = {"=": "equal", "==": "equal", ">": "greater", ">=": "greater_equal", "<": "less", "<=": "less_equal"}
-_CONDITION = re.compile(r"\s*(offset|timestamp|time|ts)\s*(==|>=|<=|=|>|<)\s*(.+?)\s*", re.IGNORECASE)
-
-
-def conditions(text: str | None) -> list[Condition]:
-    """Of --where: `offset >= 100 and time < 2026-11-01T09:05`.  Usage for what is none."""
-    from kafkalog._face.match import Condition
-
-    found: list[Any] = []
-    for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE) if text is not None else ():
-        read = _CONDITION.fullmatch(part)
-        if read is None:
-            example = "'offset >= 100 and time < 2026-11-01T09:05'"
-            raise Usage(f"--where {part.strip()!r} is no condition, expected such as {example}")
-        column, comparison, value = read[1].lower(), _COMPARISONS[read[2]], read[3].strip("'\"")
-        if column == "offset":
-            if not re.fullmatch(r"[0-9]{1,19}", value) or int(value) > LONG_MAX:
-                raise Usage(f"--where: {value:.40} is no offset, expected 0 to {LONG_MAX}")
-            found.append(Condition("offset", comparison, int(value)))  # type: ignore[arg-type]
+def tell_lost(lost: Sequence[Lost], *, as_json: bool = False) -> None:
+    """What was passed over."""
+    for each in lost:
+        if as_json:
+            emit_json({"kind": "lost", **fields(each)})
         else:
-            found.append(Condition("timestamp", comparison, parse_time_ms(value)))  # type: ignore[arg-type]
-    return found
+            note(f"lost: {each}")
 
 
-def pruned(asked: Window, where: Sequence[Condition]) -> Window:
-    """The window in which conditions may hold, so that the rest is not read.  An offset that the log has not is no
-    mistake in it, as it is in --from."""
-    start, end = asked
-    for column, comparison, value in where:
-        if comparison in ("equal", "greater", "greater_equal") and start is None:
-            start = Near(value) if column == "offset" else Time(value)
-        if comparison in ("equal", "less", "less_equal") and end is None and column == "offset":
-            end = Near(min(value + (comparison != "less"), LONG_MAX))
-    return Window(start, end)
-
-
-def _bound(text: str | None) -> Bound:
+def _bound(text: str | None) -> int | Time | None:
     """An integer is an offset, anything else a time."""
     if text is None:
         return None

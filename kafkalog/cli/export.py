@@ -27,12 +27,9 @@ SUFFIXES = tuple(f".{name}" for name in FORMATS)
 )
 @click.option("--codec", metavar="NAME", help="Compression of parquet (none, snappy, gzip, lz4, zstd) and arrow.")
 @choosing.TOPIC
-@choosing.START
-@click.option("--until", "end", metavar="OFFSET|TIME", help=choosing.END_HELP)
-@choosing.COMMITTED
+@choosing.filters()
 @click.option("--headers", is_flag=True, help="Add the column headers.")
 @click.option("--base64", "in_base64", is_flag=True, help="Keys and values of csv and jsonl in base64, all of them.")
-@click.option("--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1).")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file and a lost range, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
@@ -44,12 +41,9 @@ def command(
     kind: str | None,
     codec: str | None,
     topics: tuple[str, ...],
-    start: str | None,
-    end: str | None,
-    committed: bool,
+    asked: choosing.Asked,
     headers: bool,
     in_base64: bool,
-    skip_damage: bool,
     force: bool,
     as_json: bool,
     progress: bool,
@@ -57,8 +51,9 @@ def command(
     """Write the records of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR to files that others read.
 
     To a FILE that ends in .parquet, .arrow, .csv or .jsonl all go into one; to a DIR one a partition, such as
-    orders-0.parquet.  Columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
-    timestampType, and headers where asked for.  A file appears when it is whole.  Works beside a running broker.
+    orders-0.parquet.  Columns are those of Python's read_arrow: topic, partition, offset, timestamp,
+    timestamp_type, key, value, and headers where asked for.  A file appears when it is whole.  Works beside a running
+    broker.
 
     At damage it stops with exit code 1 and without the file; --skip-damage goes on behind it.  Needs pyarrow.
     """
@@ -69,33 +64,32 @@ def command(
     options = ExportOptions(
         format=kind or "parquet",
         codec=codec,
-        window=choosing.window(start, end),
-        isolation=choosing.isolation(committed),
+        selection=asked.selection,
+        last=asked.last,
         headers=headers,
         in_base64=in_base64,
-        skip_damage=skip_damage,
         force=force,
     )
-    skip_hint = None if skip_damage else "--skip-damage goes on without them"
-    log_dir, chosen, missing = choosing.chosen(log_dir, partitions, topics, skip_hint=skip_hint)
+    skip_hint = None if asked.skips_damage else "--skip-damage goes on without them"
+    found = choosing.chosen(log_dir, partitions, topics, skip_hint=skip_hint)
+    log_dir, missing = found.log_dir, found.missing
+    chosen, said = asked.narrowed(found, (*partitions, *topics))
     report = ExportReport()
     try:
         with Progress(log_bytes(chosen.values()), "exported", force=progress) as bar:
             export(log_dir, list(chosen), target, options, report=report, progress=bar.advance)
     except (BadBytesError, InvalidRecordException, RemoteStorageException) as error:
         is_else = isinstance(error, RemoteStorageException) and (error.position is None or not is_of_object(error))
-        if not skip_damage and not is_else:  # such as of a chunk that cannot be unpacked
+        if not asked.skips_damage and not is_else:  # such as of a chunk that cannot be unpacked
             hint = "--skip-damage goes on behind it"
             error.hint = f"{hint}; {error.hint}" if error.hint else hint
         raise
     finally:
         for file in report.files:
             _tell(file, as_json)
-        for lost in report.lost:
-            if as_json:
-                emit_json({"kind": "lost", **fields(lost)})
-            else:
-                note(f"lost: {lost}")
+        choosing.tell_lost(asked.lost, as_json=as_json)
+    if said and not report.records:
+        note(choosing.NOT_THERE)
     if as_json:
         emit_json(
             {
@@ -104,15 +98,15 @@ def command(
                 "partitions": len(chosen),
                 "records": report.records,
                 "bytes": report.bytes,
-                "lost": len(report.lost),
+                "lost": len(asked.lost),
             }
         )
     else:
         emit(
             f"in all: {len(chosen)} partitions, {report.records} records, {size_words(report.bytes)} in "
-            f"{len(report.files)} files; {len(report.lost)} ranges lost"
+            f"{len(report.files)} files; {len(asked.lost)} ranges lost"
         )
-    return FINDINGS if report.lost or missing else CLEAN
+    return FINDINGS if asked.lost or missing else CLEAN
 
 
 def _tell(file: ExportedFile, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN
+from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.console import emit_json, note, time_words
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.format.needs import need_pyarrow
@@ -21,15 +21,7 @@ from kafkalog.toolbox.history import LATEST, SUPERSEDED, Entry, history
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@choosing.START
-@click.option("--until", "end", metavar="OFFSET|TIME", help=choosing.END_HELP)
-@click.option(
-    "--partitions",
-    "partition_count",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="How many the topic has, to look only in the key's.",
-)
+@choosing.filters("keys", "key_prefix", "committed", "last")
 @choosing.COMMITTED
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a value: cat's, with state and tombstone.")
 @both_tiers
@@ -38,9 +30,7 @@ def command(
     log_dir: str,
     partitions: tuple[str, ...],
     topics: tuple[str, ...],
-    start: str | None,
-    end: str | None,
-    partition_count: int | None,
+    asked: choosing.Asked,
     committed: bool,
     as_json: bool,
 ) -> int:
@@ -57,21 +47,19 @@ def command(
     """
     need_pyarrow()
     wanted = choosing.key(key)
-    window = choosing.window(start, end)
-    log_dir, chosen, _ = choosing.chosen(log_dir, partitions, topics)
-    many, said, found = len(chosen) > 1, "", 0
-    if partition_count is not None:
-        names = (*partitions, *topics) or tuple({partition.topic for partition in chosen})
-        chosen, said = choosing.narrowed(chosen, names, [wanted], partition_count)
-    for partition in chosen:
-        with PartitionView(log_dir, partition) as view:
-            for entry in history(view, wanted, window, lenient=many):
+    chosen = choosing.chosen(log_dir, partitions, topics)
+    places, said = asked._replace(keys=[wanted]).narrowed(chosen, (*partitions, *topics))
+    found = 0
+    for partition in places:
+        with PartitionView(chosen.log_dir, partition) as view:
+            for entry in history(view, wanted, asked.selection, lenient=len(chosen.folders) > 1):
                 if not committed or entry.state in (LATEST, SUPERSEDED):
                     _tell(entry, as_json)
                     found += 1
     if said and not found:
         note(choosing.NOT_THERE)
-    return CLEAN
+    choosing.tell_lost(asked.lost)
+    return FINDINGS if asked.lost else CLEAN
 
 
 def _tell(entry: Entry, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, LocalPath, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, log_bytes, note, size_words
 from kafkalog.cli.places import parse_bytes
 from kafkalog.cli.remote_places import ReadPath, both_tiers
@@ -31,7 +31,7 @@ LINE = "%k\\t%s\\n"
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@click.option("--until", "end", metavar="OFFSET|TIME", help="As it was then, as far as cleaners left it.")
+@choosing.filters("last", "committed", until="As it was then, as far as cleaners left it: an offset, or a time.")
 @click.option("--uncommitted", is_flag=True, help="Let aborted and open transactions count, too (read_uncommitted).")
 @click.option("--tombstones", is_flag=True, help="Also the keys whose last value is null, which are deleted.")
 @click.option("-f", "--format", "template", help=f"Text with kcat's %s %k %o ... (see cat).  [default: {LINE}]")
@@ -49,7 +49,7 @@ def command(
     log_dir: str,
     partitions: tuple[str, ...],
     topics: tuple[str, ...],
-    end: str | None,
+    asked: choosing.Asked,
     uncommitted: bool,
     tombstones: bool,
     template: str | None,
@@ -77,9 +77,9 @@ def command(
     from kafkalog.toolbox.latest import LatestOptions
 
     need_pyarrow()
+    asked.selection.isolation = "read_uncommitted" if uncommitted else "read_committed"
     options = LatestOptions(
-        end=choosing.window(None, end).end,
-        isolation=choosing.isolation(not uncommitted),
+        selection=asked.selection,
         tombstones=tombstones,
         memory_bytes=parse_bytes(memory, "--memory"),
     )
@@ -90,21 +90,29 @@ def command(
     elif template is not None or as_json:
         raise Usage("found --to beside --format or --json, expected one of them: --to writes files")
     skip_hint = "partitions are named as orders-0 orders-2"
-    log_dir, chosen, _ = choosing.chosen(log_dir, partitions, topics, skip_hint=skip_hint)
+    there = choosing.chosen(log_dir, partitions, topics, skip_hint=skip_hint)
+    log_dir = there.log_dir
+    chosen, said = asked.narrowed(there, (*partitions, *topics))
     beside_lines = target is None and sys.stdout.isatty()  # a bar between them helps nobody
     with Progress(0 if beside_lines else 2 * log_bytes(chosen.values()), "read", force=progress) as bar:
         if target is not None:
             files = ExportOptions(_kind(target, kind), codec, headers=headers, in_base64=in_base64, force=force)
-            return _write(log_dir, list(chosen), target, files, options, bar)
-        from kafkalog.toolbox.latest import latest, latest_records
+            count = _write(log_dir, list(chosen), target, files, options, bar)
+        else:
+            from kafkalog.toolbox.latest import latest, latest_records
 
-        for partition in chosen:
-            with PartitionView(log_dir, partition) as view:
-                found = latest(view, options, progress=bar.advance)
-                _tell(found)
-                for record in latest_records(found, tombstones=tombstones):
-                    show(record)
-    return CLEAN
+            count = 0
+            for partition in chosen:
+                with PartitionView(log_dir, partition) as view:
+                    found = latest(view, options, progress=bar.advance)
+                    _tell(found)
+                    for record in latest_records(found, options):
+                        show(record)
+                        count += 1
+    choosing.tell_lost(asked.lost)
+    if said and not count:
+        note(choosing.NOT_THERE)
+    return FINDINGS if asked.lost else CLEAN
 
 
 def _kind(target: str, kind: str | None) -> str:
@@ -123,6 +131,7 @@ def _write(
     options: LatestOptions,
     bar: Progress,
 ) -> int:
+    """How many keys were written."""
     from kafkalog.toolbox.latest import export_latest
 
     report = ExportReport()
@@ -131,7 +140,7 @@ def _write(
     finally:
         for file in report.files:
             emit(f"{file.path}: {file.records} keys, {size_words(file.bytes)}")
-    return CLEAN
+    return report.records
 
 
 def _tell(found: Latest) -> None:

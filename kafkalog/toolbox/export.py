@@ -1,6 +1,6 @@
 """Records of partitions to files that others read: Parquet, Arrow, CSV or JSON lines.
 
-The columns are those of Spark's Kafka source.  What is in memory is one batch of rows, however large a partition is; a
+The columns are those of `read_arrow`.  What is in memory is one batch of rows, however large a partition is; a
 file has its name once it is whole (`export_files.WholeFile`).  Damage ends an export with its error, and nothing of
 that file stays, unless it shall be passed over: then each stretch that was left out is told (`past_damage`).  The
 source is only read, without a lock, beside a running broker too.  Needs pyarrow.
@@ -14,21 +14,18 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalog._face.chunk_reader import UNREADABLE, Chunk, ChunkReader
-from kafkalog._face.past_damage import PastDamage, past_chunks
-from kafkalog._face.window import Window, found_in
+from kafkalog._face.past_damage import past_chunks
+from kafkalog._face.selected import batches_in, selected_range
+from kafkalog._face.selection import Selection
 from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.engine.format import values
 from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.host.log_dirs import refuse_inside
-from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.segment.loss import Lost
 from kafkalog.errors import IllegalArgumentException
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
-    from kafkalog.engine.log.source import Source
 
 __all__ = ["ExportOptions", "ExportReport", "ExportedFile", "export", "targets"]
 
@@ -38,26 +35,24 @@ FORMATS: Mapping[str, tuple[str, ...]] = {  # and the compressions that each can
     "csv": ("none",),
     "jsonl": ("none",),
 }
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 BATCH_ROWS = 262_144  # of a row group at most
 BATCH_BYTES = 48 << 20
-CHUNK_BYTES = 4 << 20
-Read = Callable[[PartitionView, Sequence[str]], Iterator[Any]]  # record batches of these columns (of Spark's)
+Read = Callable[[PartitionView, Sequence[str]], Iterator[Any]]  # record batches of these columns
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """`format` is one of FORMATS, `codec` a compression that it knows (None: its usual one), `window` what to read of
-    each partition.  `headers` adds that column.  `in_base64`: keys and values of CSV and JSON lines in base64.
-    `skip_damage` goes on behind damage.  `force` replaces files that are there."""
+    """`format` is one of FORMATS, `codec` a compression that it knows (None: its usual one), `selection` which records
+    of each partition, and `last` only the last so many of these.  `headers` adds that column.  `in_base64`: keys and
+    values of CSV and JSON lines in base64.  `force` replaces files that are there."""
 
     format: str = "parquet"
     codec: str | None = None
-    window: Window = field(default_factory=Window)
-    isolation: str = "read_uncommitted"
+    selection: Selection = field(default_factory=Selection)
+    last: int | None = None
     headers: bool = False
     in_base64: bool = False
-    skip_damage: bool = False
     force: bool = False
 
 
@@ -72,10 +67,9 @@ class ExportedFile(NamedTuple):
 
 @dataclass
 class ExportReport:
-    """What was written so far, also where an error ended it; `lost` is what damage kept out of it."""
+    """What was written so far, also where an error ended it."""
 
     files: list[ExportedFile] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)
 
     @property
     def records(self) -> int:
@@ -103,7 +97,7 @@ def export(
     (`.parquet`), else a folder with a file each (`topic-0.parquet`), which is made where it is missing.
 
     `progress` is told of the log's bytes as they are read.  `read`, where it is given, says which records of a
-    partition are written, and `window`, `isolation`, `skip_damage` and `progress` are its own.
+    partition are written, and `selection`, `last` and `progress` are its own.
     IllegalArgumentException where a file is there already, or the options make no sense; CorruptRecordException or
     InvalidRecordException at damage; OSError of the disk.
     """
@@ -121,7 +115,7 @@ def export(
     for path, chosen in plan.items():
         files.mkdirs_synced(parent_dir(path))
         out = _Export(log_dir, options, codec, files, progress, read, lenient=len(partitions) > 1)
-        with past_chunks(log_dir, files) if options.skip_damage else nullcontext():
+        with past_chunks(log_dir, files) if options.selection.tell is not None else nullcontext():
             out.write(chosen, path, report)
     return report
 
@@ -141,7 +135,6 @@ def targets(
 
 def _checked(options: ExportOptions) -> str:
     """The codec to use."""
-    check_isolation(options.isolation)
     if options.format not in FORMATS:
         raise IllegalArgumentException(f"unknown format {options.format!r}", hint=f"there are {', '.join(FORMATS)}")
     known = FORMATS[options.format]
@@ -184,59 +177,35 @@ class _Export:
         from kafkalog.toolbox.export_files import WholeFile, writer
 
         options, records = self._options, 0
-        lost: list[Lost] = []
-        schema = arrow.schema(self._columns, arrow.SPARK_COLUMNS)
+        schema = arrow.schema(self._columns)
         with WholeFile(self._files, path, force=options.force) as sink:
             out = writer(options.format, sink, schema, self._codec, in_base64=options.in_base64)
             for partition in partitions:
                 with PartitionView(self._log_dir, partition, files=self._files) as view:
-                    found = self._batches(view, lost) if self._read is None else self._read(view, self._columns)
+                    found = self._batches(view) if self._read is None else self._read(view, self._columns)
                     for batch in found:
                         out.write(batch)
                         records += batch.num_rows
             out.close()
-        report.lost += lost
         report.files.append(ExportedFile(path, [str(partition) for partition in partitions], records, sink.size))
 
-    def _batches(self, view: PartitionView, lost: list[Lost]) -> Iterator[Any]:
-        """A partition's record batches; what is passed over goes to `lost`."""
-        from kafkalog._face import arrow
+    def _batches(self, view: PartitionView) -> Iterator[Any]:
+        """A partition's record batches."""
+
+        def ready() -> PartitionView:
+            return view
 
         options = self._options
-        start, end, times = found_in(view, options.window, lenient=self._lenient)
-        past = PastDamage(view) if options.skip_damage else None
-        reader = _Counted(past or view, start, end, options.isolation, self._progress)
-        while True:
-            try:
-                yield from arrow.record_batches(
-                    reader,
-                    self._columns,
-                    BATCH_ROWS,
-                    arrow.SPARK_COLUMNS,
-                    batch_bytes=BATCH_BYTES,
-                    limits=times.limits,
-                )
-                return
-            except UNREADABLE as error:
-                if past is None:
-                    raise
-                lost.append(past.skip(reader, error))
-
-
-class _Counted(ChunkReader):
-    """Tells how much it reads."""
-
-    def __init__(
-        self, source: Source, start: int, end: int | None, isolation: str, progress: Callable[[int], None] | None
-    ) -> None:
-        super().__init__(source, start, end_offset=end, isolation=isolation, chunk_bytes=CHUNK_BYTES)
-        self._progress = progress
-
-    def read_chunk(self) -> Chunk | None:
-        chunk = super().read_chunk()
-        if chunk is not None and self._progress is not None:
-            self._progress(len(chunk.data))
-        return chunk
+        place = selected_range(ready, options.selection, options.last, lenient=self._lenient)
+        return batches_in(
+            ready,
+            options.selection,
+            place,
+            self._columns,
+            BATCH_ROWS,
+            batch_bytes=BATCH_BYTES,
+            progress=self._progress,
+        )
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """Every value of a key that is still in a partition, and what each of them counts for.
 
-Found as `search` finds keys, by columns.  Up to the last stable offset it is known which transactions were aborted;
+Up to the last stable offset it is known which transactions were aborted;
 what lies behind it no read_committed reader sees yet.  Of a topic's partitions each answers for itself.  Only reads,
 without a lock, beside a running broker too.  Needs pyarrow.
 """
@@ -8,12 +8,13 @@ without a lock, beside a running broker too.  Needs pyarrow.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalog._face.chunk_reader import Chunk, ChunkReader
-from kafkalog._face.match import Match, matching
-from kafkalog._face.window import Window, found_in
+from kafkalog._face.past_damage import read_past
+from kafkalog._face.selection import Selection, Tell, walk_selected
+from kafkalog._face.window import found_in
 from kafkalog.errors import KafkalogError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ LATEST = "latest"
 SUPERSEDED = "superseded"  # a later one counts; the next clean may take it
 ABORTED = "aborted"  # its transaction was
 PENDING = "pending"  # a transaction before it, or its own, is open: it counts once that has ended
-EVERYTHING = Window()
+R = TypeVar("R", bound=ChunkReader)
 
 
 class Entry(NamedTuple):
@@ -42,30 +43,65 @@ class Entry(NamedTuple):
         return self.record.value is None
 
 
-def history(view: PartitionView, key: bytes, window: Window = EVERYTHING, *, lenient: bool = False) -> Iterator[Entry]:
-    """The values of `key` in a window of a view's partition, by offset.
+def history(
+    view: PartitionView, key: bytes, asked: Selection | None = None, *, lenient: bool = False
+) -> Iterator[Entry]:
+    """The values of `key` in a partition of a view, by offset: those of a selection's window, whose isolation does not
+    matter.  Its `match` chooses among them when it is known what each counts for.
 
     LATEST is the last one in the window that is neither aborted nor pending.  `lenient` as in `window.found_in`.  At
-    damage what lies before it comes first, the last value as LATEST, then the error.
+    damage what lies before it comes first, the last value as LATEST, then the error; where the selection is to be told
+    of damage, reading goes on behind it.
     """
-    start, end, times = found_in(view, window, lenient=lenient)
+    asked = Selection() if asked is None else asked
+    found = _history(view, Selection(key=[key]), asked, lenient)
+    if asked.match is None:
+        return found
+    return (entry for entry in found if asked.match.accepts(entry.record))
+
+
+def _history(view: PartitionView, wanted: Selection, asked: Selection, lenient: bool) -> Iterator[Entry]:
+    start, end, times = found_in(view, asked.window, lenient=lenient)
     stable = view.visible_end("read_committed")
-    match = Match([key])
-    reader = _Marking(view, start, stable if end is None else min(end, stable))
     undecided: list[Entry] = []  # the last value that counts, and aborted ones behind it
-    try:
-        for record in matching(reader, match, times):
+
+    def decided(reader: _Marking) -> Iterator[Entry]:
+        nonlocal undecided
+        for record in walk_selected(reader.batches_of_records(), wanted, times):
             if reader.is_aborted(record.offset):
                 undecided.append(Entry(record, ABORTED))
                 continue
             yield from _superseded(undecided)
             undecided = [Entry(record, LATEST)]
+
+    def pending(reader: ChunkReader) -> Iterator[Entry]:
+        for record in walk_selected(reader.batches_of_records(), wanted, times):
+            yield Entry(record, PENDING)
+
+    def marking(source: Source) -> _Marking:
+        return _Marking(source, start, stable if end is None else min(end, stable))
+
+    def plain(source: Source) -> ChunkReader:
+        return ChunkReader(source, max(start, stable), end_offset=end)
+
+    try:
+        yield from _read(view, asked.tell, marking, decided)
     except KafkalogError:
         yield from undecided
         raise
     yield from undecided
-    for record in matching(ChunkReader(view, max(start, stable), end_offset=end), match, times):
-        yield Entry(record, PENDING)
+    yield from _read(view, asked.tell, plain, pending)
+
+
+def _read(
+    view: PartitionView,
+    tell: Tell | None,
+    make: Callable[[Source], R],
+    read: Callable[[R], Iterator[Entry]],
+) -> Iterator[Entry]:
+    if tell is not None:
+        return read_past(view, tell, make, read)
+    return read(make(view))
 
 
 def _superseded(entries: list[Entry]) -> Iterator[Entry]:

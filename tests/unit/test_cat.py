@@ -13,15 +13,16 @@ import pytest
 
 import kafkalog
 from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog._face.match import Match
+from kafkalog._face.selection import Selection, walk_selected
 from kafkalog._face.times import ALL_TIMES, Times
+from kafkalog._face.window import Time, Window, found_in, last
 from kafkalog._native.codec.murmur2 import murmur2
 from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.cli.console import parse_time_ms
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
-from kafkalog._face.match import Match, matching
-from kafkalog._face.window import Time, Window, found_in, last
 from tests.unit.cli_kit import Run, of_kafka, run
 
 __all__ = ["run"]
@@ -74,7 +75,7 @@ def test_filters_are_those_of_a_plain_walk(log_dir: Path) -> None:
         patterns = rng.sample(["1", "^value 1", r"\x00\n$", "9|77", "(?i)VALUE"], rng.choice([0, 1, 2]))
         headers = rng.sample([("trace", b"1"), ("trace", None), ("odd", b"\xff"), ("none", None), ("no", b"")], 1)
         headers = headers if rng.random() < 0.6 else []
-        match = Match(keys, patterns, headers)
+        selection = Selection(key=keys or None, grep=patterns, headers=headers)
         for number, there in everything.items():
             wanted = [
                 record
@@ -87,7 +88,8 @@ def test_filters_are_those_of_a_plain_walk(log_dir: Path) -> None:
             ]
             with PartitionView(log_dir, f"t-{number}") as view:
                 for chunk_bytes in (2000, 1 << 20):
-                    found = list(matching(ChunkReader(view, chunk_bytes=chunk_bytes), match))
+                    reader = ChunkReader(view, chunk_bytes=chunk_bytes)
+                    found = list(walk_selected(reader.batches_of_records(), selection, ALL_TIMES))
                     assert [tuple(record.headers) for record in found] == [tuple(it.headers) for it in wanted]
                     assert [it._replace(headers=()) for it in found] == [it._replace(headers=()) for it in wanted]
 
