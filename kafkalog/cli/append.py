@@ -13,6 +13,7 @@ import click
 
 from kafkalog._face.opening import open_log
 from kafkalog._face.rows import Row
+from kafkalog._face.times import milliseconds_of
 from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, select_partitions
 from kafkalog.cli.places import SETTINGS, TAKE_OVER, topic_settings
@@ -28,8 +29,12 @@ from kafkalog.partition import Partition
 from kafkalog.records import Header
 
 BATCH_RECORDS = 10_000
-VALUES = ("payload", "payload_base64", "value", "value_base64")
-FIELDS = (*VALUES, "key", "key_base64", "ts", "headers", "topic", "partition", "offset", "tstype", "broker")
+VALUES = ("value", "value_base64", "payload", "payload_base64")  # kcat's names are taken, too
+TIMES = ("timestamp", "ts")
+FIELDS = (
+    *VALUES, "key", "key_base64", *TIMES, "headers",
+    "topic", "partition", "offset", "timestamp_type", "leader_epoch", "tstype", "broker",
+)  # fmt: skip
 HEADER_FIELDS = ("key", "value", "value_base64")
 JSON_NAMES = {
     list: "an array",
@@ -68,10 +73,10 @@ def command(
     (it has meta.properties) also needs --take-over.  A damaged log that was not closed cleanly takes nothing before
     `kafkalog recover` has cut it, or `kafkalog salvage` has saved what can be read.
 
-    With --json each line is an object: payload (or value) as text, null, or any JSON, which is stored as its text; or
-    payload_base64 (value_base64).  As one likes: key or key_base64; ts in ms, -1 or null for now; headers, a list of
-    objects of key and value or value_base64.  topic, partition, offset, tstype and broker, which cat prints, are not
-    looked at.  At a line with any other field, with none of the payloads or with a field twice, it stops with exit
+    With --json each line is an object: value as text, null, or any JSON, which is stored as its text; or value_base64.
+    As one likes: key or key_base64; timestamp in ms or ISO text, -1 or null for now; headers, a list of objects of key
+    and value or value_base64.  What else cat and export print is not looked at, and kcat's names (payload, ts) are
+    taken, too.  At a line with any other field, with no value or with a field twice, it stops with exit
     code 2: the lines before it are appended, and how many that are is told.
     """
     if compression is not None and compression not in codecs.NAMES:
@@ -192,14 +197,20 @@ def _json_row(line: bytes) -> Row:
     headers = entry.get("headers")
     if not isinstance(headers, list | None):
         raise Usage(f"headers: found {shown(headers)}, expected a list of objects with key and value")
-    timestamp = entry.get("ts")
+    told = [name for name in TIMES if name in entry]
+    if len(told) > 1:
+        raise Usage(f"found {' and '.join(told)}, expected one of them")
+    name = told[0] if told else TIMES[0]
+    timestamp = entry.get(name)
+    if isinstance(timestamp, str) and not isinstance(timestamp, _Number):
+        timestamp = milliseconds_of(timestamp, name)
     if isinstance(timestamp, _Number):
         if not timestamp.lstrip("-").isdigit() or len(timestamp) > 100:
-            raise Usage(f"ts is {timestamp:.100}, expected milliseconds")
+            raise Usage(f"{name} is {timestamp:.100}, expected milliseconds")
         timestamp = int(timestamp)
     if isinstance(timestamp, bool) or not isinstance(timestamp, int | None):
-        raise Usage(f"ts is {timestamp!r}, expected milliseconds")
-    if timestamp is not None and milliseconds(timestamp, "ts", low=-1) == -1:
+        raise Usage(f"{name} is {timestamp!r}, expected milliseconds, or ISO text")
+    if timestamp is not None and milliseconds(timestamp, name, low=-1) == -1:
         timestamp = None  # cat prints it of a record that has none
     return (
         _octets(entry, given[0]),

@@ -48,8 +48,9 @@ def command(
     Works beside a running broker.
 
     Format: %s value, %S its size, %R its size in four bytes, %k key, %K its size, %o offset, %T timestamp in ms, %t
-    topic, %p partition, %h headers, %% itself; \\n, \\t, \\x1f as in C.  JSON has kcat's names, and headers as a list
-    of objects; text that is no UTF-8 is in key_base64, payload_base64, value_base64: `append --json` takes it.
+    topic, %p partition, %h headers, %% itself; \\n, \\t, \\x1f as in C.  `-f kcat` prints
+    JSON with kcat's names.  --json has Python's: topic, partition, offset, timestamp, timestamp_type, key, value, and
+    headers as a list of objects; text that is no UTF-8 is in key_base64, value_base64.  `append --json` takes both.
 
     All that is asked for must hold.  A time of --from or --until chooses records by their timestamps, whatever their
     order in the log; --follow goes on behind it.  --grep has RE2's syntax; it, --header and --where need pyarrow.

@@ -1,4 +1,5 @@
-"""A record as the reading commands print it: an object with kcat's names, or text by kcat's `-f`.
+"""A record as the reading commands print it: an object with the names of Python and Arrow, or text by kcat's `-f`; with
+`-f kcat` an object with kcat's names.
 
 Here once, for `cat`, `latest` and `history`.
 """
@@ -17,9 +18,26 @@ from kafkalog.records import CREATE_TIME, LOG_APPEND_TIME, Record
 
 TIMESTAMP_TYPE_NAMES = {CREATE_TIME: "create", LOG_APPEND_TIME: "logappend"}
 NO_BROKER = -1
+KCAT = "kcat"
 
 
 def as_json(record: Record) -> dict[str, Any]:
+    """Its fields, with `key_base64` and the like where bytes are no UTF-8."""
+    out: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": record.timestamp_type,
+    }
+    put_bytes(out, "key", record.key)
+    put_bytes(out, "value", record.value)
+    if record.headers:
+        out["headers"] = headers_json(record.headers)
+    return out
+
+
+def as_kcat(record: Record) -> dict[str, Any]:
     """Its fields under kcat's names."""
     out: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     kind = TIMESTAMP_TYPE_NAMES.get(record.timestamp_type)
@@ -35,11 +53,9 @@ def as_json(record: Record) -> dict[str, Any]:
 
 def printer(template: str, *, json: bool) -> Callable[[Record], None]:
     """What prints a record: as JSON, or by a template; Usage for one that makes no sense."""
-    return _print_json if json else partial(_print, formatter(template))
-
-
-def _print_json(record: Record) -> None:
-    emit_json(as_json(record))
+    if template == KCAT:
+        return lambda record: emit_json(as_kcat(record))
+    return (lambda record: emit_json(as_json(record))) if json else partial(_print, formatter(template))
 
 
 def _print(text_of: Callable[[Record], bytes], record: Record) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BYTES = ("key", "value")
-REPEATING = ("topic", "partition", "timestampType")
+REPEATING = ("topic", "partition", "timestamp_type", "timestampType")
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999, which ISO 8601 writes in four digits
 
 
@@ -165,7 +165,7 @@ class _Csv:
 
         self._base64 = in_base64
         self._names = schema.names
-        kinds = {"partition": pa.int32(), "offset": pa.int64(), "timestampType": pa.int32()}
+        kinds = {"partition": pa.int32(), "offset": pa.int64(), "timestamp_type": pa.int8()}
         self._schema = pa.schema([(name, kinds.get(name, pa.string())) for name in schema.names])
         self._writer = csv.CSVWriter(pa.PythonFile(sink, mode="w"), self._schema)
 

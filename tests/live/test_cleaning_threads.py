@@ -162,7 +162,7 @@ class Trial:
             return
         try:
             with PartitionView(log.parent_dir, log.topic_partition) as view:
-                found = list(latest_records(last_values_of(view, LatestOptions())))
+                found = list(latest_records(last_values_of(view, LatestOptions()), LatestOptions()))
         except (KafkaStorageException, OffsetOutOfRangeException, UnknownTopicOrPartitionException):
             return  # moved, deleted, failed, or cleaned between its two walks
         assert len({record.key for record in found}) == len(found) <= KEYS

@@ -15,7 +15,7 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException
 from kafkalog.toolbox import history as module
 from kafkalog.toolbox.history import ABORTED, LATEST, PENDING, SUPERSEDED, Entry, history
-from kafkalog._face.window import Window
+from kafkalog._face.selection import Selection
 from tests.unit.cli_kit import Run, run
 from tests.unit.test_cleaner_contract import Story
 from tests.unit.test_latest import damage
@@ -86,7 +86,7 @@ def test_every_value_and_what_it_counts_for(
         for key in (b"k0", b"k1", b"k2"):
             with PartitionView(log_dir, "t-0") as view:
                 for end in (None, 40, 41, 42, 43, 44, 1000):
-                    found = list(history(view, key, Window(None, end)))
+                    found = list(history(view, key, Selection(None, end)))
                     assert found == walked(log_dir, key, 1 << 40 if end is None else end)
                     states = {entry.state for entry in found}
                     assert (PENDING in states) == (left_open and key != b"k0" and end not in (40, 41, 42, 43, 44))

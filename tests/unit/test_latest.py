@@ -576,6 +576,6 @@ def test_records_of_a_view(log_dir: Path) -> None:
     with PartitionView(log_dir, "t-0") as view:
         told: list[int] = []
         found = latest(view, LatestOptions(tombstones=True), progress=told.append)
-        assert list(latest_records(found, tombstones=True)) == there(log_dir, 0)
+        assert list(latest_records(found, LatestOptions(tombstones=True))) == there(log_dir, 0)
         size = (log_dir / "t-0" / LOG).stat().st_size
         assert size < sum(told) <= 2 * size
