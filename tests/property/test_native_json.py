@@ -41,7 +41,7 @@ TEXTS = [
     '"1.50"', '"1.5 "', '"' + "long " * 30 + '"', '"' + "é" * 31 + '"', '"0001"', '"-"', '"\x00"', '"\x1f"', '"\x7f"',
     r'"\/\b\f\n\r\t\"\\"', '"\ud800"', '"\u2028"', r'"\u0000"', r'"\uD83D\u0041"', r'"\uabcD\uFfFf"',
 ]  # fmt: skip
-LETTERS = "abcdefgh 0123,:{}[]\"\\/éΩ\u20ac\U0001f600\n"
+LETTERS = 'abcdefgh 0123,:{}[]"\\/éΩ\u20ac\U0001f600\n'
 
 
 def number(rng: random.Random) -> str:
@@ -178,7 +178,7 @@ def test_errors_are_told(seed: int) -> None:
         except WrongType:
             assert value is not None
             assert at_row == number, value
-            assert json_columns.WRONG_TYPE <= verdict
+            assert verdict >= json_columns.WRONG_TYPE
             assert node > 0
             assert 0 < position < position + size < len(value)
             return
@@ -197,7 +197,8 @@ def random_numbers(rng: random.Random) -> list[str]:
         # Between two doubles, and a little beside the middle.
         near = rng.randrange(2**52, 2**53)
         middle = (2 * near + 1) << rng.randrange(60)
-        found += [str(middle), f"{middle}.{'0' * rng.randrange(800)}1", str(middle - 1), f"{middle}e-{rng.randrange(9)}"]
+        found += [str(middle), str(middle - 1), f"{middle}e-{rng.randrange(9)}"]
+        found.append(f"{middle}.{'0' * rng.randrange(800)}1")
     return found
 
 

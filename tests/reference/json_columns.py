@@ -112,9 +112,9 @@ def same(found: Any, expected: Any) -> bool:
             return False
         return math.isnan(found) or (found == expected and math.copysign(1, found) == math.copysign(1, expected))
     if isinstance(expected, dict):
-        return (
-            isinstance(found, dict) and list(found) == list(expected) and all(same(found[k], expected[k]) for k in found)
-        )
+        if not isinstance(found, dict) or list(found) != list(expected):
+            return False
+        return all(same(found[name], expected[name]) for name in found)
     if isinstance(expected, list):
         return isinstance(found, list) and len(found) == len(expected) and all(map(same, found, expected))
     if isinstance(expected, Unknown):

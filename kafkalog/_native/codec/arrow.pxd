@@ -49,7 +49,7 @@ cdef class Memory:
     cdef int64_t capacity  # of the block; 0 where nobody can use it again
 
 
-cdef Memory taken(Block* block, int64_t size)
+cdef Memory taken_memory(Block* block, int64_t size)
 cdef object taken_bits(Block* block, int64_t rows, int64_t nulls)
 
 

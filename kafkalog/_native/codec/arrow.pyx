@@ -27,7 +27,7 @@ cdef class Memory:
         PyBuffer_FillInfo(view, self, self.at, self.size, 1, flags)
 
 
-cdef Memory taken(Block* block, int64_t size):
+cdef Memory taken_memory(Block* block, int64_t size):
     """The block's memory, without what it has too much of; the block is empty afterwards."""
     cdef Memory memory = Memory.__new__(Memory)
     cdef uint8_t* fitting = block.at
@@ -55,7 +55,7 @@ cdef Memory taken(Block* block, int64_t size):
 
 
 cdef object taken_bits(Block* block, int64_t rows, int64_t nulls):
-    cdef Memory memory = taken(block, (rows + 7) >> 3)
+    cdef Memory memory = taken_memory(block, (rows + 7) >> 3)
     return memory if nulls else None
 
 

@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 import numpy as np
 
 from kafkalog._native.codec cimport record as rec
-from kafkalog._native.codec.arrow cimport Column, Memory, RecordColumns, taken, taken_bits
+from kafkalog._native.codec.arrow cimport Column, Memory, RecordColumns, taken_bits, taken_memory
 from kafkalog._native.codec.batches cimport Row
 from kafkalog._native.codec.cursor cimport Cursor
 from kafkalog._native.codec.frames cimport lz4_bytes_max, zstd_bytes_max
@@ -697,7 +697,7 @@ cdef class ColumnBuilder:
             children.append(Column(
                 "headers", "+l", sink.rows, sink.list_nulls,
                 [taken_bits(&sink.list_validity, sink.rows, sink.list_nulls),
-                 taken(&sink.lists, 4 * (sink.rows + 1))],
+                 taken_memory(&sink.lists, 4 * (sink.rows + 1))],
                 [pair], bool(sink.null_empty_headers),
             ))
         columns = RecordColumns(Column("", "+s", sink.rows, 0, [None], children, False))
@@ -721,7 +721,7 @@ cdef int put_object(Binary* column, int64_t row, bytes part) except -1:
 # --- what is handed out ---------------------------------------------------------------------------
 
 cdef object fixed_column(str name, str format, object dtype, Block* block, int64_t rows, int64_t width):
-    return Column(name, format, rows, 0, [None, taken(block, width * rows)], [], False)
+    return Column(name, format, rows, 0, [None, taken_memory(block, width * rows)], [], False)
 
 
 cdef object binary_column(str name, str format, Binary* column, int64_t rows, bint nullable):
@@ -731,8 +731,8 @@ cdef object binary_column(str name, str format, Binary* column, int64_t rows, bi
     column.filled = column.nulls = 0
     return Column(
         name, format, rows, nulls,
-        [taken_bits(&column.validity, rows, nulls), taken(&column.offsets, 4 * (rows + 1)),
-         taken(&column.data, filled)],
+        [taken_bits(&column.validity, rows, nulls), taken_memory(&column.offsets, 4 * (rows + 1)),
+         taken_memory(&column.data, filled)],
         [], nullable,
     )
 

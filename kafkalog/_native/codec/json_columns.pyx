@@ -18,7 +18,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from kafkalog._native.codec cimport json_parts as parts
-from kafkalog._native.codec.arrow cimport Column, RecordColumns, taken, taken_bits
+from kafkalog._native.codec.arrow cimport Column, RecordColumns, taken_bits, taken_memory
 from kafkalog._native.codec.json_parts cimport (
     Number,
     is_digit,
@@ -246,6 +246,8 @@ cdef inline const uint8_t* skip_scalar(Walk* it, const uint8_t* p) noexcept nogi
         p += p[0] == c'-'
         if kl_is_word(p, b"Infi") and kl_is_word(p + 4, b"nity"):
             return p + 8
+        if p[0] == c'0' and is_digit(p[1]):
+            return fail(it, parts.BAD_BYTE, p + 1)
         while is_digit(p[0]) or p[0] == c'.':
             p += 1
         return fail(it, parts.BAD_BYTE, p)
@@ -1013,8 +1015,8 @@ cdef class JsonSchema:
         cdef Walk it
         cdef const int32_t* ends
         cdef const uint8_t* bits = NULL
-        cdef int64_t rows, row = 0, start, end, bit, size
-        cdef int32_t bad, i
+        cdef int64_t rows, row = 0, start, end, bit
+        cdef int32_t bad
         cdef bint inside = True, good = True
         cdef const uint64_t[:, ::1] powers = POWERS
         memset(&it, 0, sizeof(Walk))
@@ -1067,12 +1069,7 @@ cdef class JsonSchema:
                 return None, it.verdict, row, it.at - it.start, 0, 0
             finally:
                 if it.nodes != NULL:
-                    for i in range(self.count):
-                        free(it.nodes[i].validity.at)
-                        free(it.nodes[i].cells.at)
-                        give_back(it.nodes[i].data.at, it.nodes[i].data.capacity)
-                        free(it.nodes[i].expected.at)
-                    free(it.nodes)
+                    self.drop(it.nodes)
                 give_back(it.copy.at, it.copy.capacity)
                 free(it.key.at)
                 PyBuffer_Release(&bits_view)
@@ -1094,12 +1091,18 @@ cdef class JsonSchema:
             if i and (nodes[nodes[i].parent].kind == ARRAY or nodes[nodes[i].parent].room == 0):
                 continue  # as many as the arrays have: room is made on the way
             if not make_room(nodes + i, max(rows, <int64_t>1)):
-                for i in range(self.count):
-                    free(nodes[i].validity.at)
-                    free(nodes[i].cells.at)
-                free(nodes)
+                self.drop(nodes)
                 raise MemoryError
         return nodes
+
+    cdef void drop(self, Node* nodes) noexcept:
+        cdef int32_t i
+        for i in range(self.count):
+            free(nodes[i].validity.at)
+            free(nodes[i].cells.at)
+            give_back(nodes[i].data.at, nodes[i].data.capacity)
+            free(nodes[i].expected.at)
+        free(nodes)
 
     cdef Column hand_out(self, Node* nodes, int32_t number):
         cdef Node* node = nodes + number
@@ -1110,13 +1113,13 @@ cdef class JsonSchema:
             raise MemoryError
         buffers = [taken_bits(&node.validity, rows, node.nulls)]
         if node.kind == BOOL:
-            buffers.append(taken(&node.cells, (rows + 7) >> 3))
+            buffers.append(taken_memory(&node.cells, (rows + 7) >> 3))
         elif node.kind == TEXT or node.kind == RAW:
-            buffers += [taken(&node.cells, 4 * (rows + 1)), taken(&node.data, node.filled)]
+            buffers += [taken_memory(&node.cells, 4 * (rows + 1)), taken_memory(&node.data, node.filled)]
         elif node.kind == ARRAY:
-            buffers.append(taken(&node.cells, 4 * (rows + 1)))
+            buffers.append(taken_memory(&node.cells, 4 * (rows + 1)))
         elif node.kind != OBJECT:
-            buffers.append(taken(&node.cells, width_of(node.kind) * rows))
+            buffers.append(taken_memory(&node.cells, width_of(node.kind) * rows))
         children = [self.hand_out(nodes, node.first_child + i) for i in range(node.children)]
         if number == 0:
             # A record batch has no nulls of its own: those are in each of its columns.

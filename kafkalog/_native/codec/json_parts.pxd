@@ -269,7 +269,7 @@ cdef inline int to_decimal(
     cdef int64_t shift = scale + number.exponent
     cdef bint in_fraction = False
     cdef uint64_t low, high
-    cdef int i
+    cdef int i, _i
     for i in range(4):
         limbs[i] = limit[i] = 0
     p += number.negative
@@ -291,7 +291,7 @@ cdef inline int to_decimal(
                 return TOO_FINE
             shift += 1
     limit[0] = 1
-    for i in range(precision):
+    for _i in range(precision):
         times_ten(limit, 0)
     for i in range(3, -1, -1):
         if limbs[i] != limit[i]:
