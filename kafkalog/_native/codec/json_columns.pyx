@@ -8,7 +8,8 @@ differ is a key read and looked up.
 A row is copied before it is looked at, with zeros behind it.  So nothing changes under the walk, and no step asks for
 the end: a zero is no JSON anywhere.  Each row is there in all columns or, where it is broken, in none; the last one of
 equal keys counts, as for Python's json.  Bad bytes give a verdict of `json_parts` and a position; this module raises
-nothing of the domain, opens nothing, and allocates in proportion to the bytes given.
+nothing of the domain, opens nothing, and allocates in proportion to the bytes given.  Long, because the compiler
+inlines what fills the columns, and what walks and calls it, only within a module.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
@@ -27,12 +28,12 @@ from kafkalog._native.codec.json_parts cimport (
     kl_nearest_double,
     kl_plain_text,
     read_digits,
-    read_hex4,
     read_number,
     read_time,
     skip_blanks,
     to_decimal,
 )
+from kafkalog._native.codec.json_walk cimport Scan, copy_escaped, fail, skip_text, skip_value
 from kafkalog._native.codec.layout cimport KL_ONCE
 from kafkalog._native.codec.memory cimport SLACK, Block, clear_bit, reserve, reserve_bits, set_bits_from
 from kafkalog._native.codec.octets cimport open_octets
@@ -65,9 +66,7 @@ cdef enum Kind:
     ARRAY
 
 cdef enum:
-    # Objects and arrays in each other, in what is stepped over; a schema is not deeper than LEVELS_MAX.
-    DEPTH_MAX = 512
-    DEPTH_WORDS = 8
+    # A schema is not deeper.
     LEVELS_MAX = 64
     # Keys of an object that are expected, and the bytes that are remembered of each.
     EXPECTED_MAX = 1024
@@ -115,21 +114,12 @@ cdef struct Node:
     int64_t bad_size
 
 cdef struct Walk:
+    Scan scan               # over the row's copy
     Node* nodes
     const uint64_t* powers
-    const uint8_t* start    # of the row's copy
-    const uint8_t* end
     Block copy
     Block key
     int64_t bad             # nodes that have a bad value in this row
-    int verdict
-    const uint8_t* at
-
-
-cdef const uint8_t* fail(Walk* it, int verdict, const uint8_t* at) noexcept nogil:
-    it.verdict = parts.ENDS_EARLY if verdict == parts.BAD_BYTE and at >= it.end else verdict
-    it.at = at
-    return NULL
 
 
 # --- room ---------------------------------------------------------------------------------------------------
@@ -206,129 +196,6 @@ cdef void cut(Walk* it, Node* node, int64_t rows) noexcept nogil:
         it.bad -= 1
 
 
-# --- what is stepped over -----------------------------------------------------------------------------------
-
-
-cdef const uint8_t* skip_text(Walk* it, const uint8_t* p) noexcept nogil:
-    """Past a text whose opening quote is before `p`."""
-    cdef const uint8_t* start = p
-    cdef uint32_t high = 0
-    while True:
-        p = kl_plain_text(p, NULL, &high)
-        if p[0] == c'"':
-            break
-        if p[0] != c'\\':
-            return fail(it, parts.BAD_BYTE, p)
-        p += 1
-        if p[0] == c'u':
-            if read_hex4(p + 1) < 0:
-                return fail(it, parts.BAD_ESCAPE if p + 4 < it.end else parts.ENDS_EARLY, p - 1)
-            p += 5
-        elif escaped(p[0]):
-            p += 1
-        else:
-            return fail(it, parts.BAD_ESCAPE if p < it.end else parts.ENDS_EARLY, p - 1)
-    if high and not is_utf8(start, p - start):
-        return fail(it, parts.BAD_TEXT, start - 1)
-    return p + 1
-
-
-cdef inline const uint8_t* skip_scalar(Walk* it, const uint8_t* p) noexcept nogil:
-    """Past a text, a number or a word; Python's words for numbers that are none are taken."""
-    cdef Number number
-    cdef const uint8_t* found
-    if p[0] == c'"':
-        return skip_text(it, p + 1)
-    if is_digit(p[0]) or p[0] == c'-':
-        found = read_number(p, &number)
-        if found != NULL:
-            return found
-        p += p[0] == c'-'
-        if kl_is_word(p, b"Infi") and kl_is_word(p + 4, b"nity"):
-            return p + 8
-        if p[0] == c'0' and is_digit(p[1]):
-            return fail(it, parts.BAD_BYTE, p + 1)
-        while is_digit(p[0]) or p[0] == c'.':
-            p += 1
-        return fail(it, parts.BAD_BYTE, p)
-    if kl_is_word(p, b"null") or kl_is_word(p, b"true"):
-        return p + 4
-    if kl_is_word(p, b"fals") and p[4] == c'e':
-        return p + 5
-    if p[0] == c'N' and p[1] == c'a' and p[2] == c'N':
-        return p + 3
-    if kl_is_word(p, b"Infi") and kl_is_word(p + 4, b"nity"):
-        return p + 8
-    # A word that is cut short ends early; so does nothing at all.
-    found = p
-    while found < it.end and c'a' <= found[0] | 0x20 <= c'z':
-        found += 1
-    return fail(it, parts.ENDS_EARLY if found == it.end else parts.BAD_BYTE, p)
-
-
-cdef inline const uint8_t* skip_key(Walk* it, const uint8_t* p) noexcept nogil:
-    """From where a key must be to its value."""
-    if p[0] != c'"':
-        return fail(it, parts.BAD_BYTE, p)
-    p = skip_text(it, p + 1)
-    if p == NULL:
-        return NULL
-    p = skip_blanks(p)
-    if p[0] != c':':
-        return fail(it, parts.BAD_BYTE, p)
-    return skip_blanks(p + 1)
-
-
-cdef const uint8_t* skip_nested(Walk* it, const uint8_t* p) noexcept nogil:
-    """Past an object or an array."""
-    cdef uint64_t[DEPTH_WORDS] objects  # a bit a level
-    cdef int depth = 0
-    cdef bint in_object = False
-    memset(objects, 0, sizeof(objects))
-    while True:
-        if p[0] == c'{' or p[0] == c'[':
-            if depth == DEPTH_MAX:
-                return fail(it, parts.TOO_DEEP, p)
-            in_object = p[0] == c'{'
-            if in_object:
-                objects[depth >> 6] |= <uint64_t>1 << (depth & 63)
-            else:
-                objects[depth >> 6] &= ~(<uint64_t>1 << (depth & 63))
-            depth += 1
-            p = skip_blanks(p + 1)
-            if p[0] != (c'}' if in_object else c']'):
-                if in_object:
-                    p = skip_key(it, p)
-                    if p == NULL:
-                        return NULL
-                continue
-        else:
-            p = skip_scalar(it, p)
-            if p == NULL:
-                return NULL
-            p = skip_blanks(p)
-        # Behind a value, or at the end of what is empty.
-        while p[0] == (c'}' if in_object else c']'):
-            depth -= 1
-            if depth == 0:
-                return p + 1
-            in_object = objects[(depth - 1) >> 6] >> ((depth - 1) & 63) & 1
-            p = skip_blanks(p + 1)
-        if p[0] != c',':
-            return fail(it, parts.BAD_BYTE, p)
-        p = skip_blanks(p + 1)
-        if in_object:
-            p = skip_key(it, p)
-            if p == NULL:
-                return NULL
-
-
-cdef inline const uint8_t* skip_value(Walk* it, const uint8_t* p) noexcept nogil:
-    if p[0] == c'{' or p[0] == c'[':
-        return skip_nested(it, p)
-    return skip_scalar(it, p)
-
-
 # --- values -------------------------------------------------------------------------------------------------
 
 
@@ -336,16 +203,16 @@ cdef const uint8_t* put_other(Walk* it, Node* node, const uint8_t* p, int verdic
     """null, or what is no value of the node's type: null too, and noted down."""
     cdef const uint8_t* start = p
     if not has_room(node):
-        return fail(it, parts.NO_MEMORY, p)
-    p = skip_value(it, p)
+        return fail(&it.scan, parts.NO_MEMORY, p)
+    p = skip_value(&it.scan, p)
     if p == NULL:
         return NULL
     if start[0] != c'n' and node.bad_row < 0:
         node.bad_row, node.bad_verdict = node.rows, verdict
-        node.bad_at, node.bad_size = start - it.start, p - start
+        node.bad_at, node.bad_size = start - it.scan.start, p - start
         it.bad += 1
     if not put_null(it, node):
-        return fail(it, parts.NO_MEMORY, p)
+        return fail(&it.scan, parts.NO_MEMORY, p)
     return p
 
 
@@ -374,7 +241,7 @@ cdef inline const uint8_t* put_whole(Walk* it, Node* node, const uint8_t* p) noe
     if p[0] == c'0':
         p += 1
         if is_digit(p[0]):
-            return fail(it, parts.BAD_BYTE, p)
+            return fail(&it.scan, parts.BAD_BYTE, p)
     else:
         p = read_digits(p, &value)
     if p[0] == c'.' or p[0] | 0x20 == c'e':
@@ -445,82 +312,6 @@ cdef inline const uint8_t* put_double(Walk* it, Node* node, const uint8_t* p) no
     return p
 
 
-cdef inline uint8_t escaped(uint8_t letter) noexcept nogil:
-    """What a backslash and a letter stand for; 0 for nothing."""
-    if letter == c'"' or letter == c'\\' or letter == c'/':
-        return letter
-    if letter == c'n':
-        return c'\n'
-    if letter == c't':
-        return c'\t'
-    if letter == c'r':
-        return c'\r'
-    if letter == c'b':
-        return 8
-    return 12 if letter == c'f' else 0
-
-
-cdef inline uint8_t* put_point(uint8_t* to, int32_t point) noexcept nogil:
-    """A code point as UTF-8."""
-    if point < 0x80:
-        to[0] = <uint8_t>point
-        return to + 1
-    if point < 0x800:
-        to[0] = <uint8_t>(0xC0 | point >> 6)
-        to[1] = <uint8_t>(0x80 | point & 0x3F)
-        return to + 2
-    if point < 0x10000:
-        to[0] = <uint8_t>(0xE0 | point >> 12)
-        to[1] = <uint8_t>(0x80 | point >> 6 & 0x3F)
-        to[2] = <uint8_t>(0x80 | point & 0x3F)
-        return to + 3
-    to[0] = <uint8_t>(0xF0 | point >> 18)
-    to[1] = <uint8_t>(0x80 | point >> 12 & 0x3F)
-    to[2] = <uint8_t>(0x80 | point >> 6 & 0x3F)
-    to[3] = <uint8_t>(0x80 | point & 0x3F)
-    return to + 4
-
-
-cdef const uint8_t* copy_escaped(
-    Walk* it, const uint8_t* p, uint8_t** filled, uint32_t* high, bint* is_lone
-) noexcept nogil:
-    """From a backslash in a text to its closing quote; what it says is put at `filled`, which moves on.
-
-    `is_lone`: there is half of a pair of surrogates, for which no UTF-8 stands.
-    """
-    cdef uint8_t* to = filled[0]
-    cdef const uint8_t* plain
-    cdef int32_t point, second
-    while p[0] != c'"':
-        if p[0] != c'\\':
-            return fail(it, parts.BAD_BYTE, p)
-        if p[1] == c'u':
-            point = read_hex4(p + 2)
-            if point < 0:
-                return fail(it, parts.BAD_ESCAPE if p + 5 < it.end else parts.ENDS_EARLY, p)
-            p += 6
-            if 0xD800 <= point < 0xE000:
-                second = read_hex4(p + 2) if point < 0xDC00 and p[0] == c'\\' and p[1] == c'u' else -1
-                if 0xDC00 <= second < 0xE000:
-                    point = 0x10000 + ((point - 0xD800) << 10) + (second - 0xDC00)
-                    p += 6
-                else:
-                    is_lone[0] = True
-                    point = 0xFFFD
-            to = put_point(to, point)
-        else:
-            to[0] = escaped(p[1])
-            if to[0] == 0:
-                return fail(it, parts.BAD_ESCAPE if p + 1 < it.end else parts.ENDS_EARLY, p)
-            to += 1
-            p += 2
-        plain = p
-        p = kl_plain_text(plain, to, high)
-        to += p - plain
-    filled[0] = to
-    return p
-
-
 cdef inline const uint8_t* put_text(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
     cdef const uint8_t* start = p
     cdef uint8_t* to
@@ -530,17 +321,17 @@ cdef inline const uint8_t* put_text(Walk* it, Node* node, const uint8_t* p) noex
     if p[0] != c'"':
         return put_other(it, node, p, parts.WRONG_TYPE)
     # No text is longer than its JSON; a block may go SLACK bytes further.
-    if not reserve(&node.data, node.filled + (it.end - p) + SLACK):
-        return fail(it, parts.NO_MEMORY, p)
+    if not reserve(&node.data, node.filled + (it.scan.end - p) + SLACK):
+        return fail(&it.scan, parts.NO_MEMORY, p)
     to = node.data.at + node.filled
     p = kl_plain_text(start + 1, to, &high)
     filled = to + (p - start - 1)
     if p[0] != c'"':
-        p = copy_escaped(it, p, &filled, &high, &is_lone)
+        p = copy_escaped(&it.scan, p, &filled, &high, &is_lone)
         if p == NULL:
             return NULL
     if high and not is_utf8(to, filled - to):
-        return fail(it, parts.BAD_TEXT, start)
+        return fail(&it.scan, parts.BAD_TEXT, start)
     if is_lone:
         return put_other(it, node, start, parts.LONE_SURROGATE)
     node.filled += filled - to
@@ -553,11 +344,11 @@ cdef const uint8_t* put_raw(Walk* it, Node* node, const uint8_t* p) noexcept nog
     cdef const uint8_t* start = p
     if kl_is_word(p, b"null"):
         return put_other(it, node, p, parts.OK)
-    p = skip_value(it, p)
+    p = skip_value(&it.scan, p)
     if p == NULL:
         return NULL
     if not reserve(&node.data, node.filled + (p - start) + SLACK):
-        return fail(it, parts.NO_MEMORY, p)
+        return fail(&it.scan, parts.NO_MEMORY, p)
     memcpy(node.data.at + node.filled, start, <size_t>(p - start))
     node.filled += p - start
     (<int32_t*>node.cells.at)[node.rows + 1] = <int32_t>node.filled
@@ -573,7 +364,7 @@ cdef const uint8_t* put_time(Walk* it, Node* node, const uint8_t* p) noexcept no
     cdef int verdict = parts.OK
     cdef bint negative = p[0] == c'-'
     if p[0] == c'"':
-        p = skip_text(it, p + 1)
+        p = skip_text(&it.scan, p + 1)
         if p == NULL:
             return NULL
         verdict = read_time(start + 1, p - 1, node.per_second, &value)
@@ -582,7 +373,7 @@ cdef const uint8_t* put_time(Walk* it, Node* node, const uint8_t* p) noexcept no
         if not is_digit(p[0]):
             return put_other(it, node, start, parts.WRONG_TYPE)
         if p[0] == c'0' and is_digit(p[1]):
-            return fail(it, parts.BAD_BYTE, p + 1)
+            return fail(&it.scan, parts.BAD_BYTE, p + 1)
         p = read_digits(p, &digits)
         if p[0] == c'.' or p[0] | 0x20 == c'e':
             verdict = parts.HAS_FRACTION
@@ -642,7 +433,7 @@ cdef const uint8_t* put_array(Walk* it, Node* node, const uint8_t* p) noexcept n
                 p += 1
                 break
             else:
-                return fail(it, parts.BAD_BYTE, p)
+                return fail(&it.scan, parts.BAD_BYTE, p)
     (<int32_t*>node.cells.at)[node.rows + 1] = <int32_t>child.rows
     node.rows += 1
     return p
@@ -651,7 +442,7 @@ cdef const uint8_t* put_array(Walk* it, Node* node, const uint8_t* p) noexcept n
 cdef inline const uint8_t* put_value(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
     """Adds the value at `p` to a column; past it."""
     if not has_room(node):
-        return fail(it, parts.NO_MEMORY, p)
+        return fail(&it.scan, parts.NO_MEMORY, p)
     if node.kind == TEXT:
         return put_text(it, node, p)
     elif node.kind == INT32 or node.kind == INT64:
@@ -719,6 +510,7 @@ cdef const uint8_t* next_key(
 ) noexcept nogil:
     """From behind a value, or an object's brace, to the next value."""
     cdef const uint8_t* start = p
+    cdef const uint8_t* quote
     cdef const uint8_t* name
     cdef uint8_t* filled
     cdef uint32_t high = 0
@@ -729,33 +521,33 @@ cdef const uint8_t* next_key(
         return p + 1
     if number:
         if p[0] != c',':
-            return fail(it, parts.BAD_BYTE, p)
+            return fail(&it.scan, parts.BAD_BYTE, p)
         p = skip_blanks(p + 1)
     if p[0] != c'"':
-        return fail(it, parts.BAD_BYTE, p)
-    name = p + 1
+        return fail(&it.scan, parts.BAD_BYTE, p)
+    quote, name = p, p + 1
     p = kl_plain_text(name, NULL, &high)
     if p[0] == c'"':
         filled = <uint8_t*>p
     else:
-        if not reserve(&it.key, it.end - name + SLACK):
-            return fail(it, parts.NO_MEMORY, p)
+        if not reserve(&it.key, it.scan.end - name + SLACK):
+            return fail(&it.scan, parts.NO_MEMORY, p)
         memcpy(it.key.at, name, <size_t>(p - name))
         filled = it.key.at + (p - name)
         name = it.key.at
-        p = copy_escaped(it, p, &filled, &high, &is_lone)
+        p = copy_escaped(&it.scan, p, &filled, &high, &is_lone)
         if p == NULL:
             return NULL
     if high and not is_utf8(name, filled - name):
-        return fail(it, parts.BAD_TEXT, start)
+        return fail(&it.scan, parts.BAD_TEXT, quote)
     # No column has a name with half of a pair in it.
     child[0] = NO_CHILD if is_lone else child_of(it.nodes, node, name, filled - name)
     p = skip_blanks(p + 1)
     if p[0] != c':':
-        return fail(it, parts.BAD_BYTE, p)
+        return fail(&it.scan, parts.BAD_BYTE, p)
     p = skip_blanks(p + 1)
     if not learn(node, number, start, p - start, child[0]):
-        return fail(it, parts.NO_MEMORY, p)
+        return fail(&it.scan, parts.NO_MEMORY, p)
     return p
 
 
@@ -792,7 +584,7 @@ cdef const uint8_t* put_fields(Walk* it, Node* node, const uint8_t* p) noexcept 
                 break
         number += 1
         if child == NO_CHILD:
-            p = skip_value(it, p)
+            p = skip_value(&it.scan, p)
         else:
             if children[child].rows > row:  # the last one of equal keys counts
                 cut(it, children + child, row)
@@ -804,7 +596,7 @@ cdef const uint8_t* put_fields(Walk* it, Node* node, const uint8_t* p) noexcept 
     if seen < node.children:
         for i in range(node.children):
             if children[i].rows == row and not put_null(it, children + i):
-                return fail(it, parts.NO_MEMORY, p)
+                return fail(&it.scan, parts.NO_MEMORY, p)
     node.rows = row + 1
     return p
 
@@ -821,24 +613,24 @@ cdef const uint8_t* put_object(Walk* it, Node* node, const uint8_t* p) noexcept 
 cdef const uint8_t* put_row(Walk* it, const uint8_t* at, int64_t size) noexcept nogil:
     cdef const uint8_t* p
     if not reserve(&it.copy, size + parts.SCAN_SLACK):
-        return fail(it, parts.NO_MEMORY, NULL)
+        return fail(&it.scan, parts.NO_MEMORY, NULL)
     memcpy(it.copy.at, at, <size_t>size)
     memset(it.copy.at + size, 0, parts.SCAN_SLACK)
-    it.start, it.end = it.copy.at, it.copy.at + size
-    p = skip_blanks(it.start)
+    it.scan.start, it.scan.end = it.copy.at, it.copy.at + size
+    p = skip_blanks(it.scan.start)
     if p[0] == c'{':
         p = put_fields(it, it.nodes, p + 1)
-    elif kl_is_word(p, b"null") and skip_blanks(p + 4) == it.end:
+    elif kl_is_word(p, b"null") and skip_blanks(p + 4) == it.scan.end:
         if not put_null(it, it.nodes):
-            return fail(it, parts.NO_MEMORY, p)
-        return it.end
+            return fail(&it.scan, parts.NO_MEMORY, p)
+        return it.scan.end
     else:
-        return fail(it, parts.NO_OBJECT, p)
+        return fail(&it.scan, parts.NO_OBJECT, p)
     if p == NULL:
         return NULL
     p = skip_blanks(p)
-    if p != it.end:
-        return fail(it, parts.BYTES_LEFT, p)
+    if p != it.scan.end:
+        return fail(&it.scan, parts.BYTES_LEFT, p)
     return p
 
 
@@ -855,13 +647,13 @@ cdef bint is_taken(Walk* it, int32_t count, const uint8_t* at, int64_t size, bin
     """Adds a row; False where it is to be told of, by the verdict."""
     cdef int64_t row = it.nodes[0].rows
     cdef int32_t i
-    it.verdict = parts.OK
+    it.scan.verdict = parts.OK
     if put_row(it, at, size) == NULL:
-        if it.verdict == parts.NO_MEMORY or not null_errors:
+        if it.scan.verdict == parts.NO_MEMORY or not null_errors:
             return False
         cut(it, it.nodes, row)
         if not put_null(it, it.nodes):
-            it.verdict = parts.NO_MEMORY
+            it.scan.verdict = parts.NO_MEMORY
             return False
     if it.bad:
         if not null_errors:
@@ -1049,7 +841,7 @@ cdef class JsonSchema:
                         bit = first_row + row
                         if bits != NULL and not (bits[bit >> 3] >> (bit & 7)) & 1:
                             good = put_null(&it, it.nodes)
-                            it.verdict = parts.OK if good else parts.NO_MEMORY
+                            it.scan.verdict = parts.OK if good else parts.NO_MEMORY
                         else:
                             good = is_taken(
                                 &it, self.count, <const uint8_t*>data_view.buf + start, end - start, null_errors
@@ -1061,12 +853,12 @@ cdef class JsonSchema:
                     raise IndexError("an offset lies outside of the column's data")
                 if good:
                     return RecordColumns(self.hand_out(it.nodes, 0)), parts.OK, -1, -1, 0, 0
-                if it.verdict == parts.NO_MEMORY:
+                if it.scan.verdict == parts.NO_MEMORY:
                     raise MemoryError
-                if it.verdict == parts.OK:
+                if it.scan.verdict == parts.OK:
                     bad = first_bad(it.nodes, self.count)
                     return None, it.nodes[bad].bad_verdict, row, it.nodes[bad].bad_at, it.nodes[bad].bad_size, bad
-                return None, it.verdict, row, it.at - it.start, 0, 0
+                return None, it.scan.verdict, row, it.scan.at - it.scan.start, 0, 0
             finally:
                 if it.nodes != NULL:
                     self.drop(it.nodes)
