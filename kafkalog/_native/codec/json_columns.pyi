@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-from typing_extensions import Buffer, disjoint_base
+from typing_extensions import Buffer
 
 from kafkalog._native.codec.arrow import RecordColumns
 
@@ -22,7 +22,6 @@ TOO_FINE: Final[int]
 LONE_SURROGATE: Final[int]
 
 @final
-@disjoint_base
 class JsonSchema:
     def __init__(self, fields: Sequence[tuple[str, str, tuple[Any, ...]]]) -> None: ...
     def path(self, number: int) -> str: ...
