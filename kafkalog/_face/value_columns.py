@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,30 @@ _UNFITTING = {
 }
 
 Values = str | Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class _Where:
+    """What is known of where values come from."""
+
+    batch: pa.RecordBatch | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    def error(self, row: int, message: str, *, hint: str | None = None) -> RecordDeserializationException:
+        """The error of a row, which names its record as far as that is known."""
+        found: dict[str, Any] = {"topic": self.topic, "partition": self.partition, "offset": None}
+        for name in found:
+            if self.batch is not None and name in self.batch.schema.names:
+                found[name] = self.batch.column(self.batch.schema.get_field_index(name))[row].as_py()
+        found = {name: value for name, value in found.items() if value is not None}
+        told = ", ".join(f"{name} {value}" for name, value in found.items())
+        place = told if "offset" in found else f"{told}, row {row}".removeprefix(", ")
+        error = RecordDeserializationException(f"{place}: {message}", hint=hint)
+        for name, value in found.items():
+            setattr(error, name, value)
+        error.row = row
+        return error
 
 
 def decoding(
@@ -139,31 +164,34 @@ class ValueDecoding:
         found = ValueDecoding(self.values, None, self.errors, self.keys)
         column = binary(sample, "sample")
         if callable(self.values):
-            found._take(column, None)
+            found._take(column, _Where())
             return found
         if self.errors == "raise":
-            found._json(column, None, json_schema.native(pa.schema([])))
+            found._json(column, _Where(), json_schema.native(pa.schema([])))
         found.schema = json_schema.inferred(column.to_pylist(), times=flag(times, "times"))
         found._native = json_schema.native(found.schema)
         return found
 
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, *, topic: str | None = None, partition: int | None = None) -> pa.RecordBatch:
         """The batch with decoded columns in the place of `value`, and everything else as it was.
 
-        RecordDeserializationException names the record, by the columns topic, partition and offset where the batch has
-        them.  IllegalArgumentException for what a function returned that is no column of the batch's length and of the
-        type that it returned before.  IllegalStateException for JSON whose schema nobody has given or inferred.
+        `topic` and `partition` are for errors, where the batch has no such columns.
+
+        RecordDeserializationException names the record, by the columns topic, partition and offset as far as the batch
+        has them.  IllegalArgumentException for what a function returned that is no column of the batch's length and
+        of the type that it returned before.  IllegalStateException for JSON whose schema nobody has given or inferred.
         """
         at = batch.schema.get_field_index("value")
         if self.values == "bytes" or at < 0:
-            return self._keyed(batch)
+            return self._keyed(batch, _Where(batch, topic, partition))
         if self.values == "json" and self.schema is None:
             self.schema_for(batch.schema)
-        columns = self._columns(binary(batch.column(at), "value"), batch)
+        where = _Where(batch, topic, partition)
+        columns = self._columns(binary(batch.column(at), "value"), where)
         arrays = [*batch.columns[:at], *columns, *batch.columns[at + 1 :]]
         key = batch.schema.get_field_index("key")
         if self.keys == "text" and key >= 0:
-            arrays[key if key < at else key - 1 + len(columns)] = self._text(batch.column(key), "key", batch)
+            arrays[key if key < at else key - 1 + len(columns)] = self._text(batch.column(key), "key", where)
         if self.schema is None:  # a function that has seen nulls alone
             fields = list(self._with_keys(batch.schema))
             fields[at] = pa.field("value", columns[0].type)
@@ -174,25 +202,25 @@ class ValueDecoding:
         at = base.get_field_index("key")
         return base if self.keys == "bytes" or at < 0 else base.set(at, base.field(at).with_type(pa.string()))
 
-    def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _keyed(self, batch: pa.RecordBatch, where: _Where) -> pa.RecordBatch:
         at = batch.schema.get_field_index("key")
         if self.keys == "bytes" or at < 0:
             return batch
         arrays = batch.columns
-        arrays[at] = self._text(batch.column(at), "key", batch)
+        arrays[at] = self._text(batch.column(at), "key", where)
         return pa.RecordBatch.from_arrays(arrays, schema=self._with_keys(batch.schema))
 
-    def _columns(self, column: pa.Array, batch: pa.RecordBatch | None) -> list[pa.Array]:
+    def _columns(self, column: pa.Array, where: _Where) -> list[pa.Array]:
         if self.values == "text":
-            return [self._text(column, "value", batch)]
+            return [self._text(column, "value", where)]
         if self.values == "json":
             assert self._native is not None
-            return self._json(column, batch, self._native)
-        return self._take(column, batch)
+            return self._json(column, where, self._native)
+        return self._take(column, where)
 
     # --- text ---------------------------------------------------------------------------------------------
 
-    def _text(self, column: pa.Array, what: str, batch: pa.RecordBatch | None) -> pa.Array:
+    def _text(self, column: pa.Array, what: str, where: _Where) -> pa.Array:
         column = binary(column, what)
         try:
             return column.cast(pa.string())
@@ -203,8 +231,8 @@ class ValueDecoding:
             try:
                 value.decode()
             except UnicodeDecodeError as error:
-                raise _placed(
-                    batch, bad[0], f"{what}: found the byte 0x{value[error.start]:02x} at byte {error.start}, "
+                raise where.error(
+                    bad[0], f"{what}: found the byte 0x{value[error.start]:02x} at byte {error.start}, "
                     "expected UTF-8", hint=f'{what}s="bytes" reads it as it is, and {_NULL_HINT}'
                 ) from None  # fmt: skip
         entries = column.to_pylist()
@@ -214,7 +242,7 @@ class ValueDecoding:
 
     # --- JSON ---------------------------------------------------------------------------------------------
 
-    def _json(self, column: pa.Array, batch: pa.RecordBatch | None, native: json_columns.JsonSchema) -> list[pa.Array]:
+    def _json(self, column: pa.Array, where: _Where, native: json_columns.JsonSchema) -> list[pa.Array]:
         found, verdict, row, at, size, node = native.columns(*buffers(column), null_errors=self.errors == "null")
         if found is not None:
             return list(pa.record_batch(found).columns)
@@ -223,23 +251,23 @@ class ValueDecoding:
             text = _BROKEN[verdict].format(
                 found=_excerpt(value[at : at + SHOWN_BYTES + 1]) if value else "nothing", at=at
             )
-            raise _placed(batch, row, f"value: {text}", hint=_NULL_HINT)
+            raise where.error(row, f"value: {text}", hint=_NULL_HINT)
         assert self.schema is not None
         path = native.path(node)
         wanted = _UNFITTING[verdict].format(kind=_type_at(self.schema, path))
         text = f"field {path!r} at byte {at}: found {_excerpt(value[at : at + size])}, expected {wanted}"
-        raise _placed(batch, row, f"value, {text}", hint=f'{_NULL_HINT}, and the type "json" takes any')
+        raise where.error(row, f"value, {text}", hint=f'{_NULL_HINT}, and the type "json" takes any')
 
     # --- functions ----------------------------------------------------------------------------------------
 
-    def _take(self, column: pa.Array, batch: pa.RecordBatch | None) -> list[pa.Array]:
+    def _take(self, column: pa.Array, where: _Where) -> list[pa.Array]:
         assert callable(self.values)
         try:
             made = self.values(column)
         except RecordDeserializationException as error:
             if error.topic is not None or error.row < 0:
                 raise
-            raise _placed(batch, error.row, error.message, hint=error.hint) from error
+            raise where.error(error.row, error.message, hint=error.hint) from error
         found, columns = _as_columns(made)
         lengths = {len(each) for each in columns} or {len(column)}
         if lengths != {len(column)}:
@@ -398,19 +426,3 @@ def _not_text(column: pa.Array, first: int) -> Iterable[int]:
 def _excerpt(value: bytes) -> str:
     text = value[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
     return (text if text.isprintable() else repr(text)) + ("..." if len(value) > SHOWN_BYTES else "") or "nothing"
-
-
-def _placed(
-    batch: pa.RecordBatch | None, row: int, message: str, *, hint: str | None = None
-) -> RecordDeserializationException:
-    """The error of a row, which names its record as far as the batch tells."""
-    found: dict[str, Any] = {}
-    for name in ("topic", "partition", "offset"):
-        if batch is not None and name in batch.schema.names:
-            found[name] = batch.column(batch.schema.get_field_index(name))[row].as_py()
-    told = ", ".join(f"{name} {value}" for name, value in found.items()) or f"row {row}"
-    error = RecordDeserializationException(f"{told}: {message}", hint=hint)
-    for name, value in found.items():
-        setattr(error, name, value)
-    error.row = row
-    return error

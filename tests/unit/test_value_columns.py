@@ -186,6 +186,11 @@ def test_without_columns_of_a_place_the_row_is_told() -> None:
     made = decoding("json", {"a": "int64"})
     with pytest.raises(RecordDeserializationException, match=r"^row 1: value, field 'a'"):
         made.apply(batch({"a": 1}, {"a": "x"}).select(["value"]))
+    with pytest.raises(
+        RecordDeserializationException, match=r"^topic t, partition 4, row 1: value, field 'a'"
+    ) as error:
+        made.apply(batch({"a": 1}, {"a": "x"}).select(["value"]), topic="t", partition=4)
+    assert (error.value.topic, error.value.partition, error.value.offset) == ("t", 4, -1)
 
 
 def test_the_last_of_equal_keys_counts() -> None:
