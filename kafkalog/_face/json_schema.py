@@ -46,18 +46,20 @@ def normal(schema: object) -> pa.Schema:
     `schema` is a pyarrow schema, or a mapping of names to types: pyarrow's, their names, "json" for the text of
     whatever is there, a mapping for an object, a list of one type for an array.
     """
-    if isinstance(schema, pa.Schema):
-        fields = [_of_arrow(field, field.name) for field in schema]
-    elif isinstance(schema, Mapping):
-        fields = [_given(name, kind, str(name)) for name, kind in schema.items()]
-    else:
+    fields = schema if isinstance(schema, pa.Schema) else given(schema)
+    made = pa.schema([_of_arrow(field, field.name) for field in fields])
+    native(made)
+    return made
+
+
+def given(schema: object) -> list[pa.Field]:
+    """The fields of a mapping of names to types, pyarrow's as they are."""
+    if not isinstance(schema, Mapping):
         raise IllegalArgumentException(
             f"schema: found {shown(schema)}, expected a pyarrow.Schema or a mapping of names to types",
             hint='such as {"id": "int64", "paid_at": "timestamp", "items": [{"sku": "string", "price": "float64"}]}',
         )
-    made = pa.schema(fields)
-    native(made)
-    return made
+    return [_given(name, kind, str(name)) for name, kind in schema.items()]
 
 
 def _given(name: object, kind: object, path: str) -> pa.Field:
@@ -68,7 +70,7 @@ def _given(name: object, kind: object, path: str) -> pa.Field:
     if isinstance(kind, list) and len(kind) == 1:
         return pa.field(name, pa.list_(_given("item", kind[0], f"{path}[]")))
     if isinstance(kind, pa.DataType):
-        return _of_arrow(pa.field(name, kind), path)
+        return pa.field(name, kind)
     if kind == "json":
         return pa.field(name, pa.string(), metadata=ANY_JSON)
     if isinstance(kind, str) and kind in NAMES:

@@ -312,18 +312,23 @@ def _names(names: Iterable[str], base: Iterable[str], *, is_plain: bool) -> list
 
 def _returned(schema: object) -> pa.Schema:
     """What a function is said to return."""
-    if isinstance(schema, pa.Schema):
-        return schema
+    if isinstance(schema, pa.DataType) and not pa.types.is_struct(schema):
+        return pa.schema([pa.field("value", schema)])
     if isinstance(schema, pa.DataType):
-        return pa.schema(list(schema.fields)) if pa.types.is_struct(schema) else pa.schema([pa.field("value", schema)])
-    return json_schema.normal(schema)
+        return _bare(schema.fields)
+    return _bare(schema if isinstance(schema, pa.Schema) else json_schema.given(schema))
+
+
+def _bare(fields: Iterable[pa.Field]) -> pa.Schema:
+    """Names and types: a column is what it is, whatever was said of its nulls and metadata."""
+    return pa.schema([pa.field(field.name, field.type) for field in fields])
 
 
 def _as_columns(made: Any) -> tuple[pa.Schema, list[pa.Array]]:
     """What a function returned, as columns: (their schema, the columns)."""
     made = as_array(made, "values: the function")
     if isinstance(made, pa.StructArray):
-        return pa.schema([pa.field(field.name, field.type) for field in made.type.fields]), made.flatten()
+        return _bare(made.type.fields), made.flatten()
     return pa.schema([pa.field("value", made.type)]), [made]
 
 

@@ -320,6 +320,12 @@ def test_functions_whose_type_comes_later() -> None:
     assert made.apply(batch(b"x")).column("value").type == pa.int64()
     assert made.apply(batch(None)).column("value").type == pa.int64()
     assert decoding(lambda values: pa.nulls(1), {"a": "int64"}).apply(batch(None)).column("a").to_pylist() == [None]
+    small = {"a": pa.int8(), "b": pa.large_string()}
+    made = decoding(lambda values: pa.array([{"a": 1, "b": "x"}], pa.struct(small)), small)
+    assert made.schema_for(batch().schema).field("b").type == pa.large_string()
+    assert made.apply(batch(b"x")).column("a").to_pylist() == [1]
+    strict = pa.schema([pa.field("a", pa.int64(), nullable=False, metadata={"k": "v"})])
+    assert decoding(lambda values: pa.array([{"a": 1}]), strict).apply(batch(b"x")).column("a").to_pylist() == [1]
     assert decoding(lambda values: pa.array([1])).infer(pa.array([b"x"])).schema == pa.schema([("value", pa.int64())])
 
 
