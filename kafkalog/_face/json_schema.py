@@ -110,9 +110,14 @@ def is_any_json(field: pa.Field) -> bool:
 def native(schema: pa.Schema) -> JsonSchema:
     """The native twin of a schema in normal form."""
     try:
-        return JsonSchema([_native(field) for field in schema])
+        return JsonSchema(spec(schema))
     except ValueError as error:
         raise IllegalArgumentException(f"schema: {error}") from None
+
+
+def spec(schema: pa.Schema) -> tuple[tuple[str, str, tuple[Any, ...]], ...]:
+    """A schema in normal form as JsonSchema takes it."""
+    return tuple(_native(field) for field in schema)
 
 
 def _native(field: pa.Field) -> tuple[str, str, tuple[Any, ...]]:

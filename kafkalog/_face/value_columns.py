@@ -132,6 +132,10 @@ class ValueDecoding:
             self.schema = json_schema.normal(schema)
             self._native = json_schema.native(self.schema)
 
+    def __repr__(self) -> str:
+        known = "a schema that is not known yet" if self.schema is None else _told(self.schema)
+        return f"decoding({self.values!r}: {known})"
+
     def schema_for(self, base: pa.Schema) -> pa.Schema:
         """The schema of what `apply` makes of batches of the schema `base`.
 

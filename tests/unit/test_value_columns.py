@@ -244,6 +244,8 @@ def test_a_sample_decodes_as_it_was_inferred() -> None:
 def test_a_schema_that_nobody_knows() -> None:
     unknown = decoding("json")
     assert unknown.schema is None
+    assert repr(unknown) == "decoding('json': a schema that is not known yet)"
+    assert repr(decoding("json", {"a": "int64"})) == "decoding('json': a: int64)"
     for call in (unknown.apply, lambda given: unknown.schema_for(given.schema)):
         with pytest.raises(IllegalStateException, match="not known yet"):
             call(batch({}))
