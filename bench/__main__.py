@@ -9,7 +9,8 @@ confluent-kafka (`bench.service`), `python -m bench remote [PART...]` a remote t
 (`bench.remote`), `python -m bench scale` a store of ever more topics (`bench.store_scale`).  Without
 Maven only kafkalog's own figures are shown.  The first line says what rows depend on (`bench.machine`).
 `--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
-more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`.
+more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`, JSON
+columns beside pyarrow's and Polars's `python -m bench.json_columns`.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ Classes that they hand out:
     KafkalogError                                             every error is one
 
 Modules, loaded when they are first named; engine follows Kafka's versions, the others keep what they list:
-    errors, config, store, topic, partition, records, reader, producer, transaction, metrics, remote, toolbox, spark,
-    engine
+    errors, config, store, topic, partition, records, reader, producer, transaction, decoding, metrics, remote, toolbox,
+    spark, engine
 `import kafkalog` alone pulls in neither numpy nor pyarrow, pyspark, click or rich.
 """
 
@@ -39,6 +39,7 @@ __all__ = ["open", "open_log", "list_partitions", "verify", "to_confluent"]
 if TYPE_CHECKING:
     # A name that is imported as itself is public for type checkers; nothing else is.
     from kafkalog import config as config
+    from kafkalog import decoding as decoding
     from kafkalog import engine as engine
     from kafkalog import errors as errors
     from kafkalog import metrics as metrics
@@ -78,8 +79,8 @@ if TYPE_CHECKING:
     from kafkalog.transaction import Transaction as Transaction
 
 _MODULES = (
-    "config", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "remote", "spark", "store",
-    "toolbox", "topic", "transaction",
+    "config", "decoding", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "remote",
+    "spark", "store", "toolbox", "topic", "transaction",
 )  # fmt: skip
 # Folders of earlier releases, and where their names are now.
 _MOVED = {

@@ -72,6 +72,7 @@ __all__ = [
     "PolicyViolationException",
     "ProducerFencedException",
     "RecordBatchTooLargeException",
+    "RecordDeserializationException",
     "RecordTooLargeException",
     "RecordValidationException",
     "RemoteResourceNotFoundException",
@@ -427,6 +428,15 @@ class LogReadOnlyException(IllegalStateException):
 
 class CorruptRecordException(BadBytesError):
     """A record batch whose size, magic or CRC is wrong."""
+
+
+class RecordDeserializationException(BadBytesError):
+    """A record whose key or value cannot be decoded as it was asked for: where it is, as far as that is known."""
+
+    topic: str | None = None
+    partition: int = -1
+    offset: int = -1
+    row: int = -1  # of the column that was to be decoded
 
 
 class CorruptIndexException(BadBytesError):

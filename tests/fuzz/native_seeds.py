@@ -13,7 +13,7 @@ import struct
 from kafkalog._native.codec import batches, crc32c, records
 from kafkalog.engine.format import codecs
 
-TARGETS = 16
+TARGETS = 17
 EDGES_32 = (0, 1, 2, 13, 14, 17, 48, 49, 50, 61, 0x7F, 0xFFFF, 2**31 - 1, 2**31 - 12, 2**31 - 13, -1, -2, -12, -(2**31))
 EDGES_64 = (0, 1, -1, -2, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), 1_700_000_000_000)
 VARINTS = (
@@ -23,6 +23,18 @@ VARINTS = (
 )  # fmt: skip
 FIELDS = {8: 4, 12: 4, 16: 1, 17: 4, 21: 2, 23: 4, 27: 8, 35: 8, 43: 8, 51: 2, 53: 4, 57: 4, 0: 8}
 LEGACY_FIELDS = {0: 8, 8: 4, 12: 4, 16: 1, 17: 1, 18: 8, 26: 4, 14 + 12: 4}
+
+JSON_LINES = (
+    rb"""{"a": 1, "b": "x", "c": 1.5e-3, "d": true, "t": "2026-03-01T12:30:05.5+02:00", "m": "19.90"}
+{"a":-9223372036854775808,"b":"\ud83d\ude00 \"\\ \u00e9","c":12345678901234567890123,"d":false,"t":-1,"m":1e3}
+{"o": {"a": 1, "b": [1, {"x": null}], "o": {"x": "2262-04-11"}}, "c": [[], {}, ""], "skipped": {"a": [true]}}
+{"o":{"a":2,"b":"raw","o":{}},"c":NaN,"o":{"a":3},"o":null}
+{"l": [{"a": 1, "l": ["x", "y", null]}, null, {}], "t": 86400000}
+{"l":[],"t":"2026-03-01","\u0061":5,"a":1.0,"b":5}""",
+    '{"b": "größe \U0001f600 %s", "c": "é"}\n{"b": "%s"}\n\n{}\nnull\n[1]'.replace("%s", "long " * 30).encode(),
+    b"\x00\x00\x00\x00\x07payload\n\x00\x00\x00\x00\x08\x02\x04payload\n\x00\x00\x00\x00\x07\x00\n\x00\x00\x00",
+)
+JSON_TARGET = 16
 
 Row = tuple[int, int, "bytes | None", "bytes | None", tuple[tuple[bytes, "bytes | None"], ...]]
 
@@ -71,7 +83,7 @@ def buffers() -> tuple[bytes, ...]:
     times = b"".join(struct.pack(">qi", 1_700_000_000_000 + i // 2, 3 * i) for i in range(300))
     return (
         *plain, v2_batch(0, parts[1][1], parts[1][0]), *squeezed, b"".join(squeezed), pressed, b"".join(plain), b"".join(with_producer), b"".join(old), b"".join(old + plain[:2] + compressed),
-        *(payload for _, payload in parts), index, times, bytes(64), b"",
+        *(payload for _, payload in parts), index, times, bytes(64), b"", *JSON_LINES,
     )  # fmt: skip
 
 
@@ -90,7 +102,7 @@ def mutated(rng: random.Random, pool: list[bytes]) -> bytes:
     data = bytearray(rng.choice(buffers()))
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         data = structured(rng, data) if rng.random() < 0.6 else blind(rng, data)
-    target = rng.randrange(TARGETS)
+    target = JSON_TARGET if bytes(data[:1]) in (b"{", b"[") else rng.randrange(TARGETS)
     return bytes([target]) + arguments(rng, target, data) + bytes(data)
 
 

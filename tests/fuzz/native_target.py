@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kafkalog._native.codec import batches, crc32c, records, survivors, validation
+from kafkalog._native.codec import batches, crc32c, json_columns, records, survivors, validation, wire_format
 from kafkalog._native.codec import decode as decoding
 from kafkalog._native.codec import encode as encoding
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap, implementations
@@ -481,9 +481,46 @@ def offset_map(source: Input) -> None:
         assert again.probes == known.probes
 
 
+JSON_SCHEMAS = (
+    (("a", "l", ()), ("b", "u", ()), ("c", "g", ()), ("d", "b", ()), ("t", "tsu:UTC", ()), ("m", "d:12,2", ())),
+    (("o", "+s", (("a", "i", ()), ("b", "json", ()), ("o", "+s", (("x", "tsn:UTC", ()),)))), ("c", "json", ())),
+    (("l", "+l", (("item", "+s", (("a", "l", ()), ("l", "+l", (("item", "u", ()),)))),)), ("t", "tss:", ())),
+    (("a", "json", ()), ("b", "json", ()), ("o", "json", ()), ("l", "json", ()), ("c", "u", ()), ("m", "d:38,38", ())),
+)
+
+
+def json_and_wire(source: Input) -> None:
+    """Lines as a column: what is broken is so whatever is asked of it, and nulls make rows of all others."""
+    flags = source.byte()
+    lines = bytes(source.data[source.at :]).split(b"\n")
+    offsets = exact(np.cumsum([0, *map(len, lines)], dtype=np.int32).tobytes())
+    data, bits = exact(b"".join(lines)), exact(bytes([flags | 1]) * ((len(lines) + 7) >> 3)) if flags & 4 else None
+    _, *broken = json_columns.JsonSchema(()).columns(data, offsets, bits)
+    for fields in JSON_SCHEMAS:
+        schema = json_columns.JsonSchema(fields)
+        found, verdict, row, at, size, node = schema.columns(data, offsets, bits)
+        if verdict >= json_columns.WRONG_TYPE:
+            assert schema.path(node)
+            assert 0 < at < at + size < len(lines[row])
+            assert broken[0] == json_columns.OK or broken[1] > row
+        else:
+            assert [verdict, row, at, size, node] == broken
+        made, *_ = schema.columns(data, offsets, bits, null_errors=True)
+        assert made is not None
+        assert len(made) == len(lines)
+        assert found is None or found.nbytes == made.nbytes
+    ids, starts, ends, _ = wire_format.split(data, offsets, bits, message_indexes=bool(flags & 8))
+    rows = np.flatnonzero(ids >= 0)[::-1]
+    payloads = wire_format.gather(data, starts, ends, rows).column("payload")
+    assert payloads is not None
+    assert payloads.to_list() == [bytes(data[starts[row] : ends[row]]) for row in rows]
+    with contextlib.suppress(IndexError):
+        json_columns.JsonSchema(JSON_SCHEMAS[0]).columns(data, data[: len(data) & ~3], bits)
+
+
 TARGETS: Sequence[Callable[[Input], None]] = (
     scan, one_batch, decode, decode_table, walk, searches, checksums, encode, scan, decode, walk, decode_table, client,
-    compact, offset_map, compact,
+    compact, offset_map, compact, json_and_wire,
 )  # fmt: skip
 
 

@@ -20,10 +20,11 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native.codec import batches, crc32c, records, survivors, validation
+from kafkalog._native.codec import batches, crc32c, records, survivors, validation, wire_format
 from kafkalog._native.codec.arrow import RecordColumns
 from kafkalog._native.codec.decode import ColumnBuilder
 from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.json_columns import JsonSchema
 from kafkalog._native.codec.latest import SHARES, LatestOffsets
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog._native.state import producers
@@ -136,6 +137,27 @@ def mapped(data: bytes) -> object:
     return put, known.size, known.probes, bytes(known.get_many(data, bounds)), known.get(data[:16])
 
 
+def json_columns(data: bytes) -> object:
+    ends = np.cumsum([0, *(len(line) for line in data.splitlines(keepends=True))], dtype=np.int32)
+    own = JsonSchema((("id", "l", ()), ("text", "u", ()), ("items", "+l", (("item", "g", ()),))))
+    found = []
+    for schema in (own, JSON_SCHEMA):
+        columns, *rest = schema.columns(data, ends)
+        assert columns is not None
+        text = columns.column("text")
+        assert text is not None
+        found.append((text.to_list(), columns.nbytes, rest))
+    return found, JSON_SCHEMA.columns(data[:-30], np.minimum(ends, len(data) - 30))[1:]
+
+
+def payloads(data: bytes) -> object:
+    framed = b"".join(b"\0\0\0\0%c%s" % (line[:1], line) for line in data.splitlines(keepends=True))
+    ends = np.cumsum([0, *(5 + len(line) for line in data.splitlines(keepends=True))], dtype=np.int32)
+    ids, starts, stops, _ = wire_format.split(framed, ends)
+    made = wire_format.gather(framed, starts, stops, np.argsort(starts)[::-1]).column("payload")
+    return ids.tolist(), made and made.to_list()
+
+
 def compacted(data: bytes) -> object:
     table, _, _ = batches.scan(data)
     known = SkimpyOffsetMap(24 * 1000)
@@ -149,6 +171,9 @@ def compacted(data: bytes) -> object:
             assert made is None or isinstance(made, bool) or len(made[1]) == 61
     return added, known.size, taken, kept.counted(), kept.bytes()
 
+
+JSON_SCHEMA = JsonSchema((("id", "l", ()), ("text", "u", ()), ("items", "+l", (("item", "g", ()),))))
+JSON = b"".join(b'{"id": %d, "text": "%s\\n", "items": [%d.5, 1e3]}\n' % (i, b"x" * (i % 50), i) for i in range(3000))
 
 CASES: list[tuple[Callable[[bytes], object], bytes]] = [
     (scanned, ALL_CODECS),
@@ -166,6 +191,8 @@ CASES: list[tuple[Callable[[bytes], object], bytes]] = [
     (mapped, PLAIN),
     (compacted, PLAIN),
     (compacted, ALL_CODECS),
+    (json_columns, JSON),
+    (payloads, JSON),
 ]
 
 

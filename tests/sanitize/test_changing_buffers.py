@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog._native.codec import batches, crc32c, decode, encode, json_text, murmur2, records, validation
+from kafkalog._native.codec import batches, crc32c, decode, encode, json_text, murmur2, records, validation, wire_format
+from kafkalog._native.codec.json_columns import JsonSchema
 from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog._native.codec.survivors import Survivors, add_keys
 from kafkalog._native.state import search
@@ -25,6 +26,8 @@ from kafkalog.engine.format import arrow, codecs
 from kafkalog.engine.format import records as format_records
 from kafkalog.engine.format.batch import MemoryRecords
 from kafkalog.errors import KafkalogError
+from tests.fuzz.native_seeds import JSON_LINES
+from tests.fuzz.native_target import JSON_SCHEMAS
 from tests.reference.legacy import build_batch
 from tests.reference.search import offset_end, time_end
 from tests.sanitize.churn import churning
@@ -133,6 +136,26 @@ def test_one_batch(data: bytes) -> None:
             for call in steps:
                 with contextlib.suppress(*ORDINARY):
                     call()
+
+        assert again_and_again(step) > 0
+
+
+@pytest.mark.parametrize("first", [0, 2], ids=["json", "wire format"])
+def test_json_and_wire_format(first: int) -> None:
+    lines = b"\n".join(JSON_LINES[first:] + JSON_LINES[:first])
+    ends = np.cumsum([0, *(len(line) + 1 for line in lines.split(b"\n"))], dtype=np.int32)
+    ends[-1] -= 1
+    schemas = list(map(JsonSchema, JSON_SCHEMAS))
+    with changing(lines, *JSON_LINES) as view, changing(ends.tobytes(), bytes(len(ends) * 4)) as places:
+
+        def step() -> None:
+            for schema in schemas:
+                schema.columns(view, ends, null_errors=True)
+                schema.columns(view, ends)
+            ids, starts, stops, _ = wire_format.split(view, ends, message_indexes=True)
+            wire_format.gather(view, starts, stops, np.flatnonzero(ids >= 0))
+            with contextlib.suppress(IndexError):
+                schemas[0].columns(view, places, null_errors=True)
 
         assert again_and_again(step) > 0
 

@@ -18,8 +18,9 @@ class Refused(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Refused())
-import kafkalog, kafkalog.config, kafkalog.errors, kafkalog.remote, kafkalog.store
+import kafkalog, kafkalog.config, kafkalog.decoding, kafkalog.errors, kafkalog.remote, kafkalog.store
 kafkalog.RemoteStorage("s3://bucket/prefix", layout="aiven")
+kafkalog.decoding.wire_format(print)
 """
 
 

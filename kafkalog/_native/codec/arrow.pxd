@@ -1,6 +1,8 @@
 # Columns as they are handed out, for the decoder that makes them, and the structs of Arrow's C data interface.
 from libc.stdint cimport int64_t, uint8_t
 
+from kafkalog._native.codec.memory cimport Block
+
 cdef extern from *:
     """
     #ifndef ARROW_C_DATA_INTERFACE
@@ -45,6 +47,10 @@ cdef class Memory:
     cdef uint8_t* at
     cdef Py_ssize_t size
     cdef int64_t capacity  # of the block; 0 where nobody can use it again
+
+
+cdef Memory taken_memory(Block* block, int64_t size)
+cdef object taken_bits(Block* block, int64_t rows, int64_t nulls)
 
 
 cdef class Column:

@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
+__pyx_capi__: dict[str, object]  # what other native modules call
+
 @disjoint_base
 class Memory: ...
 

@@ -7,9 +7,10 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
 
+from kafkalog._native.codec.memory cimport BIG_BYTES, SLACK
 from kafkalog._native.codec.spares cimport give_back
 
 import numpy as np
@@ -24,6 +25,38 @@ cdef class Memory:
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.at, self.size, 1, flags)
+
+
+cdef Memory taken_memory(Block* block, int64_t size):
+    """The block's memory, without what it has too much of; the block is empty afterwards."""
+    cdef Memory memory = Memory.__new__(Memory)
+    cdef uint8_t* fitting = block.at
+    cdef int64_t capacity = block.capacity
+    if fitting == NULL or 2 * (size + SLACK) <= capacity and capacity >= BIG_BYTES:
+        fitting = <uint8_t*>malloc(<size_t>(size + SLACK))
+        if fitting == NULL:
+            raise MemoryError
+        if block.at != NULL:
+            memcpy(fitting, block.at, <size_t>size)
+            give_back(block.at, capacity)
+        capacity = size + SLACK
+    elif capacity < BIG_BYTES and capacity > size + SLACK:
+        fitting = <uint8_t*>realloc(block.at, <size_t>(size + SLACK))
+        if fitting == NULL:
+            fitting = block.at
+        else:
+            capacity = size + SLACK
+    memory.at = fitting
+    memory.size = <Py_ssize_t>size
+    memory.capacity = capacity
+    block.at = NULL
+    block.capacity = 0
+    return memory
+
+
+cdef object taken_bits(Block* block, int64_t rows, int64_t nulls):
+    cdef Memory memory = taken_memory(block, (rows + 7) >> 3)
+    return memory if nulls else None
 
 
 @cython.auto_pickle(False)

@@ -11,13 +11,13 @@ from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 import numpy as np
 
 from kafkalog._native.codec cimport record as rec
-from kafkalog._native.codec.arrow cimport Column, Memory, RecordColumns
+from kafkalog._native.codec.arrow cimport Column, Memory, RecordColumns, taken_bits, taken_memory
 from kafkalog._native.codec.batches cimport Row
 from kafkalog._native.codec.cursor cimport Cursor
 from kafkalog._native.codec.frames cimport lz4_bytes_max, zstd_bytes_max
@@ -33,7 +33,16 @@ from kafkalog._native.codec.layout cimport (
     TIMESTAMP_TYPE_FLAG,
     ZSTD_CODEC,
 )
-from kafkalog._native.codec.memory cimport BIG_BYTES, SLACK, Block, check_memory, copy_bytes, reserve
+from kafkalog._native.codec.memory cimport (
+    SLACK,
+    Block,
+    check_memory,
+    clear_bit,
+    copy_bytes,
+    reserve,
+    reserve_bits,
+    set_bits_from,
+)
 from kafkalog._native.codec.octets cimport open_octets
 from kafkalog._native.codec.spares cimport give_back
 from kafkalog._native.codec.octets import bytes_of
@@ -48,26 +57,6 @@ cdef enum:
     RECORD_BYTES_MIN = 7
     # Up to this many bytes a frame's word on its size is believed at once.
     ZSTD_STEP_BYTES = 1 << 20
-
-
-cdef inline bint reserve_bits(Block* block, int64_t bits) noexcept nogil:
-    """Room for a bitmap; what is new is all ones, so that only nulls need a store."""
-    cdef int64_t had = block.capacity
-    if not reserve(block, (bits >> 3) + 1):
-        return False
-    if block.capacity > had:
-        memset(block.at + had, 0xFF, <size_t>(block.capacity - had))
-    return True
-
-
-cdef inline void clear_bit(uint8_t* bitmap, int64_t i) noexcept nogil:
-    bitmap[i >> 3] &= <uint8_t>(~(1 << (i & 7)))
-
-
-cdef inline void set_bits_from(uint8_t* bitmap, int64_t start, int64_t stop) noexcept nogil:
-    cdef int64_t i
-    for i in range(start, stop):
-        bitmap[i >> 3] |= <uint8_t>(1 << (i & 7))
 
 
 # A column of bytes or text: `rows` + 1 offsets, data, and a bitmap.
@@ -716,7 +705,7 @@ cdef class ColumnBuilder:
             children.append(Column(
                 "headers", "+l", sink.rows, sink.list_nulls,
                 [taken_bits(&sink.list_validity, sink.rows, sink.list_nulls),
-                 taken(&sink.lists, 4 * (sink.rows + 1))],
+                 taken_memory(&sink.lists, 4 * (sink.rows + 1))],
                 [pair], bool(sink.null_empty_headers),
             ))
         columns = RecordColumns(Column("", "+s", sink.rows, 0, [None], children, False))
@@ -739,40 +728,8 @@ cdef int put_object(Binary* column, int64_t row, bytes part) except -1:
 
 # --- what is handed out ---------------------------------------------------------------------------
 
-cdef Memory taken(Block* block, int64_t size):
-    """The block's memory, without what it has too much of; the block is empty afterwards."""
-    cdef Memory memory = Memory.__new__(Memory)
-    cdef uint8_t* fitting = block.at
-    cdef int64_t capacity = block.capacity
-    if fitting == NULL or 2 * (size + SLACK) <= capacity and capacity >= BIG_BYTES:
-        fitting = <uint8_t*>malloc(<size_t>(size + SLACK))
-        if fitting == NULL:
-            raise MemoryError
-        if block.at != NULL:
-            memcpy(fitting, block.at, <size_t>size)
-            give_back(block.at, capacity)
-        capacity = size + SLACK
-    elif capacity < BIG_BYTES and capacity > size + SLACK:
-        fitting = <uint8_t*>realloc(block.at, <size_t>(size + SLACK))
-        if fitting == NULL:
-            fitting = block.at
-        else:
-            capacity = size + SLACK
-    memory.at = fitting
-    memory.size = <Py_ssize_t>size
-    memory.capacity = capacity
-    block.at = NULL
-    block.capacity = 0
-    return memory
-
-
-cdef object taken_bits(Block* block, int64_t rows, int64_t nulls):
-    cdef Memory memory = taken(block, (rows + 7) >> 3)
-    return memory if nulls else None
-
-
 cdef object fixed_column(str name, str format, object dtype, Block* block, int64_t rows, int64_t width):
-    return Column(name, format, rows, 0, [None, taken(block, width * rows)], [], False)
+    return Column(name, format, rows, 0, [None, taken_memory(block, width * rows)], [], False)
 
 
 cdef object binary_column(str name, str format, Binary* column, int64_t rows, bint nullable):
@@ -782,8 +739,8 @@ cdef object binary_column(str name, str format, Binary* column, int64_t rows, bi
     column.filled = column.nulls = 0
     return Column(
         name, format, rows, nulls,
-        [taken_bits(&column.validity, rows, nulls), taken(&column.offsets, 4 * (rows + 1)),
-         taken(&column.data, filled)],
+        [taken_bits(&column.validity, rows, nulls), taken_memory(&column.offsets, 4 * (rows + 1)),
+         taken_memory(&column.data, filled)],
         [], nullable,
     )
 

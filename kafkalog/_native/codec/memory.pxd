@@ -1,7 +1,7 @@
 # Memory that grows while columns are decoded and encoded.
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from kafkalog._native.codec.record cimport NO_MEMORY
 from kafkalog._native.codec.spares cimport take_spare
@@ -68,6 +68,26 @@ cdef inline bint reserve(Block* block, int64_t needed) noexcept nogil:
     block.at = grown
     block.capacity = capacity
     return True
+
+
+cdef inline bint reserve_bits(Block* block, int64_t bits) noexcept nogil:
+    """Room for a bitmap; what is new is all ones, so that only nulls need a store."""
+    cdef int64_t had = block.capacity
+    if not reserve(block, (bits >> 3) + 1):
+        return False
+    if block.capacity > had:
+        memset(block.at + had, 0xFF, <size_t>(block.capacity - had))
+    return True
+
+
+cdef inline void clear_bit(uint8_t* bitmap, int64_t i) noexcept nogil:
+    bitmap[i >> 3] &= <uint8_t>(~(1 << (i & 7)))
+
+
+cdef inline void set_bits_from(uint8_t* bitmap, int64_t start, int64_t stop) noexcept nogil:
+    cdef int64_t i
+    for i in range(start, stop):
+        bitmap[i >> 3] |= <uint8_t>(1 << (i & 7))
 
 
 cdef inline void copy_bytes(uint8_t* to, const uint8_t* source, int64_t size, const uint8_t* end) noexcept nogil:

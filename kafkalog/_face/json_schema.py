@@ -1,0 +1,226 @@
+"""What JSON is decoded to: the schemas that a user gives, those that a sample suggests, and what the native walk takes.
+
+One normal form: a pyarrow schema of nullable fields, where a field of any JSON is text with the metadata of ANY_JSON.
+Knows no records and decodes nothing itself.  pyarrow is imported by whoever imports this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalog._limits import LONG_MAX, LONG_MIN
+from kafkalog._native.codec.json_columns import JsonSchema
+from kafkalog.engine.format.values import shown
+from kafkalog.errors import IllegalArgumentException
+
+# The metadata of a field that takes any JSON, as its text.
+ANY_JSON = {b"kafkalog": b"json"}
+FORMATS = {pa.bool_(): "b", pa.int32(): "i", pa.int64(): "l", pa.float64(): "g", pa.string(): "u"}
+NAMES: Mapping[str, Any] = {
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    **{f"timestamp[{unit}]": pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns")},
+}
+DECIMAL = re.compile(r"decimal(?:128)?\((\d+), *(\d+)\)")
+KNOWN = f"{', '.join(NAMES)}, json, decimal(precision, scale), {{name: type}} for objects, [type] for arrays"
+ISO_TIME = re.compile(
+    r"\d{4}-[01]\d-[0-3]\d(?:[Tt ][0-2]\d:[0-5]\d(?::[0-5]\d(?:[.,](?P<part>\d{1,9}))?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?)?"
+)
+# An object of more different keys is a map, whose keys are data: it stays JSON.
+KEYS_MAX = 500
+_MICROSECOND_DIGITS = 6
+
+
+def normal(schema: object) -> pa.Schema:
+    """A schema as it may be given, in normal form; IllegalArgumentException for what is none, or has an unknown type.
+
+    `schema` is a pyarrow schema, or a mapping of names to types: pyarrow's, their names, "json" for the text of
+    whatever is there, a mapping for an object, a list of one type for an array.
+    """
+    fields = schema if isinstance(schema, pa.Schema) else given(schema)
+    made = pa.schema([_of_arrow(field, field.name) for field in fields])
+    native(made)
+    return made
+
+
+def given(schema: object) -> list[pa.Field]:
+    """The fields of a mapping of names to types, pyarrow's as they are."""
+    if not isinstance(schema, Mapping):
+        raise IllegalArgumentException(
+            f"schema: found {shown(schema)}, expected a pyarrow.Schema or a mapping of names to types",
+            hint='such as {"id": "int64", "paid_at": "timestamp", "items": [{"sku": "string", "price": "float64"}]}',
+        )
+    return [_given(name, kind, str(name)) for name, kind in schema.items()]
+
+
+def _given(name: object, kind: object, path: str) -> pa.Field:
+    if not isinstance(name, str):
+        raise IllegalArgumentException(f"schema: found {shown(name)} as the name of a field, expected text")
+    if isinstance(kind, Mapping):
+        return pa.field(name, pa.struct([_given(each, below, f"{path}.{each}") for each, below in kind.items()]))
+    if isinstance(kind, list) and len(kind) == 1:
+        return pa.field(name, pa.list_(_given("item", kind[0], f"{path}[]")))
+    if isinstance(kind, pa.DataType):
+        return pa.field(name, kind)
+    if kind == "json":
+        return pa.field(name, pa.string(), metadata=ANY_JSON)
+    if isinstance(kind, str) and kind in NAMES:
+        return pa.field(name, NAMES[kind])
+    found = DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
+    if found is not None:
+        try:
+            return pa.field(name, pa.decimal128(int(found[1]), int(found[2])))
+        except ValueError:  # more than 38 digits
+            pass
+    raise IllegalArgumentException(
+        f"schema: found {shown(kind)} as the type of {path!r}, expected a type that JSON is read as",
+        hint=f"there are {KNOWN}, and pyarrow's types of these names",
+    )
+
+
+def _of_arrow(field: pa.Field, path: str) -> pa.Field:
+    kind, name = field.type, field.name
+    if is_any_json(field) or getattr(kind, "extension_name", "") == "arrow.json":
+        return pa.field(name, pa.string(), metadata=ANY_JSON)
+    if pa.types.is_struct(kind):
+        return pa.field(name, pa.struct([_of_arrow(each, f"{path}.{each.name}") for each in kind.fields]))
+    if pa.types.is_list(kind):
+        return pa.field(name, pa.list_(_of_arrow(kind.value_field, f"{path}[]")))
+    if kind in FORMATS or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind):
+        return pa.field(name, kind)
+    raise IllegalArgumentException(
+        f"schema: found {kind} as the type of {path!r}, expected a type that JSON is read as", hint=f"there are {KNOWN}"
+    )
+
+
+def is_any_json(field: pa.Field) -> bool:
+    """Whether a field takes any JSON, as its text."""
+    return bool(pa.types.is_string(field.type) and (field.metadata or {}).get(b"kafkalog") == b"json")
+
+
+def native(schema: pa.Schema) -> JsonSchema:
+    """The native twin of a schema in normal form."""
+    try:
+        return JsonSchema(spec(schema))
+    except ValueError as error:
+        raise IllegalArgumentException(f"schema: {error}") from None
+
+
+def spec(schema: pa.Schema) -> tuple[tuple[str, str, tuple[Any, ...]], ...]:
+    """A schema in normal form as JsonSchema takes it."""
+    return tuple(_native(field) for field in schema)
+
+
+def _native(field: pa.Field) -> tuple[str, str, tuple[Any, ...]]:
+    kind = field.type
+    if is_any_json(field):
+        return field.name, "json", ()
+    if pa.types.is_struct(kind):
+        return field.name, "+s", tuple(_native(each) for each in kind.fields)
+    if pa.types.is_list(kind):
+        return field.name, "+l", (_native(kind.value_field),)
+    if pa.types.is_timestamp(kind):
+        return field.name, f"ts{kind.unit[0]}:{kind.tz or ''}", ()
+    if pa.types.is_decimal(kind):
+        return field.name, f"d:{kind.precision},{kind.scale}", ()
+    return field.name, FORMATS[kind], ()
+
+
+# --- inference --------------------------------------------------------------------------------------------
+
+
+class _Seen:
+    """What was seen at one place of the documents of a sample."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+        self.fields: dict[str, _Seen] = {}
+        self.item: _Seen | None = None
+        self.all_times = True
+        self.fraction_digits = 0
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            return
+        if isinstance(value, dict):
+            self.kinds.add("object")
+            for name, below in value.items():
+                if name.isascii() or _is_text(name):
+                    self.fields.setdefault(name, _Seen()).add(below)
+        elif isinstance(value, list):
+            self.kinds.add("array")
+            self.item = self.item or _Seen()
+            for below in value:
+                self.item.add(below)
+        elif isinstance(value, str):
+            self.kinds.add("string")
+            found = ISO_TIME.fullmatch(value)
+            self.all_times = self.all_times and found is not None
+            if found is not None:
+                self.fraction_digits = max(self.fraction_digits, len(found["part"] or ""))
+        elif isinstance(value, bool):
+            self.kinds.add("bool")
+        else:
+            self.kinds.add("float64" if isinstance(value, float) else "int64" if isinstance(value, int) else "large")
+
+    def field(self, name: str, times: bool) -> pa.Field:
+        kinds = self.kinds
+        if not kinds:
+            return pa.field(name, pa.string())
+        if kinds <= {"int64", "float64", "large"} and ("float64" in kinds or "large" not in kinds):
+            return pa.field(name, pa.float64() if "float64" in kinds else pa.int64())
+        if kinds == {"object"} and 0 < len(self.fields) <= KEYS_MAX:
+            return pa.field(name, pa.struct([below.field(each, times) for each, below in self.fields.items()]))
+        if kinds == {"array"} and self.item is not None:
+            return pa.field(name, pa.list_(self.item.field("item", times)))
+        if kinds == {"string"} and times and self.all_times:
+            return pa.field(name, pa.timestamp("us" if self.fraction_digits <= _MICROSECOND_DIGITS else "ns", "UTC"))
+        if kinds in ({"string"}, {"bool"}):
+            return pa.field(name, NAMES[next(iter(kinds))])
+        return pa.field(name, pa.string(), metadata=ANY_JSON)
+
+
+class _Large:
+    """A whole number that 64 bits do not hold."""
+
+
+def _whole(text: str) -> int | _Large:
+    # Python converts no text of thousands of digits, and 64 bits have 20 at most, with a sign.
+    number = int(text) if len(text) <= 20 else LONG_MAX + 1
+    return number if LONG_MIN <= number <= LONG_MAX else _Large()
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def inferred(values: Iterable[bytes | None], *, times: bool = False) -> pa.Schema:
+    """The schema that all of these have: the union of their fields, in the order in which they were first seen.
+
+    int64 and float64 are float64; what has no type in common, whole numbers beyond 64 bits and objects of more than
+    500 different keys are "json"; what is never but null is text.  Texts stay texts, unless `times`: then those that
+    are all ISO 8601 are timestamps.  Values that are no JSON objects are passed over.
+    """
+    root = _Seen()
+    for value in values:
+        if value is not None:
+            try:
+                found = json.loads(value.decode(), parse_int=_whole)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(found, dict):
+                root.add(found)
+    return pa.schema([below.field(name, times) for name, below in root.fields.items()])

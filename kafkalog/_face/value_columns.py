@@ -1,0 +1,437 @@
+"""Record batches whose column `value` is bytes, decoded: as text, as the fields of JSON, or by a function of the user.
+
+Pure orchestration: the native walk finds the fields, a function that is given does what it does; here stands which
+columns come of it, under which names, and where a record is whose value cannot be decoded.  Whoever reads batches makes
+one ValueDecoding and applies it to each:
+
+    decoding = value_columns.decoding("json", {"id": "int64", "paid": "bool"})
+    if decoding.schema is None:  # JSON without a schema
+        decoding = decoding.infer(sample_batch["value"])
+    yield from map(decoding.apply, batches)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalog._face import json_schema
+from kafkalog._native.codec import json_columns
+from kafkalog.engine.format.values import flag, shown
+from kafkalog.errors import IllegalArgumentException, IllegalStateException, RecordDeserializationException
+
+# A field of a value that is named as one of these is a column value_<name>, whatever columns were asked for.
+RECORD_COLUMNS = (
+    "topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers", "leader_epoch",
+)  # fmt: skip
+SHOWN_BYTES = 40
+_NULL_HINT = 'errors="null" makes a null of it'
+_BROKEN = {
+    json_columns.NO_OBJECT: "found {found}, expected a JSON object",
+    json_columns.ENDS_EARLY: "the JSON ends early, at byte {at}",
+    json_columns.BAD_BYTE: "found {found} at byte {at}, which is no JSON",
+    json_columns.BAD_TEXT: "the text at byte {at} is no UTF-8",
+    json_columns.BAD_ESCAPE: "found {found} at byte {at}, which is no escape of JSON",
+    json_columns.TOO_DEEP: "more than 512 objects and arrays in each other, at byte {at}",
+    json_columns.BYTES_LEFT: "found {found} at byte {at}, expected nothing behind the object",
+}
+_UNFITTING = {
+    json_columns.WRONG_TYPE: "{kind}",
+    json_columns.OUT_OF_RANGE: "{kind}, whose range is smaller",
+    json_columns.HAS_FRACTION: "{kind}, a whole number",
+    json_columns.BAD_TIME: "{kind}: a time of ISO 8601, or milliseconds since 1970",
+    json_columns.TOO_FINE: "{kind}, which has fewer digits",
+    json_columns.LONE_SURROGATE: "{kind}, which has no half of a pair of surrogates",
+}
+
+Values = str | Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class _Where:
+    """What is known of where values come from."""
+
+    batch: pa.RecordBatch | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    def error(self, row: int, message: str, *, hint: str | None = None) -> RecordDeserializationException:
+        """The error of a row, which names its record as far as that is known."""
+        found: dict[str, Any] = {"topic": self.topic, "partition": self.partition, "offset": None}
+        for name in found:
+            if self.batch is not None and name in self.batch.schema.names:
+                found[name] = self.batch.column(self.batch.schema.get_field_index(name))[row].as_py()
+        found = {name: value for name, value in found.items() if value is not None}
+        told = ", ".join(f"{name} {value}" for name, value in found.items())
+        place = told if "offset" in found else f"{told}, row {row}".removeprefix(", ")
+        error = RecordDeserializationException(f"{place}: {message}", hint=hint)
+        for name, value in found.items():
+            setattr(error, name, value)
+        error.row = row
+        return error
+
+
+def decoding(
+    values: Values = "bytes", schema: object = None, errors: str = "raise", *, keys: str = "bytes"
+) -> ValueDecoding:
+    """How the values of records become columns.
+
+    `values`: "bytes" leaves them, "text" makes text of them, "json" makes a column of each field of the objects that
+    they are; a function is given the batch's values as a `pyarrow.BinaryArray` and returns as many, as an array, or as
+    a StructArray or RecordBatch, whose fields become columns as those of JSON do.
+
+    `schema`, of JSON: a `pyarrow.Schema` or a mapping of names to types; without it `infer` finds one.  Of a function:
+    what it returns, if that is to be known before its first call; a type, or a schema.
+
+    `errors`: "raise" stops at a value that cannot be decoded, "null" makes null of it, or of the field of JSON that has
+    another type.  `keys`: "bytes" or "text".
+
+    IllegalArgumentException for anything else.
+    """
+    return ValueDecoding(values, schema, errors, keys)
+
+
+class ValueDecoding:
+    """Made by `decoding`.  Any number of threads may use one.
+
+    `schema` are the columns that take the place of `value`, by their own names; None as long as nobody knows: JSON
+    without a schema, and a function before its first call.
+    """
+
+    def __init__(self, values: Values, schema: object, errors: str, keys: str) -> None:
+        if not callable(values) and values not in ("bytes", "text", "json"):
+            raise IllegalArgumentException(
+                f'values: found {shown(values)}, expected "bytes", "text", "json" or a function of a column'
+            )
+        if errors not in ("raise", "null"):
+            raise IllegalArgumentException(f'errors: found {shown(errors)}, expected "raise" or "null"')
+        if keys not in ("bytes", "text"):
+            raise IllegalArgumentException(f'keys: found {shown(keys)}, expected "bytes" or "text"')
+        if schema is not None and values in ("bytes", "text"):
+            raise IllegalArgumentException(f"schema: found one, and values={values!r} has none", hint='values="json"')
+        if callable(values) and errors != "raise":
+            raise IllegalArgumentException(
+                "errors: a function decides itself what it makes of a bad value",
+                hint="wire_format() has an option of this name",
+            )
+        self.values = values
+        self.errors = errors
+        self.keys = keys
+        self._native: json_columns.JsonSchema | None = None
+        self._lock = threading.Lock()
+        self.schema: pa.Schema | None = None  # replaced once, under the lock
+        if values in ("bytes", "text"):
+            self.schema = pa.schema([pa.field("value", pa.binary() if values == "bytes" else pa.string())])
+        elif schema is not None and callable(values):
+            self.schema = _returned(schema)
+        elif schema is not None:
+            self.schema = json_schema.normal(schema)
+            self._native = json_schema.native(self.schema)
+
+    def __repr__(self) -> str:
+        known = "a schema that is not known yet" if self.schema is None else _told(self.schema)
+        return f"decoding({self.values!r}: {known})"
+
+    def schema_for(self, base: pa.Schema) -> pa.Schema:
+        """The schema of what `apply` makes of batches of the schema `base`.
+
+        IllegalStateException as long as the values' own schema is not known.
+        """
+        if self.schema is None:
+            raise IllegalStateException(
+                "the schema of the values is not known yet", hint="give schema=..., or let infer() look at a sample"
+            )
+        if "value" not in base.names:
+            return self._with_keys(base)
+        fields: list[pa.Field] = []
+        names = iter(_names(self.schema.names, base.names, is_plain=self.schema.names == ["value"]))
+        for field in self._with_keys(base):
+            if field.name == "value":
+                fields += [each.with_name(next(names)) for each in self.schema]
+            else:
+                fields.append(field)
+        return pa.schema(fields, base.metadata)
+
+    def infer(self, sample: pa.Array, *, times: bool = False) -> ValueDecoding:
+        """A decoding that knows its schema by these values; itself where it does already.
+
+        `sample` is a binary column, some thousand rows are enough.  Of JSON the schema is the union of the fields:
+        int64 and float64 are float64, what has no type in common is the text of its JSON, what is always null is text.
+        `times`: texts that are all of ISO 8601 are timestamps.  A function is called with the sample.
+        """
+        if self.schema is not None:
+            return self
+        found = ValueDecoding(self.values, None, self.errors, self.keys)
+        column = binary(sample, "sample")
+        if callable(self.values):
+            found._take(column, _Where())
+            return found
+        if self.errors == "raise":
+            found._json(column, _Where(), json_schema.native(pa.schema([])))
+        found.schema = json_schema.inferred(column.to_pylist(), times=flag(times, "times"))
+        found._native = json_schema.native(found.schema)
+        return found
+
+    def apply(self, batch: pa.RecordBatch, *, topic: str | None = None, partition: int | None = None) -> pa.RecordBatch:
+        """The batch with decoded columns in the place of `value`, and everything else as it was.
+
+        `topic` and `partition` are for errors, where the batch has no such columns.
+
+        RecordDeserializationException names the record, by the columns topic, partition and offset as far as the batch
+        has them.  IllegalArgumentException for what a function returned that is no column of the batch's length and
+        of the type that it returned before.  IllegalStateException for JSON whose schema nobody has given or inferred.
+        """
+        at = batch.schema.get_field_index("value")
+        if self.values == "bytes" or at < 0:
+            return self._keyed(batch, _Where(batch, topic, partition))
+        if self.values == "json" and self.schema is None:
+            self.schema_for(batch.schema)
+        where = _Where(batch, topic, partition)
+        columns = self._columns(binary(batch.column(at), "value"), where)
+        arrays = [*batch.columns[:at], *columns, *batch.columns[at + 1 :]]
+        key = batch.schema.get_field_index("key")
+        if self.keys == "text" and key >= 0:
+            arrays[key if key < at else key - 1 + len(columns)] = self._text(batch.column(key), "key", where)
+        if self.schema is None:  # a function that has seen nulls alone
+            fields = list(self._with_keys(batch.schema))
+            fields[at] = pa.field("value", columns[0].type)
+            return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, batch.schema.metadata))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema_for(batch.schema))
+
+    def _with_keys(self, base: pa.Schema) -> pa.Schema:
+        at = base.get_field_index("key")
+        return base if self.keys == "bytes" or at < 0 else base.set(at, base.field(at).with_type(pa.string()))
+
+    def _keyed(self, batch: pa.RecordBatch, where: _Where) -> pa.RecordBatch:
+        at = batch.schema.get_field_index("key")
+        if self.keys == "bytes" or at < 0:
+            return batch
+        arrays = batch.columns
+        arrays[at] = self._text(batch.column(at), "key", where)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._with_keys(batch.schema))
+
+    def _columns(self, column: pa.Array, where: _Where) -> list[pa.Array]:
+        if self.values == "text":
+            return [self._text(column, "value", where)]
+        if self.values == "json":
+            assert self._native is not None
+            return self._json(column, where, self._native)
+        return self._take(column, where)
+
+    # --- text ---------------------------------------------------------------------------------------------
+
+    def _text(self, column: pa.Array, what: str, where: _Where) -> pa.Array:
+        column = binary(column, what)
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowInvalid:
+            bad = list(_not_text(column, 0))
+        if self.errors == "raise":
+            value = column[bad[0]].as_py()
+            try:
+                value.decode()
+            except UnicodeDecodeError as error:
+                raise where.error(
+                    bad[0], f"{what}: found the byte 0x{value[error.start]:02x} at byte {error.start}, "
+                    "expected UTF-8", hint=f'{what}s="bytes" reads it as it is, and {_NULL_HINT}'
+                ) from None  # fmt: skip
+        entries = column.to_pylist()
+        for row in bad:
+            entries[row] = None
+        return pa.array(entries, pa.binary()).cast(pa.string())
+
+    # --- JSON ---------------------------------------------------------------------------------------------
+
+    def _json(self, column: pa.Array, where: _Where, native: json_columns.JsonSchema) -> list[pa.Array]:
+        found, verdict, row, at, size, node = native.columns(*buffers(column), null_errors=self.errors == "null")
+        if found is not None:
+            return list(pa.record_batch(found).columns)
+        value = column[row].as_py()
+        if verdict in _BROKEN:
+            text = _BROKEN[verdict].format(
+                found=_excerpt(value[at : at + SHOWN_BYTES + 1]) if value else "nothing", at=at
+            )
+            raise where.error(row, f"value: {text}", hint=_NULL_HINT)
+        assert self.schema is not None
+        path = native.path(node)
+        wanted = _UNFITTING[verdict].format(kind=_type_at(self.schema, path))
+        text = f"field {path!r} at byte {at}: found {_excerpt(value[at : at + size])}, expected {wanted}"
+        raise where.error(row, f"value, {text}", hint=f'{_NULL_HINT}, and the type "json" takes any')
+
+    # --- functions ----------------------------------------------------------------------------------------
+
+    def _take(self, column: pa.Array, where: _Where) -> list[pa.Array]:
+        assert callable(self.values)
+        try:
+            made = self.values(column)
+        except RecordDeserializationException as error:
+            if error.topic is not None or error.row < 0:
+                raise
+            raise where.error(error.row, error.message, hint=error.hint) from error
+        found, columns = _as_columns(made)
+        lengths = {len(each) for each in columns} or {len(column)}
+        if lengths != {len(column)}:
+            raise IllegalArgumentException(
+                f"values: the function returned {max(lengths)} rows, expected {len(column)}, as many as it was given"
+            )
+        with self._lock:
+            if self.schema is not None and found.names == ["value"] and pa.types.is_null(found.field(0).type):
+                return [pa.nulls(len(column), field.type) for field in self.schema]
+            if self.schema is None and found.names == ["value"] and pa.types.is_null(found.field(0).type):
+                return columns
+            if self.schema is None:
+                self.schema = found
+            elif not self.schema.equals(found):
+                raise IllegalArgumentException(
+                    f"values: the function returned {_told(found)}, expected {_told(self.schema)}, as before",
+                    hint="cast what it returns, or give schema=...",
+                )
+        return columns
+
+
+# --- names and types --------------------------------------------------------------------------------------
+
+
+def _names(names: Iterable[str], base: Iterable[str], *, is_plain: bool) -> list[str]:
+    """The names of the values' columns beside those of the records."""
+    names = list(names)
+    if is_plain:
+        return names
+    others = {*RECORD_COLUMNS, *base} - {"value"}
+    taken = others | (set(names) - others)
+    found = []
+    for name in names:
+        if name in others:
+            name = f"value_{name}"
+            while name in taken:
+                name = f"value_{name}"
+            taken.add(name)
+        found.append(name)
+    return found
+
+
+def _returned(schema: object) -> pa.Schema:
+    """What a function is said to return."""
+    if isinstance(schema, pa.DataType) and not pa.types.is_struct(schema):
+        return pa.schema([pa.field("value", schema)])
+    if isinstance(schema, pa.DataType):
+        return _bare(schema.fields)
+    return _bare(schema if isinstance(schema, pa.Schema) else json_schema.given(schema))
+
+
+def _bare(fields: Iterable[pa.Field]) -> pa.Schema:
+    """Names and types: a column is what it is, whatever was said of its nulls and metadata."""
+    return pa.schema([pa.field(field.name, field.type) for field in fields])
+
+
+def _as_columns(made: Any) -> tuple[pa.Schema, list[pa.Array]]:
+    """What a function returned, as columns: (their schema, the columns)."""
+    made = as_array(made, "values: the function")
+    if isinstance(made, pa.StructArray):
+        return _bare(made.type.fields), made.flatten()
+    return pa.schema([pa.field("value", made.type)]), [made]
+
+
+def as_array(made: Any, who: str) -> pa.Array:
+    """What a function returned as one array, a StructArray for a batch; `who` is for the error."""
+    if isinstance(made, pa.Table):
+        made = made.combine_chunks()
+        made = pa.RecordBatch.from_arrays([_one(column) for column in made.columns], schema=made.schema)
+    if isinstance(made, pa.ChunkedArray):
+        return _one(made)
+    if isinstance(made, pa.RecordBatch):
+        return pa.StructArray.from_arrays(made.columns, fields=[field.with_nullable(True) for field in made.schema])
+    if not isinstance(made, pa.Array) and hasattr(made, "__arrow_c_array__"):
+        return as_array(pa.array(made), who)
+    if not isinstance(made, pa.Array):
+        raise IllegalArgumentException(
+            f"{who}: returned {shown(made)}, expected a pyarrow.Array, StructArray or RecordBatch"
+        )
+    return made
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks)
+        if column.num_chunks
+        else (pa.array([], column.type))
+    )
+
+
+def _told(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema) or "no columns"
+
+
+def _type_at(schema: pa.Schema, path: str) -> str:
+    """The type of a field by the native walk's path, for an error."""
+    fields = list(schema)
+    while True:
+        # A name may have dots and brackets of its own: the longest that fits.
+        field = max((each for each in fields if f"{path}.".startswith((f"{each.name}.", f"{each.name}["))), key=_length)
+        path = path[len(field.name) :]
+        kind = field.type
+        while path.startswith("[]") and pa.types.is_list(kind):
+            field = kind.value_field
+            kind, path = field.type, path[2:]
+        path = path.removeprefix(".")
+        if not path or not pa.types.is_struct(kind):
+            return "any JSON" if json_schema.is_any_json(field) else _shown_type(kind)
+        fields = list(kind.fields)
+
+
+def _length(field: pa.Field) -> int:
+    return len(field.name)
+
+
+def _shown_type(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        return "an object"
+    return "an array" if pa.types.is_list(kind) else str(kind)
+
+
+# --- values -----------------------------------------------------------------------------------------------
+
+
+def binary(column: pa.Array, what: str) -> pa.Array:
+    """A column of bytes in the one layout that the native walk reads."""
+    if isinstance(column, pa.ChunkedArray):
+        column = _one(column)
+    if not isinstance(column, pa.Array):
+        raise IllegalArgumentException(f"{what}: found {shown(column)}, expected a binary pyarrow.Array")
+    if pa.types.is_binary(column.type):
+        return column
+    if str(column.type) in ("large_binary", "binary_view", "string", "large_string", "string_view", "null"):
+        return column.cast(pa.binary())
+    raise IllegalArgumentException(f"{what}: found a column of {column.type}, expected binary")
+
+
+def buffers(column: pa.Array) -> tuple[Any, Any, Any, int]:
+    """A binary column as native code takes it: data, offsets of its rows, the bitmap, and the first row of that."""
+    validity, offsets, data = column.buffers()
+    begin, end = 4 * column.offset, 4 * (column.offset + len(column) + 1)
+    places = memoryview(offsets)[begin:end] if offsets is not None and offsets.size >= end else bytes(4)
+    return b"" if data is None else data, places, validity, column.offset
+
+
+def _not_text(column: pa.Array, first: int) -> Iterable[int]:
+    """The rows that are no UTF-8, found by halves."""
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        if len(column) == 1:
+            yield first
+        else:
+            half = len(column) // 2
+            yield from _not_text(column.slice(0, half), first)
+            yield from _not_text(column.slice(half), first + half)
+
+
+def _excerpt(value: bytes) -> str:
+    text = value[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    return (text if text.isprintable() else repr(text)) + ("..." if len(value) > SHOWN_BYTES else "") or "nothing"

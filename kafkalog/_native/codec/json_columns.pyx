@@ -1,0 +1,919 @@
+"""Fields of JSON objects to Arrow columns: one pass over a binary column that holds an object a row.
+
+The schema guides the walk.  A field that it has goes to its column, whatever else there is is stepped over: it must be
+JSON, but nobody looks at what it says.  The keys of an object mostly come as they came in the object before, so the
+bytes from the end of one value to the begin of the next are held against those of last time, and only where they
+differ is a key read and looked up.
+
+A row is copied before it is looked at, with zeros behind it.  So nothing changes under the walk, and no step asks for
+the end: a zero is no JSON anywhere.  Each row is there in all columns or, where it is broken, in none; the last one of
+equal keys counts, as for Python's json.  Bad bytes give a verdict of `json_parts` and a position; this module raises
+nothing of the domain, opens nothing, and allocates in proportion to the bytes given.  Long, because the compiler
+inlines what fills the columns, and what walks and calls it, only within a module.
+"""
+cimport cython
+from cpython.buffer cimport PyBuffer_Release
+from libc.math cimport NAN
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy, memset
+
+from kafkalog._native.codec cimport json_parts as parts
+from kafkalog._native.codec.arrow cimport Column, RecordColumns, taken_bits, taken_memory
+from kafkalog._native.codec.json_parts cimport (
+    Number,
+    is_digit,
+    kl_is_same,
+    kl_is_word,
+    kl_nearest_double,
+    kl_plain_text,
+    read_digits,
+    read_number,
+    read_time,
+    skip_blanks,
+    to_decimal,
+)
+from kafkalog._native.codec.json_walk cimport Scan, copy_escaped, fail, skip_text, skip_value
+from kafkalog._native.codec.layout cimport KL_ONCE
+from kafkalog._native.codec.memory cimport SLACK, Block, clear_bit, reserve, reserve_bits, set_bits_from
+from kafkalog._native.codec.octets cimport open_octets
+from kafkalog._native.codec.spares cimport give_back
+from kafkalog._native.codec.utf8 cimport is_utf8
+
+import numpy as np
+
+cdef extern from "Python.h":
+    # Without an exception for what is too large: an infinity.
+    double PyOS_string_to_double(const char* text, char** end, void* overflow) except? -1.0
+
+OK, NO_MEMORY, NO_OBJECT, ENDS_EARLY = parts.OK, parts.NO_MEMORY, parts.NO_OBJECT, parts.ENDS_EARLY
+BAD_BYTE, BAD_TEXT, BAD_ESCAPE, TOO_DEEP = parts.BAD_BYTE, parts.BAD_TEXT, parts.BAD_ESCAPE, parts.TOO_DEEP
+BYTES_LEFT, WRONG_TYPE, OUT_OF_RANGE, HAS_FRACTION = (
+    parts.BYTES_LEFT, parts.WRONG_TYPE, parts.OUT_OF_RANGE, parts.HAS_FRACTION
+)
+BAD_TIME, TOO_FINE, LONE_SURROGATE = parts.BAD_TIME, parts.TOO_FINE, parts.LONE_SURROGATE
+
+cdef enum Kind:
+    BOOL
+    INT32
+    INT64
+    FLOAT64
+    TEXT
+    RAW         # of any type: its bytes as text
+    TIME
+    DECIMAL
+    OBJECT
+    ARRAY
+
+cdef enum:
+    # A schema is not deeper.
+    LEVELS_MAX = 64
+    # Keys of an object that are expected, and the bytes that are remembered of each.
+    EXPECTED_MAX = 1024
+    EXPECTED_BYTES = 56
+    # So many keys may be missing before one is looked up.
+    AHEAD = 3
+    NO_CHILD = -1
+    OBJECT_ENDS = -2
+    # Digits that decide what the nearest double is.
+    DOUBLE_DIGITS = 780
+    DOUBLE_TEXT = 820
+
+# What was between two values, the key with it, and which child the key is.
+cdef struct Expected:
+    uint8_t[EXPECTED_BYTES] text
+    int32_t size
+    int32_t child
+
+# A column on its way, and its place in the schema.  Children lie side by side.
+cdef struct Node:
+    int kind
+    int64_t per_second      # of a TIME
+    int scale               # of a DECIMAL
+    int precision
+    int32_t parent
+    int32_t first_child
+    int32_t children
+    const uint8_t* name
+    int32_t name_size
+    const int32_t* slots    # children by the hash of their name
+    uint32_t slots_mask
+    int64_t rows
+    int64_t room
+    int64_t nulls
+    int64_t filled          # bytes of text
+    Block validity
+    Block cells             # numbers, or offsets: one more than rows
+    Block data
+    Block expected
+    int32_t expected_count
+    # The first value that is none of the type.
+    int bad_verdict
+    int64_t bad_row
+    int64_t bad_at
+    int64_t bad_size
+
+cdef struct Walk:
+    Scan scan               # over the row's copy
+    Node* nodes
+    const uint64_t* powers
+    Block copy
+    Block key
+    int64_t bad             # nodes that have a bad value in this row
+
+
+# --- room ---------------------------------------------------------------------------------------------------
+
+
+cdef inline int width_of(int kind) noexcept nogil:
+    """Bytes of a cell; 0 for an object, which has none, and for bits."""
+    if kind == BOOL or kind == OBJECT:
+        return 0
+    if kind == INT32 or kind == TEXT or kind == RAW or kind == ARRAY:
+        return 4
+    return 16 if kind == DECIMAL else 8
+
+
+cdef bint make_room(Node* node, int64_t rows) noexcept nogil:
+    if not reserve_bits(&node.validity, rows):
+        return False
+    if node.kind == BOOL:
+        if not reserve_bits(&node.cells, rows):
+            return False
+    elif not reserve(&node.cells, width_of(node.kind) * (rows + 1)):
+        return False
+    if node.rows == 0 and (node.kind == TEXT or node.kind == RAW or node.kind == ARRAY):
+        (<int32_t*>node.cells.at)[0] = 0
+    node.room = rows
+    return True
+
+
+cdef inline bint has_room(Node* node) noexcept nogil:
+    return node.rows < node.room or make_room(node, max(2 * node.room, <int64_t>64))
+
+
+cdef bint put_null(Walk* it, Node* node) noexcept nogil:
+    cdef int32_t i
+    cdef int64_t row = node.rows
+    if not has_room(node):
+        return False
+    clear_bit(node.validity.at, row)
+    node.nulls += 1
+    if node.kind == OBJECT:
+        for i in range(node.children):
+            if not put_null(it, it.nodes + node.first_child + i):
+                return False
+    elif node.kind == TEXT or node.kind == RAW:
+        (<int32_t*>node.cells.at)[row + 1] = <int32_t>node.filled
+    elif node.kind == ARRAY:
+        (<int32_t*>node.cells.at)[row + 1] = <int32_t>it.nodes[node.first_child].rows
+    elif node.kind != BOOL:
+        memset(node.cells.at + width_of(node.kind) * row, 0, <size_t>width_of(node.kind))
+    node.rows = row + 1
+    return True
+
+
+cdef void cut(Walk* it, Node* node, int64_t rows) noexcept nogil:
+    """Takes back what a column and those below it have from a row on."""
+    cdef int64_t row
+    cdef int32_t i
+    if node.kind == OBJECT:
+        for i in range(node.children):
+            cut(it, it.nodes + node.first_child + i, rows)
+    elif node.kind == ARRAY:
+        cut(it, it.nodes + node.first_child, 0 if node.room == 0 else (<int32_t*>node.cells.at)[rows])
+    if node.rows > rows:
+        for row in range(rows, node.rows):
+            node.nulls -= not (node.validity.at[row >> 3] >> (row & 7)) & 1
+        set_bits_from(node.validity.at, rows, node.rows)
+        if node.kind == BOOL:
+            set_bits_from(node.cells.at, rows, node.rows)
+        elif node.kind == TEXT or node.kind == RAW:
+            node.filled = (<int32_t*>node.cells.at)[rows]
+        node.rows = rows
+    if node.bad_row >= rows:
+        node.bad_row = -1
+        it.bad -= 1
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+cdef const uint8_t* put_other(Walk* it, Node* node, const uint8_t* p, int verdict) noexcept nogil:
+    """null, or what is no value of the node's type: null too, and noted down."""
+    cdef const uint8_t* start = p
+    if not has_room(node):
+        return fail(&it.scan, parts.NO_MEMORY, p)
+    p = skip_value(&it.scan, p)
+    if p == NULL:
+        return NULL
+    if start[0] != c'n' and node.bad_row < 0:
+        node.bad_row, node.bad_verdict = node.rows, verdict
+        node.bad_at, node.bad_size = start - it.scan.start, p - start
+        it.bad += 1
+    if not put_null(it, node):
+        return fail(&it.scan, parts.NO_MEMORY, p)
+    return p
+
+
+cdef inline const uint8_t* put_bool(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    if kl_is_word(p, b"true"):
+        node.rows += 1
+        return p + 4
+    if kl_is_word(p, b"fals") and p[4] == c'e':
+        clear_bit(node.cells.at, node.rows)
+        node.rows += 1
+        return p + 5
+    return put_other(it, node, p, parts.WRONG_TYPE)
+
+
+cdef inline const uint8_t* put_whole(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    cdef const uint8_t* start = p
+    cdef const uint8_t* first
+    cdef uint64_t value = 0
+    cdef int64_t signed
+    cdef bint negative = p[0] == c'-'
+    cdef int64_t most = INT32_MAX if node.kind == INT32 else INT64_MAX
+    p += negative
+    first = p
+    if not is_digit(p[0]):
+        return put_other(it, node, start, parts.WRONG_TYPE)
+    if p[0] == c'0':
+        p += 1
+        if is_digit(p[0]):
+            return fail(&it.scan, parts.BAD_BYTE, p)
+    else:
+        p = read_digits(p, &value)
+    if p[0] == c'.' or p[0] | 0x20 == c'e':
+        return put_other(it, node, start, parts.HAS_FRACTION)
+    if p - first > 19 or value > <uint64_t>most + negative:
+        return put_other(it, node, start, parts.OUT_OF_RANGE)
+    signed = <int64_t>(<uint64_t>0 - value if negative else value)
+    if node.kind == INT32:
+        (<int32_t*>node.cells.at)[node.rows] = <int32_t>signed
+    else:
+        (<int64_t*>node.cells.at)[node.rows] = signed
+    node.rows += 1
+    return p
+
+
+cdef double double_of_many(const uint8_t* p, const uint8_t* end, int64_t exponent) noexcept with gil:
+    """The double nearest to a number of more digits than a shorter way is sure of: Python's own way."""
+    cdef char[DOUBLE_TEXT] text
+    cdef int64_t power = exponent
+    cdef int taken = 0
+    cdef bint in_fraction = False, is_more = False
+    while p < end and (is_digit(p[0]) or p[0] == c'.'):
+        if p[0] == c'.':
+            in_fraction = True
+        elif taken < DOUBLE_DIGITS:
+            if taken or p[0] != c'0':
+                text[taken] = <char>p[0]
+                taken += 1
+            power -= in_fraction
+        else:
+            is_more = is_more or p[0] != c'0'
+            power += not in_fraction
+        p += 1
+    if taken == 0:
+        return 0.0
+    if is_more:  # a digit behind all of those: it cannot be a tie
+        text[taken] = c'1'
+        taken += 1
+        power -= 1
+    tail = b"e%d" % max(-100_000, min(power, 100_000))
+    memcpy(text + taken, <const char*>tail, <size_t>len(tail) + 1)
+    return PyOS_string_to_double(text, NULL, NULL)
+
+
+cdef inline const uint8_t* put_double(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    cdef const uint8_t* start = p
+    cdef Number number
+    cdef double value
+    p = read_number(p, &number)
+    if p == NULL:
+        if start[0] == c'N' and start[1] == c'a' and start[2] == c'N':
+            p, value = start + 3, NAN
+        else:
+            p = start + (start[0] == c'-')
+            if not (kl_is_word(p, b"Infi") and kl_is_word(p + 4, b"nity")):
+                return put_other(it, node, start, parts.WRONG_TYPE)
+            p, value = p + 8, kl_nearest_double(it.powers, 1, 400)
+            if start[0] == c'-':
+                value = -value
+    else:
+        value = kl_nearest_double(it.powers, number.digits, number.power)
+        if number.is_cut and kl_nearest_double(it.powers, number.digits + 1, number.power) != value:
+            value = double_of_many(start + number.negative, p, number.exponent)
+        if number.negative:
+            value = -value
+    (<double*>node.cells.at)[node.rows] = value
+    node.rows += 1
+    return p
+
+
+cdef inline const uint8_t* put_text(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    cdef const uint8_t* start = p
+    cdef uint8_t* to
+    cdef uint8_t* filled
+    cdef uint32_t high = 0
+    cdef bint is_lone = False
+    if p[0] != c'"':
+        return put_other(it, node, p, parts.WRONG_TYPE)
+    # No text is longer than its JSON; a block may go SLACK bytes further.
+    if not reserve(&node.data, node.filled + (it.scan.end - p) + SLACK):
+        return fail(&it.scan, parts.NO_MEMORY, p)
+    to = node.data.at + node.filled
+    p = kl_plain_text(start + 1, to, &high)
+    filled = to + (p - start - 1)
+    if p[0] != c'"':
+        p = copy_escaped(&it.scan, p, &filled, &high, &is_lone)
+        if p == NULL:
+            return NULL
+    if high and not is_utf8(to, filled - to):
+        return fail(&it.scan, parts.BAD_TEXT, start)
+    if is_lone:
+        return put_other(it, node, start, parts.LONE_SURROGATE)
+    node.filled += filled - to
+    (<int32_t*>node.cells.at)[node.rows + 1] = <int32_t>node.filled
+    node.rows += 1
+    return p + 1
+
+
+cdef const uint8_t* put_raw(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    cdef const uint8_t* start = p
+    if kl_is_word(p, b"null"):
+        return put_other(it, node, p, parts.OK)
+    p = skip_value(&it.scan, p)
+    if p == NULL:
+        return NULL
+    if not reserve(&node.data, node.filled + (p - start) + SLACK):
+        return fail(&it.scan, parts.NO_MEMORY, p)
+    memcpy(node.data.at + node.filled, start, <size_t>(p - start))
+    node.filled += p - start
+    (<int32_t*>node.cells.at)[node.rows + 1] = <int32_t>node.filled
+    node.rows += 1
+    return p
+
+
+cdef const uint8_t* put_time(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    """A text of ISO 8601, or milliseconds since 1970 as a whole number."""
+    cdef const uint8_t* start = p
+    cdef int64_t value = 0
+    cdef uint64_t digits = 0
+    cdef int verdict = parts.OK
+    cdef bint negative = p[0] == c'-'
+    if p[0] == c'"':
+        p = skip_text(&it.scan, p + 1)
+        if p == NULL:
+            return NULL
+        verdict = read_time(start + 1, p - 1, node.per_second, &value)
+    else:
+        p += negative
+        if not is_digit(p[0]):
+            return put_other(it, node, start, parts.WRONG_TYPE)
+        if p[0] == c'0' and is_digit(p[1]):
+            return fail(&it.scan, parts.BAD_BYTE, p + 1)
+        p = read_digits(p, &digits)
+        if p[0] == c'.' or p[0] | 0x20 == c'e':
+            verdict = parts.HAS_FRACTION
+        elif p - start - negative > 19 or digits > INT64_MAX:
+            verdict = parts.OUT_OF_RANGE
+        else:
+            value = -<int64_t>digits if negative else <int64_t>digits
+            if node.per_second >= 1000:
+                if digits > INT64_MAX // (node.per_second // 1000):
+                    verdict = parts.OUT_OF_RANGE
+                else:
+                    value *= node.per_second // 1000
+            elif value % 1000:
+                verdict = parts.TOO_FINE
+            else:
+                value //= 1000
+    if verdict != parts.OK:
+        return put_other(it, node, start, verdict)
+    (<int64_t*>node.cells.at)[node.rows] = value
+    node.rows += 1
+    return p
+
+
+cdef const uint8_t* put_decimal(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    """A number, or a text that is one: many write amounts so, that nobody makes doubles of them."""
+    cdef const uint8_t* start = p
+    cdef const uint8_t* end
+    cdef Number number
+    cdef int verdict
+    p += p[0] == c'"'
+    end = read_number(p, &number)
+    if end == NULL or start[0] == c'"' and end[0] != c'"':
+        return put_other(it, node, start, parts.WRONG_TYPE)
+    verdict = to_decimal(p, &number, node.scale, node.precision, <uint64_t*>node.cells.at + 2 * node.rows)
+    if verdict != parts.OK:
+        return put_other(it, node, start, verdict)
+    node.rows += 1
+    return end + (start[0] == c'"')
+
+
+cdef const uint8_t* put_array(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    cdef Node* child = it.nodes + node.first_child
+    if p[0] != c'[':
+        return put_other(it, node, p, parts.WRONG_TYPE)
+    p = skip_blanks(p + 1)
+    if p[0] == c']':
+        p += 1
+    else:
+        while True:
+            p = put_value(it, child, p)
+            if p == NULL:
+                return NULL
+            p = skip_blanks(p)
+            if p[0] == c',':
+                p = skip_blanks(p + 1)
+            elif p[0] == c']':
+                p += 1
+                break
+            else:
+                return fail(&it.scan, parts.BAD_BYTE, p)
+    (<int32_t*>node.cells.at)[node.rows + 1] = <int32_t>child.rows
+    node.rows += 1
+    return p
+
+
+cdef inline const uint8_t* put_value(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    """Adds the value at `p` to a column; past it."""
+    if not has_room(node):
+        return fail(&it.scan, parts.NO_MEMORY, p)
+    if node.kind == TEXT:
+        return put_text(it, node, p)
+    elif node.kind == INT32 or node.kind == INT64:
+        return put_whole(it, node, p)
+    elif node.kind == FLOAT64:
+        return put_double(it, node, p)
+    elif node.kind == BOOL:
+        return put_bool(it, node, p)
+    elif node.kind == RAW:
+        return put_raw(it, node, p)
+    elif node.kind == TIME:
+        return put_time(it, node, p)
+    elif node.kind == DECIMAL:
+        return put_decimal(it, node, p)
+    elif node.kind == ARRAY:
+        return put_array(it, node, p)
+    return put_object(it, node, p)
+
+
+# --- objects ------------------------------------------------------------------------------------------------
+
+
+# What no JSON has between two values.
+cdef const uint8_t* NEVER = b"\xff"
+
+
+cdef inline uint32_t hash_of(const uint8_t* name, int64_t size) noexcept nogil:
+    cdef uint32_t found = 2166136261
+    cdef int64_t i
+    for i in range(size):
+        found = (found ^ name[i]) * 16777619
+    return found ^ found >> 15
+
+
+cdef int32_t child_of(const Node* nodes, const Node* node, const uint8_t* name, int64_t size) noexcept nogil:
+    cdef uint32_t slot = hash_of(name, size) & node.slots_mask
+    cdef const Node* child
+    while node.slots[slot] >= 0:
+        child = nodes + node.first_child + node.slots[slot]
+        if child.name_size == size and memcmp(child.name, name, <size_t>size) == 0:
+            return node.slots[slot]
+        slot = (slot + 1) & node.slots_mask
+    return NO_CHILD
+
+
+cdef bint learn(Node* node, int32_t number, const uint8_t* text, int64_t size, int32_t child) noexcept nogil:
+    """Expects these bytes as the `number`-th key next time; False when memory ends."""
+    cdef Expected* place
+    if number >= EXPECTED_MAX:
+        return True
+    if not reserve(&node.expected, (number + 1) * <int64_t>sizeof(Expected)):
+        return False
+    place = <Expected*>node.expected.at + number
+    if size > EXPECTED_BYTES - 8:
+        text, size = NEVER, 1
+    memcpy(place.text, text, <size_t>size)
+    place.size, place.child = <int32_t>size, child
+    if number == node.expected_count:
+        node.expected_count = number + 1
+    return True
+
+
+cdef const uint8_t* next_key(
+    Walk* it, Node* node, const uint8_t* p, int32_t number, int32_t* child
+) noexcept nogil:
+    """From behind a value, or an object's brace, to the next value."""
+    cdef const uint8_t* start = p
+    cdef const uint8_t* quote
+    cdef const uint8_t* name
+    cdef uint8_t* filled
+    cdef uint32_t high = 0
+    cdef bint is_lone = False
+    p = skip_blanks(p)
+    if p[0] == c'}':
+        child[0] = OBJECT_ENDS
+        return p + 1
+    if number:
+        if p[0] != c',':
+            return fail(&it.scan, parts.BAD_BYTE, p)
+        p = skip_blanks(p + 1)
+    if p[0] != c'"':
+        return fail(&it.scan, parts.BAD_BYTE, p)
+    quote, name = p, p + 1
+    p = kl_plain_text(name, NULL, &high)
+    if p[0] == c'"':
+        filled = <uint8_t*>p
+    else:
+        if not reserve(&it.key, it.scan.end - name + SLACK):
+            return fail(&it.scan, parts.NO_MEMORY, p)
+        memcpy(it.key.at, name, <size_t>(p - name))
+        filled = it.key.at + (p - name)
+        name = it.key.at
+        p = copy_escaped(&it.scan, p, &filled, &high, &is_lone)
+        if p == NULL:
+            return NULL
+    if high and not is_utf8(name, filled - name):
+        return fail(&it.scan, parts.BAD_TEXT, quote)
+    # No column has a name with half of a pair in it.
+    child[0] = NO_CHILD if is_lone else child_of(it.nodes, node, name, filled - name)
+    p = skip_blanks(p + 1)
+    if p[0] != c':':
+        return fail(&it.scan, parts.BAD_BYTE, p)
+    p = skip_blanks(p + 1)
+    if not learn(node, number, start, p - start, child[0]):
+        return fail(&it.scan, parts.NO_MEMORY, p)
+    return p
+
+
+cdef const uint8_t* put_fields(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    """From behind an object's opening brace to behind the closing one; a row more in each of the children.
+
+    Where it fails some of them have it, and `cut` takes it back.
+    """
+    cdef Node* children = it.nodes + node.first_child
+    cdef Expected* expected
+    cdef int64_t row = node.rows
+    cdef int32_t child = NO_CHILD, number = 0, seen = 0, i
+    while True:
+        if p[0] == c'}':
+            p += 1
+            break
+        child = OBJECT_ENDS
+        if number < node.expected_count:
+            expected = <Expected*>node.expected.at + number
+            for i in range(min(node.expected_count - number, AHEAD)):
+                if kl_is_same(p, expected.text, expected.size):
+                    child = expected.child
+                    p = skip_blanks(p + expected.size)  # there may be more of them now
+                    number += i
+                    break
+                if number == 0:
+                    break  # the first one has no comma before it
+                expected += 1
+        if child == OBJECT_ENDS:
+            p = next_key(it, node, p, number, &child)
+            if p == NULL:
+                return NULL
+            if child == OBJECT_ENDS:
+                break
+        number += 1
+        if child == NO_CHILD:
+            p = skip_value(&it.scan, p)
+        else:
+            if children[child].rows > row:  # the last one of equal keys counts
+                cut(it, children + child, row)
+                seen -= 1
+            seen += 1
+            p = put_value(it, children + child, p)
+        if p == NULL:
+            return NULL
+    if seen < node.children:
+        for i in range(node.children):
+            if children[i].rows == row and not put_null(it, children + i):
+                return fail(&it.scan, parts.NO_MEMORY, p)
+    node.rows = row + 1
+    return p
+
+
+cdef const uint8_t* put_object(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    if p[0] != c'{':
+        return put_other(it, node, p, parts.WRONG_TYPE)
+    return put_fields(it, node, p + 1)
+
+
+# --- rows ---------------------------------------------------------------------------------------------------
+
+
+cdef const uint8_t* put_row(Walk* it, const uint8_t* at, int64_t size) noexcept nogil:
+    cdef const uint8_t* p
+    if not reserve(&it.copy, size + parts.SCAN_SLACK):
+        return fail(&it.scan, parts.NO_MEMORY, NULL)
+    memcpy(it.copy.at, at, <size_t>size)
+    memset(it.copy.at + size, 0, parts.SCAN_SLACK)
+    it.scan.start, it.scan.end = it.copy.at, it.copy.at + size
+    p = skip_blanks(it.scan.start)
+    if p[0] == c'{':
+        p = put_fields(it, it.nodes, p + 1)
+    elif kl_is_word(p, b"null") and skip_blanks(p + 4) == it.scan.end:
+        if not put_null(it, it.nodes):
+            return fail(&it.scan, parts.NO_MEMORY, p)
+        return it.scan.end
+    else:
+        return fail(&it.scan, parts.NO_OBJECT, p)
+    if p == NULL:
+        return NULL
+    p = skip_blanks(p)
+    if p != it.scan.end:
+        return fail(&it.scan, parts.BYTES_LEFT, p)
+    return p
+
+
+cdef int32_t first_bad(const Node* nodes, int32_t count) noexcept nogil:
+    """The node whose bad value comes first in the row."""
+    cdef int32_t i, found = -1
+    for i in range(count):
+        if nodes[i].bad_row >= 0 and (found < 0 or nodes[i].bad_at < nodes[found].bad_at):
+            found = i
+    return found
+
+
+cdef bint is_taken(Walk* it, int32_t count, const uint8_t* at, int64_t size, bint null_errors) noexcept nogil:
+    """Adds a row; False where it is to be told of, by the verdict."""
+    cdef int64_t row = it.nodes[0].rows
+    cdef int32_t i
+    it.scan.verdict = parts.OK
+    if put_row(it, at, size) == NULL:
+        if it.scan.verdict == parts.NO_MEMORY or not null_errors:
+            return False
+        cut(it, it.nodes, row)
+        if not put_null(it, it.nodes):
+            it.scan.verdict = parts.NO_MEMORY
+            return False
+    if it.bad:
+        if not null_errors:
+            return False
+        for i in range(count):
+            it.nodes[i].bad_row = -1
+        it.bad = 0
+    return True
+
+
+# --- schemas ------------------------------------------------------------------------------------------------
+
+cdef dict KINDS = {
+    "b": BOOL, "i": INT32, "l": INT64, "g": FLOAT64, "u": TEXT, "json": RAW, "+s": OBJECT, "+l": ARRAY,
+}
+cdef dict PER_SECOND = {"s": 1, "m": 1000, "u": 1_000_000, "n": 1_000_000_000}
+
+
+def _powers():
+    """The first 128 bits of 5^q, rounded down, and of the fractions up: what kl_nearest_double wants."""
+    found = np.empty((parts.LARGEST_POWER - parts.LEAST_POWER + 1, 2), np.uint64)
+    for q in range(parts.LEAST_POWER, parts.LARGEST_POWER + 1):
+        five = 5 ** abs(q)
+        if q >= 0:
+            bits = (five << 128) >> five.bit_length()
+        else:
+            zeros = (five - 1).bit_length()  # the least power of two that is no less
+            bits = (1 << (zeros + 127 if q >= -27 else 2 * zeros + 128)) // five + 1
+            bits >>= max(0, bits.bit_length() - 128)
+        found[q - parts.LEAST_POWER, 0] = bits >> 64
+        found[q - parts.LEAST_POWER, 1] = bits & (1 << 64) - 1
+    return found
+
+
+cdef object POWERS = _powers()
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class JsonSchema:
+    """What is taken of each object: `fields` are (name, format, children), the format as in Arrow's C data interface,
+    or "json" for the text of whatever is there.
+
+    Formats: b i l g u +s +l, tss: tsm: tsu: tsn: with a zone, d:precision,scale.  ValueError for others, for a name
+    that is there twice, and for more than 64 levels.  Immutable; any number of threads may use one.
+    """
+    cdef Block nodes    # as they are before the first row
+    cdef int32_t count
+    cdef list names, formats, held
+
+    def __dealloc__(self):
+        free(self.nodes.at)
+
+    def __init__(self, fields):
+        if self.names is not None:
+            raise RuntimeError("a JsonSchema is made once")
+        self.names, self.formats, self.held = [], [], []
+        self.add("", "+s", -1)
+        self.add_children(0, tuple(fields), 1)
+
+    cdef int add(self, str name, str format, int32_t parent) except -1:
+        cdef Node* node
+        cdef bytes encoded = name.encode()
+        if not reserve(&self.nodes, (self.count + 1) * sizeof(Node)):
+            raise MemoryError
+        node = <Node*>self.nodes.at + self.count
+        memset(node, 0, sizeof(Node))
+        node.parent, node.bad_row = parent, -1
+        node.name, node.name_size = <const uint8_t*><const char*>encoded, <int32_t>len(encoded)
+        if format in KINDS:
+            node.kind = KINDS[format]
+        elif format[:2] == "ts" and format[2:3] in PER_SECOND and format[3:4] == ":":
+            node.kind, node.per_second = TIME, PER_SECOND[format[2]]
+        elif format[:2] == "d:":
+            node.kind = DECIMAL
+            node.precision, node.scale = map(int, format[2:].split(","))
+            if not (1 <= node.precision <= 38 and 0 <= node.scale <= node.precision):
+                raise ValueError(f"no decimal of 128 bits: {format}")
+        else:
+            raise ValueError(f"no format that JSON is read as: {format}")
+        self.names.append(name)
+        self.formats.append("u" if format == "json" else format)
+        self.held.append(encoded)
+        self.count += 1
+        return 0
+
+    cdef int add_children(self, int32_t parent, tuple fields, int level) except -1:
+        cdef Node* node = <Node*>self.nodes.at + parent
+        cdef int32_t first = self.count
+        cdef int32_t i
+        if level > LEVELS_MAX:
+            raise ValueError(f"more than {LEVELS_MAX} levels")
+        if node.kind == ARRAY and len(fields) != 1:
+            raise ValueError("an array has one child")
+        if fields and node.kind != ARRAY and node.kind != OBJECT:
+            raise ValueError("only objects and arrays have children")
+        for name, format, _ in fields:
+            self.add(name, format, parent)
+        node = <Node*>self.nodes.at + parent  # it may have moved
+        node.first_child, node.children = first, self.count - first
+        if node.kind == OBJECT:
+            self.sort(node)
+        for i in range(len(fields)):
+            self.add_children(first + i, tuple(fields[i][2]), level + 1)
+        return 0
+
+    cdef int sort(self, Node* node) except -1:
+        """Gives an object the places of its children by the hashes of their names."""
+        cdef Node* nodes = <Node*>self.nodes.at
+        cdef const Node* child
+        cdef int32_t i
+        cdef uint32_t slot
+        cdef int32_t[::1] slots
+        size = 1 << (2 * node.children + 1).bit_length()
+        places = np.full(size, -1, np.int32)
+        slots = places
+        self.held.append(places)
+        node.slots, node.slots_mask = &slots[0], size - 1
+        for i in range(node.children):
+            child = nodes + node.first_child + i
+            if child_of(nodes, node, child.name, child.name_size) >= 0:
+                raise ValueError(f"a name that is there twice: {self.names[node.first_child + i]}")
+            slot = hash_of(child.name, child.name_size) & node.slots_mask
+            while slots[slot] >= 0:
+                slot = (slot + 1) & node.slots_mask
+            slots[slot] = i
+        return 0
+
+    def path(self, int32_t number):
+        """A node as "user.tags[]"; "" for the whole value."""
+        cdef const Node* nodes = <const Node*>self.nodes.at
+        if not 0 <= number < self.count:
+            raise IndexError("no such node")
+        if number == 0:
+            return ""
+        before = self.path(nodes[number].parent)
+        if nodes[nodes[number].parent].kind == ARRAY:
+            return f"{before}[]"
+        return f"{before}.{self.names[number]}" if before else self.names[number]
+
+    def columns(self, data, offsets, validity=None, int64_t first_row=0, *, bint null_errors=False):
+        """(RecordColumns, OK, -1, -1, 0, 0), or (None, verdict, row, position, size, node) of the first bad row.
+
+        `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are those of an
+        Arrow binary column whose first row is `first_row` of the bitmap; null rows are null in all columns.  The
+        position is in the row's bytes; `size` are those of a value that is none of its type, and `node` is for `path`.
+        `null_errors`: such a value is null, and so is all of a row that is no JSON object.  IndexError where an offset
+        lies outside of the data, or the bitmap is too short.
+        """
+        cdef Py_buffer data_view, offsets_view, bits_view
+        cdef Walk it
+        cdef const int32_t* ends
+        cdef const uint8_t* bits = NULL
+        cdef int64_t rows, row = 0, start, end, bit
+        cdef int32_t bad
+        cdef bint inside = True, good = True
+        cdef const uint64_t[:, ::1] powers = POWERS
+        memset(&it, 0, sizeof(Walk))
+        memset(&bits_view, 0, sizeof(Py_buffer))
+        it.powers = &powers[0, 0]
+        open_octets(data, &data_view)
+        try:
+            open_octets(offsets, &offsets_view)
+            try:
+                rows = offsets_view.len // <Py_ssize_t>sizeof(int32_t) - 1
+                if rows < 0 or first_row < 0:
+                    raise IndexError("offsets are one more than there are rows")
+                if validity is not None:
+                    open_octets(validity, &bits_view)
+                    bits = <const uint8_t*>bits_view.buf
+                    if bits_view.len < (first_row + rows + 7) >> 3:
+                        raise IndexError("the bitmap has fewer bits than there are rows")
+                it.nodes = self.fresh(rows)
+                ends = <const int32_t*>offsets_view.buf
+                with nogil:
+                    end = ends[0]
+                    KL_ONCE(end)
+                    inside = end >= 0
+                    while row < rows and inside:
+                        start, end = end, ends[row + 1]
+                        KL_ONCE(end)
+                        if end < start or end > data_view.len:
+                            inside = False
+                            break
+                        bit = first_row + row
+                        if bits != NULL and not (bits[bit >> 3] >> (bit & 7)) & 1:
+                            good = put_null(&it, it.nodes)
+                            it.scan.verdict = parts.OK if good else parts.NO_MEMORY
+                        else:
+                            good = is_taken(
+                                &it, self.count, <const uint8_t*>data_view.buf + start, end - start, null_errors
+                            )
+                        if not good:
+                            break
+                        row += 1
+                if not inside:
+                    raise IndexError("an offset lies outside of the column's data")
+                if good:
+                    return RecordColumns(self.hand_out(it.nodes, 0)), parts.OK, -1, -1, 0, 0
+                if it.scan.verdict == parts.NO_MEMORY:
+                    raise MemoryError
+                if it.scan.verdict == parts.OK:
+                    bad = first_bad(it.nodes, self.count)
+                    return None, it.nodes[bad].bad_verdict, row, it.nodes[bad].bad_at, it.nodes[bad].bad_size, bad
+                return None, it.scan.verdict, row, it.scan.at - it.scan.start, 0, 0
+            finally:
+                if it.nodes != NULL:
+                    self.drop(it.nodes)
+                give_back(it.copy.at, it.copy.capacity)
+                free(it.key.at)
+                PyBuffer_Release(&bits_view)
+                PyBuffer_Release(&offsets_view)
+        finally:
+            PyBuffer_Release(&data_view)
+
+    cdef Node* fresh(self, int64_t rows) except NULL:
+        """Nodes to fill, with room for so many rows where each has one value."""
+        cdef Block copy
+        cdef Node* nodes
+        cdef int32_t i
+        memset(&copy, 0, sizeof(Block))
+        if not reserve(&copy, self.count * sizeof(Node)):
+            raise MemoryError
+        memcpy(copy.at, self.nodes.at, self.count * sizeof(Node))
+        nodes = <Node*>copy.at
+        for i in range(self.count):
+            if i and (nodes[nodes[i].parent].kind == ARRAY or nodes[nodes[i].parent].room == 0):
+                continue  # as many as the arrays have: room is made on the way
+            if not make_room(nodes + i, max(rows, <int64_t>1)):
+                self.drop(nodes)
+                raise MemoryError
+        return nodes
+
+    cdef void drop(self, Node* nodes) noexcept:
+        cdef int32_t i
+        for i in range(self.count):
+            free(nodes[i].validity.at)
+            free(nodes[i].cells.at)
+            give_back(nodes[i].data.at, nodes[i].data.capacity)
+            free(nodes[i].expected.at)
+        free(nodes)
+
+    cdef Column hand_out(self, Node* nodes, int32_t number):
+        cdef Node* node = nodes + number
+        cdef int64_t rows = node.rows
+        cdef int32_t i
+        cdef list buffers, children
+        if node.room == 0 and not make_room(node, 1):
+            raise MemoryError
+        buffers = [taken_bits(&node.validity, rows, node.nulls)]
+        if node.kind == BOOL:
+            buffers.append(taken_memory(&node.cells, (rows + 7) >> 3))
+        elif node.kind == TEXT or node.kind == RAW:
+            buffers += [taken_memory(&node.cells, 4 * (rows + 1)), taken_memory(&node.data, node.filled)]
+        elif node.kind == ARRAY:
+            buffers.append(taken_memory(&node.cells, 4 * (rows + 1)))
+        elif node.kind != OBJECT:
+            buffers.append(taken_memory(&node.cells, width_of(node.kind) * rows))
+        children = [self.hand_out(nodes, node.first_child + i) for i in range(node.children)]
+        if number == 0:
+            # A record batch has no nulls of its own: those are in each of its columns.
+            return Column("", "+s", rows, 0, [None], children, False)
+        return Column(self.names[number], self.formats[number], rows, node.nulls, buffers, children, True)

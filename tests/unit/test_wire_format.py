@@ -1,0 +1,178 @@
+"""kafkalog.decoding.wire_format: values of schema registries, by schema id, back in their order."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkalog._native.codec.wire_format import BAD_INDEXES, IS_NULL, NO_MAGIC, gather, split
+from kafkalog.decoding import wire_format
+from kafkalog.errors import IllegalArgumentException, RecordDeserializationException
+
+pa = pytest.importorskip("pyarrow")
+
+from kafkalog._face.value_columns import decoding  # noqa: E402
+
+
+def framed(schema_id: int, payload: bytes) -> bytes:
+    return struct.pack(">bI", 0, schema_id) + payload
+
+
+def as_text(schema_id: int, payloads: Any) -> Any:
+    return pa.array([f"{schema_id}:{each.as_py().decode()}" for each in payloads], pa.string())
+
+
+def values(*given: bytes | None) -> Any:
+    return pa.array(given, pa.binary())
+
+
+def test_rows_come_back_in_their_order() -> None:
+    calls = []
+
+    def decode(schema_id: int, payloads: Any) -> Any:
+        assert payloads.type == pa.binary()
+        calls.append((schema_id, len(payloads)))
+        return as_text(schema_id, payloads)
+
+    column = values(framed(7, b"a"), framed(2**32 - 1, b"b"), None, framed(7, b""), framed(1, b"d"), framed(7, b"e"))
+    expected = ["7:a", "4294967295:b", None, "7:", "1:d", "7:e"]
+    assert wire_format(decode)(column).to_pylist() == expected
+    assert calls == [(1, 1), (7, 3), (2**32 - 1, 1)]
+    for begin in range(6):
+        assert wire_format(as_text)(column.slice(begin, 3)).to_pylist() == expected[begin : begin + 3]
+    assert wire_format(as_text)(column.take(pa.array([0, 3, 5]))).to_pylist() == ["7:a", "7:", "7:e"]
+
+
+def test_fields_become_columns() -> None:
+    def decode(schema_id: int, payloads: Any) -> Any:
+        return pa.RecordBatch.from_pydict({"id": pa.array([schema_id] * len(payloads)), "key": payloads})
+
+    batch = pa.record_batch({"offset": [5, 6, 7], "value": values(framed(2, b"x"), None, framed(1, b"y"))})
+    made = decoding(wire_format(decode)).apply(batch)
+    assert made.to_pydict() == {"offset": [5, 6, 7], "id": [2, None, 1], "value_key": [b"x", None, b"y"]}
+    nulls = decoding(wire_format(decode))
+    assert nulls.apply(batch.slice(1, 1)).column("value").to_pylist() == [None]
+    assert (
+        nulls.apply(batch).schema.names == nulls.apply(batch.slice(1, 1)).schema.names == ["offset", "id", "value_key"]
+    )
+
+
+@pytest.mark.parametrize("value", [b"", b"\x00", b"\x00\x00\x00\x00", b'{"a": 1}', b"\x01\x00\x00\x00\x01x"])
+def test_values_that_are_in_no_wire_format(value: bytes) -> None:
+    batch = pa.record_batch(
+        {"topic": ["t", "t"], "partition": [0, 0], "offset": [8, 9], "value": values(framed(1, b"a"), value)}
+    )
+    told = r"topic t, partition 0, offset 9: value: found .* expected a schema registry's wire format"
+    with pytest.raises(RecordDeserializationException, match=told) as error:
+        decoding(wire_format(as_text)).apply(batch)
+    assert (error.value.offset, error.value.row) == (9, 1)
+    made = decoding(wire_format(as_text, errors="null")).apply(batch)
+    assert made.column("value").to_pylist() == ["1:a", None]
+
+
+def test_what_decode_may_not_return() -> None:
+    column = values(framed(1, b"a"), framed(2, b"b"))
+    kinds = {1: pa.int64(), 2: pa.int32()}
+    with pytest.raises(IllegalArgumentException, match="int32 for schema 2, expected int64, as for schema 1"):
+        wire_format(lambda schema_id, payloads: pa.array([1], kinds[schema_id]))(column)
+    with pytest.raises(IllegalArgumentException, match="returned 3 rows for schema 1, expected 1"):
+        wire_format(lambda schema_id, payloads: pa.array([1, 2, 3]))(column)
+    with pytest.raises(IllegalArgumentException, match="decode: returned list"):
+        wire_format(lambda schema_id, payloads: [1])(column)
+    with pytest.raises(KeyError):
+        wire_format(lambda schema_id, payloads: {}[schema_id])(column)
+    for wrong in (
+        {"decode": None},
+        {"decode": "x"},
+        {"decode": len, "errors": "skip"},
+        {"decode": len, "message_indexes": 2},
+    ):
+        with pytest.raises(IllegalArgumentException):
+            wire_format(**wrong)  # type: ignore[arg-type]
+
+
+def test_message_indexes() -> None:
+    seen = {}
+
+    def decode(schema_id: int, payloads: Any, indexes: tuple[int, ...]) -> Any:
+        seen[schema_id, indexes] = payloads.to_pylist()
+        return payloads
+
+    column = values(
+        framed(1, b"\x00first"), framed(1, b"\x02\x02second"), framed(1, b"\x04\x02\x00nested"),
+        framed(1, b"\x00again"), framed(2, b"\x02\xac\x02many"), framed(1, b"\x00"),
+    )  # fmt: skip
+    made = wire_format(decode, message_indexes=True)(column)
+    assert made.to_pylist() == [b"first", b"second", b"nested", b"again", b"many", b""]
+    assert seen == {
+        (1, (0,)): [b"first", b"again", b""], (1, (1,)): [b"second"], (1, (1, 0)): [b"nested"], (2, (150,)): [b"many"],
+    }  # fmt: skip
+    for bad in (b"", b"\x01", b"\x02", b"\x80", b"\xff\xff\xff\xff\x0f\x00", b"\x10" + b"\x00" * 8, b"\x02\x01"):
+        with pytest.raises(RecordDeserializationException, match="expected message indexes of Protobuf") as error:
+            wire_format(decode, message_indexes=True)(values(framed(1, b"\x00good"), framed(1, bad)))
+        assert error.value.row == 1
+
+
+def test_protobuf() -> None:
+    wrappers = pytest.importorskip("google.protobuf.wrappers_pb2")
+
+    def decode(schema_id: int, payloads: Any, indexes: tuple[int, ...]) -> Any:
+        kind = {(0,): wrappers.StringValue, (1,): wrappers.BytesValue}[indexes]
+        return pa.array([bytes(kind.FromString(each.as_py()).value or b"", *kind_of(kind)) for each in payloads])
+
+    def kind_of(kind: Any) -> tuple[str, ...]:
+        return ("utf-8",) if kind is wrappers.StringValue else ()
+
+    texts = [wrappers.StringValue(value=text).SerializeToString() for text in ("a", "größe")]
+    octets = wrappers.BytesValue(value=b"\xff").SerializeToString()
+    column = values(framed(5, b"\x00" + texts[0]), framed(5, b"\x02\x02" + octets), framed(5, b"\x00" + texts[1]))
+    found = wire_format(decode, message_indexes=True)(column).to_pylist()
+    assert found == [b"a", b"\xff", "größe".encode()]
+
+
+def test_avro() -> None:
+    fastavro = pytest.importorskip("fastavro")
+    older: Any = fastavro.parse_schema({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
+    newer: Any = fastavro.parse_schema(
+        {"type": "record", "name": "Order", "fields": [
+            {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}]}
+    )  # fmt: skip
+    schemas = {1: older, 2: newer}
+    columns = pa.schema([("id", pa.int64()), ("note", pa.string())])
+
+    def decode(schema_id: int, payloads: Any) -> Any:
+        rows = [fastavro.schemaless_reader(io.BytesIO(each.as_py()), schemas[schema_id], newer) for each in payloads]
+        return pa.RecordBatch.from_pylist(rows, schema=columns)
+
+    def encoded(schema_id: int, row: dict[str, Any]) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, schemas[schema_id], row)
+        return framed(schema_id, out.getvalue())
+
+    rows = [(2, {"id": 1, "note": "n"}), (1, {"id": 2}), (2, {"id": 3, "note": None})]
+    batch = pa.record_batch({"value": values(*(encoded(*row) for row in rows))})
+    made = decoding(wire_format(decode)).apply(batch)
+    assert made.to_pylist() == [{"id": 1, "note": "n"}, {"id": 2, "note": None}, {"id": 3, "note": None}]
+
+
+def test_native_bounds() -> None:
+    ids, starts, ends, codes = split(framed(9, b"ab") + b"\x00", np.array([0, 7, 8, 8], np.int32), b"\x03")
+    assert ids.tolist() == [9, NO_MAGIC, IS_NULL]
+    assert (starts[0], ends[0], codes[0]) == (5, 7, 0)
+    assert split(framed(9, b""), np.array([0, 5], np.int32), message_indexes=True)[0].tolist() == [BAD_INDEXES]
+    for offsets in ([0, 9], [-1, 3], [5, 2]):
+        with pytest.raises(IndexError, match="outside of the column's data"):
+            split(framed(9, b"ab"), np.array(offsets, np.int32))
+    with pytest.raises(IndexError, match="fewer bits"):
+        split(b"", bytes(44), b"\xff")
+    with pytest.raises(IndexError, match="one more"):
+        split(b"", b"")
+    numbers = np.array([0, 1], np.int64)
+    for start, end, row in (([0, 5], [1, 9], 1), ([-1, 0], [0, 0], 0), ([2, 0], [1, 0], 0), ([0, 0], [0, 0], 2)):
+        with pytest.raises(IndexError, match="a payload lies outside"):
+            gather(b"abc", np.array(start), np.array(end), np.array([row]))
+    assert pa.record_batch(gather(b"abc", numbers, numbers + 2, numbers[::-1])).column(0).to_pylist() == [b"bc", b"ab"]
