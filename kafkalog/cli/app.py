@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import kafkalog
+from kafkalog.cli.groups import NamingGroup
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.errors import (
     BadBytesError,
@@ -129,7 +130,7 @@ def _watching_the_pipe() -> Iterator[None]:
         raise PipeClosed from error
 
 
-class LazyGroup(click.Group):
+class LazyGroup(NamingGroup):
     """Commands by name, imported when they are asked for."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
@@ -154,16 +155,15 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}, expected one of {', '.join(sorted(COMMANDS))}")
-        return super().resolve_command(ctx, args)
-
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(kafkalog.__version__, prog_name="kafkalog")
 def cli() -> None:
     """Look into, check and mend Apache Kafka log directories, without a broker.
+
+    Partitions are named as such (orders-0), by their topic (orders), or by a glob (in quotes: 'orders-*'); commands
+    that take several take all where none is named.  A glob takes Kafka's own topics only where it begins as they do
+    ('__*').
 
     Exit codes: 0 clean, 1 findings, 2 usage, 3 locked or I/O, 4 nothing is wrong that stays so, but some of it is being
     written by a broker or another program (ask again), 130 interrupted, 141 when whoever read the output (such as head)
