@@ -7,8 +7,11 @@ written, 141 closed pipe.  Commands live in modules of their own that are import
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
+
+COMPLETION_VARIABLE = "_KAFKALOG_COMPLETE"  # a shell asks how a line may go on (`kafkalog.cli.completing`)
 
 
 def main() -> None:
@@ -17,6 +20,10 @@ def main() -> None:
     if missing:
         print(f"kafkalog: the command line needs {' and '.join(missing)}: pip install 'kafkalog[cli]'", file=sys.stderr)
         sys.exit(2)
+    if COMPLETION_VARIABLE in os.environ:
+        from kafkalog.cli.completing import answer
+
+        sys.exit(answer())
     from kafkalog.cli.app import run
 
     run()

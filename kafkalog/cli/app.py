@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import kafkalog
-from kafkalog.cli.groups import NamingGroup
+from kafkalog.cli.groups import TableGroup
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.errors import (
     BadBytesError,
@@ -40,6 +40,7 @@ COMMANDS = {
     "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
     "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
     "compact": "Compact partitions as a broker's cleaner does, offline.",
+    "completion": "Print what completes commands, options, topics and partitions in bash, zsh or fish.",
     "cursors": "Show how far groups have read, and what lies before them; set and delete their offsets.",
     "delete-records": "Raise a partition's log start: what lies below is unreadable for ever.",
     "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
@@ -76,6 +77,11 @@ EXAMPLES = {
     "compact": (
         "kafkalog compact /var/kafka-logs",
         "kafkalog compact /var/kafka-logs/prices -X cleanup.policy=compact --yes",
+    ),
+    "completion": (
+        'eval "$(kafkalog completion bash)"',
+        "kafkalog completion zsh > ~/.zfunc/_kafkalog",
+        "kafkalog completion fish > ~/.config/fish/completions/kafkalog.fish",
     ),
     "cursors": (
         "kafkalog cursors /var/kafka-logs --group billing",
@@ -130,8 +136,10 @@ def _watching_the_pipe() -> Iterator[None]:
         raise PipeClosed from error
 
 
-class LazyGroup(NamingGroup):
+class LazyGroup(TableGroup):
     """Commands by name, imported when they are asked for."""
+
+    table = COMMANDS
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _watching_the_pipe():  # --help prints here
@@ -141,19 +149,12 @@ class LazyGroup(NamingGroup):
         with _watching_the_pipe():
             return super().invoke(ctx)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"kafkalog.cli.{cmd_name.replace('-', '_')}").command
         command.epilog = "\b\n" + "\n".join(("For example:", *(f"  {line}" for line in EXAMPLES[cmd_name])))
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -5,12 +5,15 @@ Knows no command; imports click alone, so that the command line starts quickly.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafkalog.engine.files import OS_FILES
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _HELP = frozenset({"--help", "-h"})
 
@@ -23,7 +26,34 @@ class NamingGroup(click.Group):
             known = self.list_commands(ctx)
             if args[0] not in known:
                 refuse_name(ctx, args[0], known)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if ctx.resilient_parsing and command is not None:  # a shell asks how a line may go on
+            from kafkalog.cli.completing import prepared
+
+            command = prepared(command)
+        return name, command, rest
+
+
+class TableGroup(NamingGroup):
+    """Commands by name, each imported when it is asked for; `table` says what they do."""
+
+    table: Mapping[str, str]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.table)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(self.table.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As a group's, but it imports none."""
+        from click.shell_completion import CompletionItem
+
+        known = [CompletionItem(name, help=self.table[name]) for name in sorted(self.table)]
+        return [each for each in known if each.value.startswith(incomplete)] + click.Command.shell_complete(
+            self, ctx, incomplete
+        )
 
 
 class DefaultGroup(NamingGroup):
@@ -48,6 +78,16 @@ class DefaultGroup(NamingGroup):
                 formatter.write_dl(rows)
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.short_help or "") for name, each in self._others()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands, and what the default may begin with."""
+        own = self.commands[self.default]
+        found = own.shell_complete(ctx, incomplete) if incomplete.startswith("-") else []
+        first = next((each for each in own.params if isinstance(each, click.Argument)), None)
+        if first is not None and not incomplete.startswith("-"):
+            found = first.shell_complete(ctx, incomplete)
+        own_names = [each for each in super().shell_complete(ctx, incomplete) if each.value != self.default]
+        return found + own_names  # a shell that is told of files forgets what came before
 
     def _others(self) -> list[tuple[str, click.Command]]:
         return [(name, each) for name, each in sorted(self.commands.items()) if name != self.default]

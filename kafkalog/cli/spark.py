@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import FINDINGS, IO, LocalPath, Usage, exit_code_of
-from kafkalog.cli.groups import NamingGroup
+from kafkalog.cli.groups import TableGroup
 from kafkalog.cli.remote_places import ReadPath
 from kafkalog.errors import KafkalogError
 
@@ -42,11 +42,10 @@ EXAMPLES = {
 }
 
 
-class SparkGroup(NamingGroup):
+class SparkGroup(TableGroup):
     """Commands by name, imported when they are asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+    table = COMMANDS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -54,10 +53,6 @@ class SparkGroup(NamingGroup):
         command: click.Command = importlib.import_module(f"kafkalog.cli.spark_{cmd_name}").command
         command.epilog = f"\b\nFor example:\n  kafkalog spark {EXAMPLES[cmd_name]}"
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
 
 
 @click.group("spark", cls=SparkGroup, short_help="Run checks, repairs and exports over a Spark cluster.")

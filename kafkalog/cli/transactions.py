@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,9 +21,11 @@ from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_of_cluster
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
-from kafkalog.toolbox.abort_transactions import KnownTransactions, TransactionOf
 from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, look_for_transactions
 from kafkalog.toolbox.words import span
+
+if TYPE_CHECKING:
+    from kafkalog.toolbox.known_transactions import KnownTransactions, TransactionOf
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -119,6 +122,8 @@ class _Holders:
     def of(self, partition: TopicPartition, txn: OpenTransaction) -> tuple[TransactionOf | None, bool]:
         """(the transactional id, whether its coordinator has just this transaction under way)."""
         if self._known is None:
+            from kafkalog.toolbox.known_transactions import KnownTransactions  # much: mostly nothing is open
+
             self._known = KnownTransactions(self.log_dir)
             for error in self._known.problems:
                 note(f"kafkalog: {one_line(error)}: transactional ids of this partition are not known")

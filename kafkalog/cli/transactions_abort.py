@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +16,10 @@ from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_of_cluster
 from kafkalog.errors import LogDirLockedException
-from kafkalog.toolbox.abort_transactions import Abort, Aimed, TransactionOf, abort, other_replicas, plan_abort
+
+if TYPE_CHECKING:
+    from kafkalog.toolbox.abort_transactions import Abort, Aimed
+    from kafkalog.toolbox.known_transactions import TransactionOf
 
 KAFKAS_TOOL = "kafka-transactions.sh --bootstrap-server HOST:9092"
 
@@ -61,6 +65,8 @@ def command(
     broker that follows one of them cuts it off again.  On a running cluster Kafka's tool ends it everywhere; the
     command is told.
     """
+    from kafkalog.toolbox.abort_transactions import abort, plan_abort  # much: who only looks does without
+
     act = yes and not dry_run
     aimed = _aimed(transactional_id, producer_id, producer_epoch, start_offset)
     log_dir, found = locate(log_dir, partitions)
@@ -87,6 +93,8 @@ def command(
 def _aimed(
     transactional_id: str | None, producer_id: int | None, producer_epoch: int | None, start_offset: int | None
 ) -> Aimed:
+    from kafkalog.toolbox.abort_transactions import Aimed
+
     given = {"--transactional-id": transactional_id, "--producer-id": producer_id, "--start-offset": start_offset}
     found = [option for option, value in given.items() if value is not None]
     if len(found) != 1:
@@ -97,6 +105,8 @@ def _aimed(
 
 
 def _note_risk(plan: Abort) -> None:
+    from kafkalog.toolbox.abort_transactions import other_replicas
+
     others = other_replicas(plan.log_dir, plan.partitions)
     if others == []:
         risk = "its cluster's metadata knows no other replica"

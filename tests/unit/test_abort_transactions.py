@@ -25,7 +25,8 @@ from kafkalog.errors import (
     TransactionalIdNotFoundException,
 )
 from kafkalog.toolbox import abort_transactions
-from kafkalog.toolbox.abort_transactions import Aimed, KnownTransactions, abort, plan_abort
+from kafkalog.toolbox.abort_transactions import Aimed, abort, plan_abort
+from kafkalog.toolbox.known_transactions import KnownTransactions
 from kafkalog.toolbox.verify import verify
 from tests.client_transaction import client_transaction
 from tests.unit.cli_kit import Run, of_kafka, run
