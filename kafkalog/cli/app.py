@@ -79,7 +79,7 @@ EXAMPLES = {
         "kafkalog compact /var/kafka-logs/prices -X cleanup.policy=compact --yes",
     ),
     "completion": (
-        'eval "$(kafkalog completion bash)"',
+        "kafkalog completion bash > ~/.local/share/bash-completion/completions/kafkalog",
         "kafkalog completion zsh > ~/.zfunc/_kafkalog",
         "kafkalog completion fish > ~/.config/fish/completions/kafkalog.fish",
     ),

@@ -13,15 +13,14 @@ import copy
 import io
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from kafkalog.cli import COMPLETION_VARIABLE as VARIABLE
+from kafkalog.cli.shell import NAME, VARIABLE
 
-NAME = "kafkalog"
 # How many words stand before the names of partitions, of commands that take some behind a log directory.
 WORDS_BEFORE = {
     "append": 1,
@@ -46,18 +45,18 @@ _FORMATS = frozenset({("export", "kind"), ("latest", "kind")})
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})")
 
 
-def answer() -> int:
-    """Prints what completes the words that the shell gave; the exit code."""
+def answer(load: Callable[[], click.Command]) -> int:
+    """Prints what completes the words that the shell gave; the exit code.  `load` gives the command line."""
     shell, _, what = os.environ[VARIABLE].partition("_")
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
-        made = _SHELLS[shell](_Unknown(NAME), {}, NAME, VARIABLE)
+        made = _SHELLS[shell](_Later(load), {}, NAME, VARIABLE)
         click.echo(made.source() if what == "source" else made.complete())
     return 0
 
 
 def script(shell: str) -> str:
     """What the shell reads to ask `answer`."""
-    made = _SHELLS[shell](_Unknown(NAME), {}, NAME, VARIABLE)
+    made = _SHELLS[shell](click.Command(NAME), {}, NAME, VARIABLE)
     return ShellComplete.source(made)  # bash's own asks a bash for its version
 
 
@@ -71,9 +70,8 @@ class _Quick(ShellComplete):
         found = quick_names(args, incomplete)
         if found is not None:
             return found
-        from kafkalog.cli.app import cli
-
-        self.cli = cli
+        if isinstance(self.cli, _Later):
+            self.cli = self.cli.load()
         return super().get_completions(args, incomplete)
 
 
@@ -93,8 +91,12 @@ _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _
 SHELLS = tuple(_SHELLS)
 
 
-class _Unknown(click.Command):
+class _Later(click.Command):
     """In the place of the command line, which is imported when it is needed."""
+
+    def __init__(self, load: Callable[[], click.Command]) -> None:
+        super().__init__(NAME)
+        self.load = load
 
 
 def quick_names(args: Sequence[str], incomplete: str) -> list[CompletionItem] | None:

@@ -14,7 +14,6 @@ Source: TransactionsCommand, AbortTransactionHandler, TransactionCoordinator (4.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -256,7 +255,7 @@ def abort(
     CorruptRecordException where a log was not closed cleanly and is damaged.
     """
     check_taken_over([plan.log_dir], files, take_over=take_over)
-    hold = hold_directory(os.path.realpath(plan.log_dir), files, clock)
+    hold = hold_directory(plan.log_dir, files, clock)
     try:
         with _Logs(plan.log_dir, files, clock) as logs:
             for partition, txn in plan.open.items():

@@ -12,8 +12,9 @@ import pytest
 
 import kafkalog.cli
 from kafkalog.cli import completing
-from kafkalog.cli.app import CLEAN, COMMANDS, USAGE
-from kafkalog.cli.completing import SHELLS, VARIABLE, WORDS_BEFORE, answer, names_at, quick_names
+from kafkalog.cli.app import CLEAN, COMMANDS, USAGE, cli
+from kafkalog.cli.completing import SHELLS, WORDS_BEFORE, answer, names_at, quick_names
+from kafkalog.cli.shell import VARIABLE
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]
@@ -36,7 +37,7 @@ def ask(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(VARIABLE, "bash_complete")
         monkeypatch.setenv("COMP_WORDS", " ".join(["kafkalog", *map(str, words)]))
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
-        assert answer() == 0
+        assert answer(lambda: cli) == 0
         monkeypatch.delenv(VARIABLE)
         out, err = capsysbinary.readouterr()
         assert err == b""
@@ -176,7 +177,7 @@ def test_scripts(
     assert f"{VARIABLE}={shell}_complete" in result.out
     assert re.search(r"%\(\w+\)s", result.out) is None
     monkeypatch.setenv(VARIABLE, f"{shell}_source")
-    assert answer() == 0
+    assert answer(lambda: cli) == 0
     assert capsysbinary.readouterr().out.strip() == result.octets.strip()
 
 
