@@ -119,7 +119,10 @@ EXAMPLES = {
         "kafkalog tier restore s3://bucket/prefix /mnt/restored orders --yes",
     ),
     "topics": ("kafkalog topics /disk1/kafka-logs /disk2/kafka-logs",),
-    "transactions": ("kafkalog transactions /var/kafka-logs orders --hanging-after 1h",),
+    "transactions": (
+        "kafkalog transactions /var/kafka-logs orders --hanging-after 1h",
+        "kafkalog transactions abort /var/kafka-logs orders-0 --start-offset 38",
+    ),
     "verify": ("kafkalog verify /var/kafka-logs orders-0 --deep",),
 }
 

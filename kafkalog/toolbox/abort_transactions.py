@@ -62,6 +62,7 @@ class Aimed(NamedTuple):
     start_offset: int | None = None
 
     def words(self) -> str:
+        """What is meant, as a sentence goes on: "of producer id 7"."""
         if self.transactional_id is not None:
             return f"of the transactional id {self.transactional_id!r}"
         if self.producer_id is None:
@@ -106,6 +107,10 @@ def plan_abort(
 ) -> Abort:
     """What would end the transaction that is meant, in those of `partitions` where it is open.
 
+        plan = plan_abort("/var/kafka-logs", [TopicPartition("orders", 0)], Aimed(start_offset=38))
+        abort(plan)
+
+    Reads alone, without a lock, beside a running broker too.  `clock` says how old what is open is.
     TransactionalIdNotFoundException for an id that nobody used; InvalidTxnStateException where no such transaction is
     open, or it was decided that it commits; IllegalStateException where partitions of it are not in the directory;
     CorruptRecordException where damage hides whether it is open; SchemaException where `__transaction_state` cannot be
