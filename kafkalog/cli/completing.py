@@ -27,6 +27,7 @@ WORDS_BEFORE = {
     "cat": 1,
     "compact": 1,
     "describe": 1,
+    "explain": 1,
     "export": 1,
     "history": 2,
     "latest": 1,

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from kafkalog._face.named import is_glob, say_which
+from kafkalog._face.named import say_which
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog.cli.app import LocalPath, Usage
 from kafkalog.cli.console import emit, note, parse_settings, parse_time_ms, select_partitions, some, split_place
@@ -116,7 +116,7 @@ def partitions_at(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPa
             return folder, select_partitions(folder, (name,)), True
         if not OS_FILES.exists(path):
             known = partitions_in(folder, OS_FILES.list_dir(folder), OS_FILES)
-            if is_glob(name) or any(partition.topic == name for partition in known):
+            if known:  # or says what is there
                 return folder, select_partitions(folder, (name,)), say_which((name,))
     return path, select_partitions(path), False
 

@@ -36,6 +36,7 @@ from kafkalog.engine.host.log_dirs import check_taken_over, list_partitions
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     CorruptRecordException,
+    IllegalArgumentException,
     IllegalStateException,
     InvalidTxnStateException,
     TransactionalIdNotFoundException,
@@ -111,11 +112,12 @@ def plan_abort(
         abort(plan)
 
     Reads alone, without a lock, beside a running broker too.  `clock` says how old what is open is.
-    TransactionalIdNotFoundException for an id that nobody used; InvalidTxnStateException where no such transaction is
+    IllegalArgumentException for an aim that names none or several; TransactionalIdNotFoundException for an id that nobody used; InvalidTxnStateException where no such transaction is
     open, or it was decided that it commits; IllegalStateException where partitions of it are not in the directory;
     CorruptRecordException where damage hides whether it is open; SchemaException where `__transaction_state` cannot be
     understood.
     """
+    _check_aim(aimed, partitions)
     known = KnownTransactions(log_dir, files=files, clock=clock)
     if known.problems:
         raise known.problems[0]
@@ -141,6 +143,19 @@ def plan_abort(
     elif holder is None or not set(holder.known.partitions).intersection(partitions):
         raise _none_is_open(found, aimed, partitions)
     return _by_coordinator(log_dir, holder, opened, files)
+
+
+def _check_aim(aimed: Aimed, partitions: Collection[TopicPartition]) -> None:
+    by = [name for name in ("transactional_id", "producer_id", "start_offset") if getattr(aimed, name) is not None]
+    if len(by) != 1:
+        raise IllegalArgumentException(
+            f"found {' and '.join(by) or 'nothing'}, expected one of transactional_id, producer_id and start_offset",
+            hint="Aimed says which transaction is meant",
+        )
+    if aimed.start_offset is not None and len(partitions) != 1:
+        raise IllegalArgumentException(
+            f"start_offset: found {len(partitions)} partitions, expected the one that the transaction is in"
+        )
 
 
 def _must(known: KnownTransactions, transactional_id: str) -> TransactionOf:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,6 @@ from kafkalog.engine.format.names import TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
-    IllegalStateException,
     InvalidTxnStateException,
     TransactionalIdNotFoundException,
 )
@@ -321,11 +319,15 @@ def test_states_that_cannot_be_read(run: Run, crashed: Path) -> None:
     assert "Traceback" not in result.err
 
 
-def test_wrong_types(hanging: Path) -> None:
+def test_aims_that_name_none_or_several(hanging: Path) -> None:
     with pytest.raises(TransactionalIdNotFoundException):
         plan_abort(str(hanging), [T0], Aimed(transactional_id=""))
-    plan: Any = plan_abort(str(hanging), [T0], Aimed(start_offset=1))
+    for aimed in (Aimed(), Aimed(transactional_id="x", producer_id=1)):
+        with pytest.raises(IllegalArgumentException, match="expected one of transactional_id, producer_id and start"):
+            plan_abort(str(hanging), [T0], aimed)
+    with pytest.raises(IllegalArgumentException, match="found 2 partitions, expected the one"):
+        plan_abort(str(hanging), [T0, TopicPartition("t", 1)], Aimed(start_offset=1))
+    plan = plan_abort(str(hanging), [T0], Aimed(start_offset=1))
     (hanging / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
     with pytest.raises(IllegalArgumentException, match="found the directory of a Kafka broker"):
         abort(plan)
-    assert isinstance(IllegalStateException("x"), RuntimeError)

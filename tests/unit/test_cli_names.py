@@ -96,6 +96,28 @@ def test_a_glob_that_takes_nothing(run: Run, log_dir: Path, command: str, beside
     assert "it has the topics __consumer_offsets, orders-eu, orders-us, payments" in result.err
 
 
+def test_explain_takes_several(run: Run, log_dir: Path) -> None:
+    def explained(*argv: object) -> list[str]:
+        result = run("explain", *argv, "--json")
+        assert result.code == CLEAN, result.err
+        found = [json.loads(line) for line in result.lines]
+        segments = [f"{each['topic']}-{each['partition']}" for each in found if each["kind"] == "segment"]
+        assert segments == [f"{each['topic']}-{each['partition']}" for each in found if each["kind"] == "summary"]
+        return sorted(segments)
+
+    assert explained(log_dir) == sorted(NAMES[:-1])
+    assert explained(log_dir, "__*") == [NAMES[-1]]
+    assert explained(log_dir / "orders-eu") == ["orders-eu-0", "orders-eu-1"]
+    assert explained(log_dir, "*us", "payments-0") == ["orders-us-0", "payments-0"]
+    result = run("explain", log_dir / "orders-eu")
+    assert result.code == CLEAN
+    assert [line.split(":")[0] for line in result.lines if ": log start " in line and not line.startswith(" ")] == [
+        "orders-eu-0",
+        "orders-eu-1",
+    ]
+    assert result.err.count("guessed: ") == 1
+
+
 def test_a_star_alone_does_not_name_what_is_compacted(run: Run, log_dir: Path) -> None:
     for place in ([log_dir, "*"], [log_dir / "*"]):
         result = run("compact", *place, "-X", "cleanup.policy=compact")

@@ -95,7 +95,7 @@ def test_quick_or_not(log_dir: Path) -> None:
         ("history", log_dir),
         ("salvage", log_dir),
         ("transactions", "abort"),
-        ("explain", log_dir),
+        ("topics", log_dir),
         ("cat", log_dir, "--json"),
         ("nothing", log_dir),
     ):
