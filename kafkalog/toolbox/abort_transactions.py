@@ -112,10 +112,10 @@ def plan_abort(
         abort(plan)
 
     Reads alone, without a lock, beside a running broker too.  `clock` says how old what is open is.
-    IllegalArgumentException for an aim that names none or several; TransactionalIdNotFoundException for an id that nobody used; InvalidTxnStateException where no such transaction is
-    open, or it was decided that it commits; IllegalStateException where partitions of it are not in the directory;
-    CorruptRecordException where damage hides whether it is open; SchemaException where `__transaction_state` cannot be
-    understood.
+    IllegalArgumentException for an aim that names none or several; TransactionalIdNotFoundException for an id that
+    nobody used; InvalidTxnStateException where no such transaction is open, or it was decided that it commits;
+    IllegalStateException where partitions of it are not in the directory; CorruptRecordException where damage hides
+    whether it is open; SchemaException where `__transaction_state` cannot be understood.
     """
     _check_aim(aimed, partitions)
     known = KnownTransactions(log_dir, files=files, clock=clock)
