@@ -108,7 +108,7 @@ def plan_abort(
 ) -> Abort:
     """What would end the transaction that is meant, in those of `partitions` where it is open.
 
-        plan = plan_abort("/var/kafka-logs", [TopicPartition("orders", 0)], Aimed(start_offset=38))
+        plan = plan_abort("kafka-logs", [TopicPartition("orders", 0)], Aimed(start_offset=38))
         abort(plan)
 
     Reads alone, without a lock, beside a running broker too.  `clock` says how old what is open is.
