@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark bench-spark-remote spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help man demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark bench-spark-remote spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,6 +34,9 @@ $(VENV)/.built: $(NATIVE) setup.py pyproject.toml Makefile $(VENV)/.packages
 	@touch $@
 
 build: $(VENV)/.built  ## the environment and the native modules, in place
+
+man: $(VENV)/.built  ## man pages of the commands, in build/man
+	$(PY) -m kafkalog.cli.man_pages build/man
 
 demo: $(VENV)/.built  ## the main job: a partition of real Kafka's, shown, verified, appended to, killed, recovered, read by Spark
 	$(PY) -m tests.demo

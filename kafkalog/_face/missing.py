@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from kafkalog._face.named import names_topic
 from kafkalog._face.topic_info import present_topic
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.engine.files import OS_FILES, Files
@@ -113,6 +114,6 @@ def _count(known: KnownTopic | None, folders: Mapping[int, str], files: Files) -
 
 
 def whole_topics(names_given: Iterable[str]) -> Callable[[str], bool]:
-    """Of names on a command line or in a call (`t`, or `t-0`), those that ask for all of a topic; all for none."""
+    """Of names on a command line or in a call (`t`, `t-0` or `t*`), those that ask for all of a topic; all for none."""
     asked = set(names_given)
-    return lambda topic: not asked or topic in asked
+    return lambda topic: not asked or any(names_topic(name, topic) for name in asked)

@@ -7,8 +7,13 @@ written, 141 closed pipe.  Commands live in modules of their own that are import
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from click import Command
 
 
 def main() -> None:
@@ -17,6 +22,18 @@ def main() -> None:
     if missing:
         print(f"kafkalog: the command line needs {' and '.join(missing)}: pip install 'kafkalog[cli]'", file=sys.stderr)
         sys.exit(2)
+    from kafkalog.cli.shell import VARIABLE
+
+    if VARIABLE in os.environ:
+        from kafkalog.cli.completing import answer
+
+        sys.exit(answer(_command_line))
     from kafkalog.cli.app import run
 
     run()
+
+
+def _command_line() -> Command:
+    from kafkalog.cli.app import cli
+
+    return cli

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import kafkalog
+from kafkalog.cli.groups import TableGroup
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.errors import (
     BadBytesError,
@@ -39,6 +40,7 @@ COMMANDS = {
     "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
     "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
     "compact": "Compact partitions as a broker's cleaner does, offline.",
+    "completion": "Print what completes commands, options, topics and partitions in bash, zsh or fish.",
     "cursors": "Show how far groups have read, and what lies before them; set and delete their offsets.",
     "delete-records": "Raise a partition's log start: what lies below is unreadable for ever.",
     "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
@@ -76,6 +78,11 @@ EXAMPLES = {
         "kafkalog compact /var/kafka-logs",
         "kafkalog compact /var/kafka-logs/prices -X cleanup.policy=compact --yes",
     ),
+    "completion": (
+        "kafkalog completion bash > ~/.local/share/bash-completion/completions/kafkalog",
+        "kafkalog completion zsh > ~/.zfunc/_kafkalog",
+        "kafkalog completion fish > ~/.config/fish/completions/kafkalog.fish",
+    ),
     "cursors": (
         "kafkalog cursors /var/kafka-logs --group billing",
         "kafkalog cursors /var/kafka-logs --group billing --topic orders --to-datetime 2026-11-01T09:00:00Z --yes",
@@ -112,7 +119,10 @@ EXAMPLES = {
         "kafkalog tier restore s3://bucket/prefix /mnt/restored orders --yes",
     ),
     "topics": ("kafkalog topics /disk1/kafka-logs /disk2/kafka-logs",),
-    "transactions": ("kafkalog transactions /var/kafka-logs orders --hanging-after 1h",),
+    "transactions": (
+        "kafkalog transactions /var/kafka-logs orders --hanging-after 1h",
+        "kafkalog transactions abort /var/kafka-logs orders-0 --start-offset 38",
+    ),
     "verify": ("kafkalog verify /var/kafka-logs orders-0 --deep",),
 }
 
@@ -129,8 +139,10 @@ def _watching_the_pipe() -> Iterator[None]:
         raise PipeClosed from error
 
 
-class LazyGroup(click.Group):
+class LazyGroup(TableGroup):
     """Commands by name, imported when they are asked for."""
+
+    table = COMMANDS
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _watching_the_pipe():  # --help prints here
@@ -140,9 +152,6 @@ class LazyGroup(click.Group):
         with _watching_the_pipe():
             return super().invoke(ctx)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
@@ -150,20 +159,15 @@ class LazyGroup(click.Group):
         command.epilog = "\b\n" + "\n".join(("For example:", *(f"  {line}" for line in EXAMPLES[cmd_name])))
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}, expected one of {', '.join(sorted(COMMANDS))}")
-        return super().resolve_command(ctx, args)
-
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(kafkalog.__version__, prog_name="kafkalog")
 def cli() -> None:
     """Look into, check and mend Apache Kafka log directories, without a broker.
+
+    Partitions are named as such (orders-0), by their topic (orders), or by a glob (in quotes: 'orders-*'); commands
+    that take several take all where none is named.  A glob takes Kafka's own topics only where it begins as they do
+    ('__*').
 
     Exit codes: 0 clean, 1 findings, 2 usage, 3 locked or I/O, 4 nothing is wrong that stays so, but some of it is being
     written by a broker or another program (ask again), 130 interrupted, 141 when whoever read the output (such as head)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, paint
+from kafkalog.cli.groups import DefaultGroup
 from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -18,24 +18,12 @@ from kafkalog.toolbox.checkpoint_table import Change, CheckpointTable, change_li
 HEADERS = ("PARTITION", "RECOVERY POINT", "LOG START", "HIGH WATERMARK", "CLEANER", "FIRST SEGMENT", "LOG END")
 
 
-class _ShowUnlessSet(click.Group):
-    """`checkpoint DIR` is `checkpoint show DIR`."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in self.commands:
-            args = ["show", *args]
-        return super().resolve_command(ctx, args)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and not set(args) & {"--help", "-h"}:
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
+class _Checkpoint(DefaultGroup):
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage(ctx.command_path, "[--json] LOG_DIRS... | set FILE PARTITION OFFSET")
 
 
-@click.group("checkpoint", cls=_ShowUnlessSet, short_help="Show checkpoints; set one line with care.")
+@click.group("checkpoint", cls=_Checkpoint, short_help="Show checkpoints; set one line with care.")
 def command() -> None:
     """Show what the checkpoints of log directories say (recovery points, log starts, high watermarks, the cleaner's
     progress), the clean-shutdown marker and meta.properties, beside where each log begins and ends.
@@ -47,7 +35,7 @@ def command() -> None:
     """
 
 
-@command.command("show")
+@command.command("show", short_help="Show the table of log directories.")
 @click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and one a directory.")
 def show(log_dirs: tuple[str, ...], as_json: bool) -> int:
@@ -128,7 +116,7 @@ def _print_json(table: CheckpointTable) -> None:
     )
 
 
-@command.command("set")
+@command.command("set", short_help="Set one line of a checkpoint.")
 @click.argument("file", type=LocalPath())
 @click.argument("partition")
 @click.argument("offset", metavar="OFFSET|none")

@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, Usage, one_line
 from kafkalog.engine.files import OS_FILES
@@ -134,7 +135,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
 
 
 def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicPartition, str]:
-    """Partitions of a log directory: all, or those named (`topic-0`, or `topic` for all of a topic).
+    """Partitions of a log directory: all, or those named (`topic-0`, `topic` for all of a topic, or a glob: `topic-*`).
 
     One line of error each for: nothing there, a file, a partition's own folder, no partitions in it, an unknown name.
     """
@@ -151,12 +152,19 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
 
 
 def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...], place: str) -> list[TopicPartition]:
-    """Of the partitions of a place those that are named, or all.  UnknownTopicOrPartitionException."""
+    """Of the partitions of a place those that are named, or all.  UnknownTopicOrPartitionException for a name that none
+    has, and for a glob that takes none."""
     if not wanted:
         return list(found)
     chosen: dict[TopicPartition, None] = {}
     for name in wanted:
-        hits = [tp for tp in found if str(tp) == name or tp.topic == name]
+        hits = [tp for tp in found if names_partition(name, tp)]
+        if not hits and is_glob(name):
+            topics = sorted({tp.topic for tp in found})
+            raise UnknownTopicOrPartitionException(
+                f"no topic or partition matches {name!r} in {place}",
+                hint=f"it has the topics {some(topics)}; a glob takes Kafka's own ones where it begins with __",
+            )
         if not hits:
             refuse_foreign_partition(os.path.join(place, name), OS_FILES)
             near = _nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
@@ -178,9 +186,11 @@ def split_place(path: str) -> tuple[str, str]:
 
 def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition, str]]:
     """(log directory, partitions) of a command line that names a log directory, one partition's own folder, or a topic
-    as if it had one (`logs/orders` for `logs/orders-0`, `logs/orders-1` ...)."""
+    as if it had one (`logs/orders` for `logs/orders-0`, `logs/orders-1` ...), or a glob of such (`logs/orders-*`)."""
     if not wanted and not OS_FILES.exists(path):
         folder, name = split_place(path)
+        if is_glob(name) and OS_FILES.is_dir(folder or os.curdir):
+            return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
         with contextlib.suppress(Usage, KafkalogError, OSError):
             return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
     if not wanted and OS_FILES.is_dir(path):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from kafkalog._face.named import is_glob, names_topic
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
@@ -57,7 +58,9 @@ _DURATION = re.compile(
 @click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; may be given several times.")
 @click.option("--all-groups", is_flag=True, help="Every group that is there; of what changes.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="A topic, or some of its partitions.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="A topic (or a glob), or some of its partitions."
+)
 @click.option("--all-topics", is_flag=True, help="Wherever the group has committed something; of what changes.")
 @click.option("--cursors", "cursors_dir", type=LocalPath(), metavar="DIR", help="The cursors of who only reads.")
 @click.option("--committed", is_flag=True, help="Log ends and lags as read_committed readers see them.")
@@ -278,7 +281,9 @@ def _partitions(look: CursorLook, topics: Sequence[str], group: GroupCursors | N
             continue
         known = look.partitions_of(topic)
         if group is not None:
-            known += [each.partition for each in group.cursors if each.partition.topic == topic]
+            known += [each.partition for each in group.cursors if names_topic(topic, each.partition.topic)]
+        if not known and is_glob(topic):
+            raise Usage(f"--topic: no topic matches {topic!r} in {', '.join(look.log_dirs)}")
         if not known:
             look.bounds(TopicPartition(topic, 0))  # says that it is not there
         found.update(dict.fromkeys(sorted(known)))
@@ -289,7 +294,7 @@ def _topic(text: str) -> tuple[str, list[int] | None]:
     topic, colon, numbers = text.partition(":")
     if not colon:
         return topic, None
-    if not topic or not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", numbers):
+    if not topic or is_glob(topic) or not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", numbers):
         raise Usage(f"--topic: found {text!r}, expected a topic, or a topic and partitions such as orders:0,1")
     return topic, [int(each) for each in numbers.split(",")]
 
@@ -337,7 +342,8 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
 
 def _is_in(partition: TopicPartition, scopes: Sequence[tuple[str, list[int] | None]]) -> bool:
     return any(
-        partition.topic == topic and (numbers is None or partition.partition in numbers) for topic, numbers in scopes
+        names_topic(topic, partition.topic) and (numbers is None or partition.partition in numbers)
+        for topic, numbers in scopes
     )
 
 

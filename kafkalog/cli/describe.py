@@ -29,7 +29,9 @@ from kafkalog.engine.segment.scan import LogScan
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, segments within.")
 @both_tiers
 def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_file: str | None, as_json: bool) -> int:
-    """Show LOG_DIR, or only the named PARTITIONS: offsets, sizes, times, codecs.  Reads only; no lock is taken.
+    """Show LOG_DIR, or only the named PARTITIONS (topic-0, a topic, or a glob): offsets, sizes, times, codecs.
+
+    Reads only; no lock is taken.
 
     For each topic it shows what its records are kept by, and where each setting comes from (`kafkalog explain --help`).
 

@@ -1,19 +1,34 @@
-"""`kafkalog explain`: why each segment of a partition is still here."""
+"""`kafkalog explain`: why each segment of partitions is still here."""
 
 from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, size_words, time_words
-from kafkalog.cli.places import CONFIG, SETTINGS, SHOWN, partition_at, setting_fields, setting_words, topic_settings
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog.cli.app import CLEAN, FINDINGS, worse
+from kafkalog.cli.console import (
+    Progress,
+    emit,
+    emit_json,
+    fields,
+    log_bytes,
+    note,
+    paint,
+    size_words,
+    tell_unsettled,
+    time_words,
+)
+from kafkalog.cli.places import CONFIG, SETTINGS, SHOWN, partitions_at, setting_fields, setting_words, topic_settings
 from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.config import LogConfig
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.engine.files.mounts import mounted
+from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.retention_rule import Rule
+from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.compaction_state import CompactionState
-from kafkalog.toolbox.explain import Explained, explain
+from kafkalog.toolbox.explain import Explained, Explanation, explain
 from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted
 
 SHOWN_TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes")
@@ -26,24 +41,27 @@ GOES = {
 
 
 @click.command("explain", short_help="Tell why each segment is still here, and when it goes.")
-@click.argument("partition", type=ReadPath())
+@click.argument("place", metavar="DIR|TOPIC|PARTITION", type=ReadPath())
+@click.argument("partitions", nargs=-1)
 @SETTINGS
 @CONFIG
 @click.option("--exact", is_flag=True, help="Read all batch headers instead of believing time indexes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary of each partition.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @both_tiers
 def command(
-    partition: str,
+    place: str,
+    partitions: tuple[str, ...],
     settings: tuple[str, ...],
     broker_file: str | None,
     exact: bool,
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Tell why each segment of PARTITION (a folder: DIR/orders-0) is still here: which rule of retention keeps it,
-    which bound, what would have to change, and when it goes; of a compacted one whether compaction has been over it, or
-    what it waits for.
+    """Tell why each segment of one partition (DIR/orders-0), of a topic (DIR/orders) or of a log directory (DIR, or DIR
+    and PARTITIONS: topic-0, a topic, or a glob) is still here: which rule of retention keeps it, which bound, what
+    would have to change, and when it goes; of a compacted one whether compaction has been over it, or what it waits
+    for.  Kafka's own topics are left out of a directory unless they are named.
 
     Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  Each setting
     is shown with where it comes from: given (-X), set by the topic (beside the data, or in the cluster's metadata),
@@ -53,14 +71,48 @@ def command(
     Reads only, takes no lock, works beside a running broker.  Exit 1 when timestamps lie in the future, a time index
     lost its entries or the checkpoint of high watermarks cannot be read.
     """
-    log_dir, wanted = partition_at(partition)
+    log_dir, found, named = partitions_at(place, partitions)
     known = topic_settings(log_dir, settings, broker_file)
-    config = known.of(wanted.topic)
-    keys = SHOWN + SHOWN_COMPACTED * config.compact + SHOWN_TIERED * config.remote_storage_enable
+    chosen = {each: path for each, path in found.items() if named or each.topic not in INTERNAL_TOPICS} or found
     now_ms = SYSTEM_CLOCK.milliseconds()
-    with Progress(log_bytes([f"{log_dir}/{wanted}"]), "looked at", force=progress) as bar:
-        told = explain(log_dir, wanted, config, now_ms, exact=exact, progress=bar.advance)
-    facts = told.facts
+    code, told_of = CLEAN, set()
+    with Progress(log_bytes(chosen.values()), "looked at", force=progress) as bar:
+        for wanted in chosen:
+            config = known.of(wanted.topic)
+            try:
+                told = explain(log_dir, wanted, config, now_ms, exact=exact, progress=bar.advance)
+            except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
+                if len(chosen) == 1:
+                    raise
+                code = worse(code, tell_unsettled(error))
+                continue
+            _tell(log_dir, known, told, now_ms, as_json)
+            keys = _keys(config)
+            guessed = [key for key in keys if not known.is_known(wanted.topic, key)]
+            if guessed and wanted.topic not in told_of:
+                why = known.why_unknown(wanted.topic)
+                note(
+                    f"note: guessed: {', '.join(guessed)}: {why} (--config names the broker's server.properties, -X "
+                    "gives a setting)"
+                )
+            if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
+                note(
+                    f"note: a cleaner compacted {wanted}: its cleanup.policy is compact, or has it (-X cleanup.policy=)"
+                )
+            told_of.add(wanted.topic)
+            code = worse(code, FINDINGS if told.findings else CLEAN)
+    return code
+
+
+def _keys(config: LogConfig) -> tuple[str, ...]:
+    """The settings that say what a topic keeps."""
+    return SHOWN + SHOWN_COMPACTED * config.compact + SHOWN_TIERED * config.remote_storage_enable
+
+
+def _tell(log_dir: str, known: TopicSettings, told: Explanation, now_ms: int, as_json: bool) -> None:
+    facts, wanted = told.facts, told.facts.partition
+    config = known.of(wanted.topic)
+    keys = _keys(config)
     if not as_json:
         emit(
             f"{wanted}: log start {facts.log_start_offset}, high watermark {facts.high_watermark}"
@@ -85,7 +137,7 @@ def command(
             )
     for entry in told.segments:
         if as_json:
-            emit_json(_json(entry))
+            emit_json(_json(entry, wanted))
         else:
             _print(entry, now_ms, told.is_local)
     for text in told.findings:
@@ -110,15 +162,6 @@ def command(
                 "findings": told.findings,
             }
         )
-    guessed = [key for key in keys if not known.is_known(wanted.topic, key)]
-    if guessed:
-        note(
-            f"note: guessed: {', '.join(guessed)}: {known.why_unknown(wanted.topic)} (--config names the broker's "
-            "server.properties, -X gives a setting)"
-        )
-    if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
-        note("note: a cleaner compacted this partition: its cleanup.policy is compact, or has it (-X cleanup.policy=)")
-    return FINDINGS if told.findings else CLEAN
 
 
 def _watermark_source(facts: PartitionFacts) -> str:
@@ -157,10 +200,12 @@ def _print(entry: Explained, now_ms: int, is_local: bool) -> None:
         emit(f"    {reason.what}: {reason.text}")
 
 
-def _json(entry: Explained) -> dict[str, object]:
+def _json(entry: Explained, partition: TopicPartition) -> dict[str, object]:
     segment = entry.segment
     return {
         "kind": "segment",
+        "topic": partition.topic,
+        "partition": partition.partition,
         "baseOffset": segment.base_offset,
         "endOffset": segment.end_offset,
         "path": segment.path,

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from kafkalog._face.named import say_which
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog.cli.app import LocalPath, Usage
 from kafkalog.cli.console import emit, note, parse_settings, parse_time_ms, select_partitions, some, split_place
@@ -103,17 +104,20 @@ def partition_at(path: str) -> tuple[str, TopicPartition]:
 
 
 def partitions_at(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition, str], bool]:
-    """(log directory, partitions, whether they were named) of DIR, DIR/orders-0, or DIR/orders for all of a topic."""
+    """(log directory, partitions, whether they were named) of DIR, DIR/orders-0, or DIR/orders for all of a topic.
+
+    A glob (`orders-*`) names what it takes; `*` alone names nothing that nothing would not.
+    """
     if wanted:
-        return path, select_partitions(path, wanted), True
+        return path, select_partitions(path, wanted), say_which(wanted)
     folder, name = _split(path)
     if OS_FILES.is_dir(folder):
         if partition_of_folder(folder, name, OS_FILES) is not None:
             return folder, select_partitions(folder, (name,)), True
         if not OS_FILES.exists(path):
             known = partitions_in(folder, OS_FILES.list_dir(folder), OS_FILES)
-            if any(partition.topic == name for partition in known):
-                return folder, select_partitions(folder, (name,)), True
+            if known:  # or says what is there
+                return folder, select_partitions(folder, (name,)), say_which((name,))
     return path, select_partitions(path), False
 
 

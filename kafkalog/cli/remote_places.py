@@ -46,6 +46,8 @@ class ReadPath(LocalPath):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fsdecode(value)
+        if ctx is not None and ctx.resilient_parsing:  # a shell asks: nobody is asked for that
+            return text
         if ctx is not None and is_address(text):
             if not OS_FILES.owns(text):
                 mount_bucket(ctx, text)

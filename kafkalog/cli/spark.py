@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import FINDINGS, IO, LocalPath, Usage, exit_code_of
+from kafkalog.cli.groups import TableGroup
 from kafkalog.cli.remote_places import ReadPath
 from kafkalog.errors import KafkalogError
 
@@ -41,11 +42,10 @@ EXAMPLES = {
 }
 
 
-class SparkGroup(click.Group):
+class SparkGroup(TableGroup):
     """Commands by name, imported when they are asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+    table = COMMANDS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -53,10 +53,6 @@ class SparkGroup(click.Group):
         command: click.Command = importlib.import_module(f"kafkalog.cli.spark_{cmd_name}").command
         command.epilog = f"\b\nFor example:\n  kafkalog spark {EXAMPLES[cmd_name]}"
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
 
 
 @click.group("spark", cls=SparkGroup, short_help="Run checks, repairs and exports over a Spark cluster.")
@@ -141,7 +137,9 @@ def _interrupts(context: Any) -> Iterator[None]:
 
 DIRS = click.argument("log_dirs", nargs=-1, required=True, type=LocalPath(), metavar="DIR...")
 READ_DIRS = click.argument("log_dirs", nargs=-1, required=True, type=ReadPath(), metavar="DIR...")
-ONLY = click.option("--only", "only", multiple=True, metavar="TOPIC|PARTITION", help="orders, or orders-0; else all.")
+ONLY = click.option(
+    "--only", "only", multiple=True, metavar="TOPIC|PARTITION", help="orders, orders-0, or a glob; else all."
+)
 YES = click.option("--yes", is_flag=True, help="Do it.  Without it, only tell; the default.")
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines, and a summary.")
 PROGRESS = click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kafkalog._face.named import say_which
 from kafkalog.cli import compact as compaction
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import Progress, note, parse_settings
@@ -42,7 +43,7 @@ def command(
     """
     roots = log_dirs_at(log_dirs)
     given = parse_settings(settings)
-    if "cleanup.policy" in given and not only:
+    if "cleanup.policy" in given and not say_which(only):
         raise Usage(
             "found -X cleanup.policy for whole directories, expected --only with the topics that it is meant for"
         )

@@ -22,6 +22,7 @@ from kafkalog.cli.console import (
     paint,
     size_words,
 )
+from kafkalog.cli.groups import NamingGroup
 from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
 from kafkalog.engine.files import OS_FILES, OsFiles, local_path
@@ -37,7 +38,7 @@ from kafkalog.toolbox.report import Finding
 HEADERS = ("PARTITION", "FIRST", "LAST", "SIZE", "WHERE", "STATE", "ID")
 
 
-@click.group("tier", short_help="Look into a remote tier, upload, restore, find orphans.")
+@click.group("tier", cls=NamingGroup, short_help="Look into a remote tier, upload, restore, find orphans.")
 def command() -> None:
     """Work on a remote tier: the older part of topics' logs, in object storage.
 
@@ -80,7 +81,7 @@ REMOTE = click.option("--remote", "url", metavar="URL", help="The remote tier th
 @click.pass_context
 def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | None, as_json: bool) -> int:
     """Show every segment of a tier, or of a log directory and the tier that it goes on in (--remote), with the state
-    that the directory's __remote_log_metadata gives it.  PARTITIONS (topic-0, or a topic for all of its partitions):
+    that the directory's __remote_log_metadata gives it.  PARTITIONS (topic-0, a topic, or a glob):
     these alone.
     """
     tier, dirs = _remote(ctx, place, url)
@@ -289,7 +290,7 @@ def restore(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Bring PARTITIONS (topic-0, or a topic for all of its partitions; default: all) of a tier back to folders of the
+    """Bring PARTITIONS (topic-0, a topic, or a glob; default: all) of a tier back to folders of the
     directory TARGET, byte for byte.  TARGET is made where it is missing, and must not have these partitions.  With a
     directory DIR and --remote its __remote_log_metadata says which segments there are, and what is missing.
 

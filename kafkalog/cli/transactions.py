@@ -1,23 +1,58 @@
-"""`kafkalog transactions`: what is open, what hangs, and what read_committed readers wait for."""
+"""`kafkalog transactions`: what is open, what hangs, what read_committed readers wait for; and an end, offline."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from kafkalog.cli import choosing
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage, worse
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage, one_line, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, tell_unsettled, time_words
+from kafkalog.cli.groups import DefaultGroup
 from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.transactions_abort import command as abort
+from kafkalog.cli.transactions_abort import kafkas_command
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.files.mounts import mounted
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import is_of_cluster
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, look_for_transactions
+from kafkalog.toolbox.words import span
+
+if TYPE_CHECKING:
+    from kafkalog.toolbox.known_transactions import KnownTransactions, TransactionOf
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-@click.command("transactions", short_help="Show open and hanging transactions.")
+class _Transactions(DefaultGroup):
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "[OPTIONS] LOG_DIR [PARTITIONS]... | abort LOG_DIR [PARTITIONS]...")
+
+
+@click.group("transactions", cls=_Transactions, short_help="Show open and hanging transactions; end one offline.")
+def command() -> None:
+    """Show the transactions of PARTITIONS (topic-0, a topic, or a glob; default: all) of LOG_DIR.
+
+    First what is open, hanging ones before the others: transactional id (from __transaction_state of the same
+    directory) and what its coordinator says, producer id and epoch, first offset, since when, what it holds back, and
+    the command that ends a hanging one.  Then of each partition how many transactions its markers commit and abort.
+    The first that is open holds the last stable offset back: read_committed readers see nothing behind it.  One that is
+    open for longer than --hanging-after hangs: exit 1.
+
+    Reads all batches but no record, without a lock, beside a running broker; what seems damaged is looked at again, and
+    a partition in which each look finds other damage is being written (exit 4).
+
+    `kafkalog transactions abort` ends one offline.
+    """
+
+
+@command.command("show", short_help="Show open and hanging transactions.")
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
@@ -32,7 +67,7 @@ UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, open transactions within.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @both_tiers
-def command(
+def show(
     log_dir: str,
     partitions: tuple[str, ...],
     topics: tuple[str, ...],
@@ -40,19 +75,13 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Show the transactions of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR.
-
-    Of each partition how many transactions its markers commit and abort, and what is open: producer id and epoch,
-    first offset, since when.  The first that is open holds the last stable offset back: read_committed readers see
-    nothing behind it.  One that is open for longer than --hanging-after hangs: exit 1.
-
-    Reads all batches but no record, without a lock, beside a running broker; what seems damaged is looked at again, and
-    a partition in which each look finds other damage is being written (exit 4).
-    """
+    """As `kafkalog transactions LOG_DIR [PARTITIONS]...`."""
     limit_ms = _duration_ms(limit)
     log_dir, chosen, _ = choosing.chosen(log_dir, partitions, topics)
     code = CLEAN
     now_ms = time.time_ns() // 1_000_000
+    results: list[PartitionTransactions] = []
+    holders = _Holders(log_dir)
     with Progress(log_bytes(chosen.values()), "looked at", force=progress) as bar:
         for partition in chosen:
             try:
@@ -62,12 +91,16 @@ def command(
             except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
                 code = worse(code, tell_unsettled(error))
                 continue
-            _tell(found, as_json)
+            if as_json:
+                _tell_json(found, holders)
+            else:
+                results.append(found)
             for damage in found.damage:
                 place = f"{damage.path}: {damage.what} at byte {damage.position}"
                 note(f"kafkalog: {place}: what looks open may have ended behind it, where no marker was seen")
             if found.hanging or found.damage:
                 code = worse(code, FINDINGS)
+    _tell(results, holders)
     return code
 
 
@@ -78,43 +111,98 @@ def _duration_ms(text: str) -> int:
     return int(asked[1]) * UNITS_MS[asked[2]]
 
 
-def _tell(found: PartitionTransactions, as_json: bool) -> None:
+class _Holders:
+    """Whose producer ids are, by `__transaction_state`, which is read when there is something to ask."""
+
+    def __init__(self, log_dir: str) -> None:
+        self.log_dir = log_dir
+        self.is_brokers = mounted(log_dir) is None and is_of_cluster(log_dir, OS_FILES)
+        self._known: KnownTransactions | None = None
+
+    def of(self, partition: TopicPartition, txn: OpenTransaction) -> tuple[TransactionOf | None, bool]:
+        """(the transactional id, whether its coordinator has just this transaction under way)."""
+        if self._known is None:
+            from kafkalog.toolbox.known_transactions import KnownTransactions  # much: mostly nothing is open
+
+            self._known = KnownTransactions(self.log_dir)
+            for error in self._known.problems:
+                note(f"kafkalog: {one_line(error)}: transactional ids of this partition are not known")
+        found = self._known.of_producer(txn.producer_id)
+        return found, found is not None and found.is_in(partition, txn)
+
+
+def _tell_json(found: PartitionTransactions, holders: _Holders) -> None:
     topic, partition = found.partition
-    if as_json:
-        emit_json(
-            {
-                "kind": "partition",
-                "topic": topic,
-                "partition": partition,
-                "logStartOffset": found.log_start_offset,
-                "logEndOffset": found.log_end_offset,
-                "lastStableOffset": found.last_stable_offset,
-                "committed": found.committed,
-                "aborted": found.aborted,
-                "hanging": found.hanging,
-                "heldBackBy": found.open[0].producer_id if found.open else None,
-                "open": [fields(txn) for txn in found.open],
-                "damage": [fields(damage) for damage in found.damage],
-            }
-        )
-        return
-    behind = found.log_end_offset - found.last_stable_offset
-    stable = f"last stable offset {found.last_stable_offset}"
-    stable += f", {behind} offsets before the end" if behind else ", the end"
-    emit(
-        f"{found.partition}: {found.committed} committed, {found.aborted} aborted, {len(found.open)} open, "
-        f"{found.hanging} hanging; {stable}"
+    emit_json(
+        {
+            "kind": "partition",
+            "topic": topic,
+            "partition": partition,
+            "logStartOffset": found.log_start_offset,
+            "logEndOffset": found.log_end_offset,
+            "lastStableOffset": found.last_stable_offset,
+            "committed": found.committed,
+            "aborted": found.aborted,
+            "hanging": found.hanging,
+            "heldBackBy": found.open[0].producer_id if found.open else None,
+            "open": [_json(found.partition, txn, holders) for txn in found.open],
+            "damage": [fields(damage) for damage in found.damage],
+        }
     )
-    for number, txn in enumerate(found.open):
-        emit(f"  {_line(txn)}{', holds the last stable offset back' if number == 0 else ''}")
 
 
-def _line(txn: OpenTransaction) -> str:
+def _json(partition: TopicPartition, txn: OpenTransaction, holders: _Holders) -> dict[str, object]:
+    holder, is_its = holders.of(partition, txn)
+    return {
+        **fields(txn),
+        "transactionalId": None if holder is None else holder.transactional_id,
+        "coordinatorState": None if holder is None else holder.state,
+        "coordinated": is_its,
+    }
+
+
+def _tell(results: list[PartitionTransactions], holders: _Holders) -> None:
+    begun = [(found, txn) for found in results for txn in found.open]
+    for found, txn in sorted(begun, key=lambda each: (not each[1].hanging, -each[1].age_ms)):
+        _tell_open(found, txn, holders)
+    for found in results:
+        behind = found.log_end_offset - found.last_stable_offset
+        stable = f"last stable offset {found.last_stable_offset}"
+        stable += f", {behind} offsets before the end" if behind else ", the end"
+        emit(
+            f"{found.partition}: {found.committed} committed, {found.aborted} aborted, {len(found.open)} open, "
+            f"{found.hanging} hanging; {stable}"
+        )
+
+
+def _tell_open(found: PartitionTransactions, txn: OpenTransaction, holders: _Holders) -> None:
+    partition, (holder, is_its) = found.partition, holders.of(found.partition, txn)
     since = txn.start_timestamp if txn.start_timestamp >= 0 else txn.last_timestamp
     known = "since" if txn.start_timestamp >= 0 else "since before"
     state = paint("hanging", "red") if txn.hanging else "open"
-    return (
-        f"{state}: producer {txn.producer_id} epoch {txn.producer_epoch}, from offset {txn.first_offset} on, "
-        f"{txn.records} records, {known} {time_words(since)} ({txn.age_ms // 1000} s), last write "
-        f"{time_words(txn.last_timestamp)}"
+    emit(
+        f"{partition}: {state} for {span(txn.age_ms)}: {_whose(holder, is_its)}producer {txn.producer_id} epoch "
+        f"{txn.producer_epoch}, {txn.records} records from offset {txn.first_offset} on, {known} {time_words(since)}, "
+        f"last write {time_words(txn.last_timestamp)}"
     )
+    if txn is found.open[0]:
+        emit(f"  holds back {txn.held_records} records of read_committed readers, for {span(txn.age_ms)}")
+    else:
+        emit(f"  would hold back {txn.held_records} records, were those before it ended")
+    if txn.hanging:
+        place = shlex.join([holders.log_dir, str(partition)])
+        take_over = " --take-over" if holders.is_brokers else ""
+        emit(f"  to end it: kafkalog transactions abort {place} --start-offset {txn.first_offset}{take_over} --yes")
+        if holders.is_brokers:
+            running = kafkas_command(partition, txn.first_offset, holder if is_its else None)
+            emit(f"  while the broker runs: {running}")
+
+
+def _whose(holder: TransactionOf | None, is_its: bool) -> str:
+    if holder is None:
+        return ""
+    says = holder.state if is_its else f"its coordinator knows nothing of it: {holder.state}"
+    return f"transactional id {holder.transactional_id!r} ({says}), "
+
+
+command.add_command(abort)

@@ -20,7 +20,7 @@ from kafkalog.toolbox.verify import verify
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @both_tiers
 def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool, progress: bool) -> int:
-    """Check LOG_DIR, or only the named PARTITIONS (topic-0, or a topic): every batch, index entry and small file.
+    """Check LOG_DIR, or only the named PARTITIONS (topic-0, a topic, or a glob): every batch, index entry, small file.
 
     Each line of the damage map has file, first byte, end, and what is wrong.  Works beside a running broker, whose
     last batches may then be half written.  With --remote the tier's copies are checked, too, of segments that the disk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "abort_transactions",
     "checkpoint_table",
     "compact",
     "cursor_changes",

@@ -14,6 +14,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from kafkalog._face.named import names_topic
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
 from kafkalog.engine.coordinator.groups import GroupType, ListedGroup, ListedMember
 from kafkalog.engine.coordinator.partition_logs import SourceStateLog
@@ -222,8 +223,8 @@ class CursorLook:
             return view.offset_for_time(time_ms)
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """Those that are in these directories."""
-        return sorted(each for each in self.homes if each.topic == topic)
+        """Those of a topic, or of a glob's topics, that are in these directories."""
+        return sorted(each for each in self.homes if names_topic(topic, each.topic))
 
     def offsets_homes(self, log_dirs: Sequence[str]) -> dict[int, str]:
         """The partitions of `__consumer_offsets` that are in these directories, by number."""

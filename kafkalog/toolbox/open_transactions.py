@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
+from kafkalog.engine.format.batch import CONTROL_FLAG
 from kafkalog.engine.format.snapshots import ProducerSnapshotEntry, read_snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.reader import Unreadable
@@ -34,7 +37,8 @@ HANGING_AFTER_MS = 900_000  # Kafka's transaction.max.timeout.ms
 class OpenTransaction(NamedTuple):
     """`start_timestamp` is that of its first batch, `last_timestamp` of its last, in ms (-1 where it is not known: the
     log no longer has it); `records` how many are in the log; `age_ms` since its start, or its last where that is not
-    known."""
+    known; `held_records` how many, its own too, are at or behind its first offset: while it is open no read_committed
+    reader sees them."""
 
     producer_id: int
     producer_epoch: int
@@ -45,6 +49,7 @@ class OpenTransaction(NamedTuple):
     records: int
     age_ms: int
     hanging: bool
+    held_records: int = 0
 
 
 @dataclass
@@ -120,6 +125,9 @@ def find_transactions(
             seen.topic_partition, seen.log_start_offset, seen.log_end_offset, seen.last_stable_offset
         )
         follower = _Follower()
+        begun = sorted(known.open.items(), key=lambda entry: entry[1])
+        firsts = np.array([first_offset for _, first_offset in begun], np.int64)
+        held = np.zeros(len(begun), np.int64)
         for segment in seen.segments:
             end = seen.readable_bytes(segment)
             scan = LogScan(seen.file(segment), 0, end)
@@ -129,15 +137,16 @@ def find_transactions(
                         aborts = marker.is_abort()
                         found.aborted += aborts
                         found.committed += not aborts
+                if begun:
+                    held += _records_from(firsts, piece.table)
                 if progress is not None:
                     progress(int(piece.table["size"].sum()))
             if scan.position < end:
                 found.damage.append(Unreadable.where_stopped(seen.file(segment), scan))
         if known.damage is not None and known.damage not in found.damage:
             found.damage.append(known.damage)
-        begun = sorted(known.open.items(), key=lambda entry: entry[1])
         lasting = {entry.producer_id: entry for entry in _snapshot(seen, files)} if begun else {}
-        for producer_id, first_offset in begun:
+        for (producer_id, first_offset), held_records in zip(begun, held.tolist(), strict=True):
             about = follower.seen.get(producer_id) or _of_snapshot(lasting.get(producer_id), first_offset)
             start = about.start_timestamp if about.first_offset <= first_offset else -1
             since = start if start >= 0 else about.last_timestamp
@@ -153,11 +162,19 @@ def find_transactions(
                     about.records,
                     age,
                     age > hanging_after_ms,
+                    held_records,
                 )
             )
         return found
 
     return view.over(look)
+
+
+def _records_from(firsts: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """How many records, markers not counted, of some batches are at or behind each of some offsets."""
+    counts = np.where(table["attributes"] & CONTROL_FLAG, 0, np.maximum(table["record_count"], 0))
+    behind = np.append(np.cumsum(counts[::-1])[::-1], 0)
+    return behind[np.searchsorted(table["last_offset"], firsts)]
 
 
 def look_for_transactions(

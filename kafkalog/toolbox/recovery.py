@@ -213,7 +213,7 @@ def not_recovered(log_dir: str | os.PathLike[str], files: Files = OS_FILES) -> l
 
 def hold_directory(root: str, files: Files, clock: Clock = SYSTEM_CLOCK) -> directories.Lease:
     """The directory, which stays ours between two partitions; background work waits for `tick` of its scheduler."""
-    return directories.enter(root, HOLDER, files, clock, ManualScheduler(clock), create=False)
+    return directories.enter(os.path.realpath(root), HOLDER, files, clock, ManualScheduler(clock), create=False)
 
 
 def unlink_what_waits(hold: directories.Lease) -> None:

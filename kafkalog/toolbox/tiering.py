@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog._face.named import names_of_partition
 from kafkalog._face.remote_tier import refuse_nested
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.engine.files import OS_FILES, Files
@@ -100,7 +101,7 @@ def tier_segments(
     storage: RemoteStorageManager, log_dirs: Sequence[str] = (), topics: Collection[str] = (), files: Files = OS_FILES
 ) -> list[TierSegment]:
     """Every segment of both tiers, by partition and base offset, and those that the directories' metadata say are in
-    the tier, and are not.  `topics`: of these topics or partitions alone, where any are named.
+    the tier, and are not.  `topics`: of these topics or partitions (or globs) alone, where any are named.
 
     Where logs may be packed, manifests say how large their objects must be; of more than ASKED_MOST segments that would
     have to be asked none is, which the log `kafkalog.remote` tells."""
@@ -114,7 +115,7 @@ def _segments(
     """(the same, where `copied_size` is of the log, what lies there by its id)."""
 
     def is_meant(partition: TopicPartition) -> bool:
-        return not topics or partition.topic in topics or str(partition) in topics
+        return not topics or bool(names_of_partition(topics, partition))
 
     local: dict[TopicPartition, _OnDisk] = {}
     for log_dir in log_dirs:

@@ -16,8 +16,9 @@ from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, stored_overrides
-from kafkalog.toolbox import compact, delete_records, move, retain
+from kafkalog.toolbox import abort_transactions, compact, delete_records, known_transactions, move, recovery, retain
 from kafkalog.toolbox.verify import verify
 from tests.client_transaction import client_transaction
 from tests.crash import harness
@@ -116,6 +117,83 @@ def test_delete_records(tmp_path: Path) -> None:
         recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
     )
     print(f"delete-records: {states} states")
+
+
+def test_abort_of_a_hanging_transaction(tmp_path: Path) -> None:
+    """Each state has it open or aborted, and all of its records; what was told as done is."""
+    with harness.fast_dir() as root:
+        disk = str(root / "disk")
+        with kafkalog.open_log(disk, T0, config=SMALL, files=UnsyncedFiles()) as log:
+            log.append(b"before", timestamp=NOW_MS)
+            txn = client_transaction(log, "x")
+            txn.begin()
+            txn.append(b"open", timestamp=NOW_MS)
+            log.append(b"behind", timestamp=NOW_MS)
+        recording = RecordingFiles(str(root), UnsyncedFiles())
+        plan = abort_transactions.plan_abort(disk, [T0], abort_transactions.Aimed(start_offset=1))
+        assert abort_transactions.abort(plan, files=recording) == {T0: 4}
+        recording.mark("done")
+
+    def check(place: str, state: CrashState) -> None:
+        at = os.path.join(place, "disk")
+        with kafkalog.open_log(at, T0, config=SMALL, files=UnsyncedFiles(), create=False, abort_left_open=False) as log:
+            assert [record.value for record in log.records()] == [b"before", b"open", b"behind"]
+            committed = [record.value for record in log.records(isolation="read_committed")]
+            is_open = log.last_stable_offset == 1
+        assert committed == ([b"before"] if is_open else [b"before", b"behind"])
+        if marked(recording, state, "done"):
+            assert not is_open
+        assert verify(at, deep=True).ok
+
+    states = harness.check_crashes(
+        recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
+    )
+    print(f"abort: {states} states")
+
+
+def test_abort_by_the_coordinator(tmp_path: Path) -> None:
+    """Each state has the transaction open, or decided, in both partitions; the same call comes to the same end."""
+    names = ("t-0", "u-0")
+    with harness.fast_dir() as root:
+        whole = str(root / "whole")
+        with kafkalog.open(whole, files=UnsyncedFiles()) as store:
+            for topic in ("t", "u"):
+                store.create_topic(topic)
+            txn = store.transaction("job")
+            txn.begin()
+            for topic in ("t", "u"):
+                txn.append(topic, b"open", partition=0)
+                store.topic(topic).partition(0).append(b"behind")
+            shutil.copytree(whole, root / "disk")
+            txn.abort()
+        disk = str(root / "disk")
+        recording = RecordingFiles(str(root), UnsyncedFiles())
+        aimed = abort_transactions.Aimed(transactional_id="job")
+        plan = abort_transactions.plan_abort(disk, [T0, U0], aimed)
+        abort_transactions.abort(plan, files=recording)
+        recording.mark("done")
+
+    def check(place: str, state: CrashState) -> None:
+        at = os.path.join(place, "disk")
+        for result in recovery.recover(at, list(list_partitions(at)), act=True):  # what was torn is damage until then
+            assert result.error is None
+        found = known_transactions.KnownTransactions(at).by_id["job"].state
+        assert found in ("Ongoing", "PrepareAbort", "CompleteAbort")
+        if marked(recording, state, "done"):
+            assert found == "CompleteAbort"
+        if found != "CompleteAbort":
+            again = abort_transactions.plan_abort(at, [T0, U0], aimed)
+            abort_transactions.abort(again, files=UnsyncedFiles())
+        assert known_transactions.KnownTransactions(at).by_id["job"].state == "CompleteAbort"
+        for name in names:
+            with kafkalog.open_log(at, name, read_only=True) as log:
+                assert [record.value for record in log.records(isolation="read_committed")] == [b"behind"]
+                assert log.last_stable_offset == log.end_offset
+
+    states = harness.check_crashes(
+        recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
+    )
+    print(f"abort by the coordinator: {states} states")
 
 
 def test_compact(tmp_path: Path) -> None:

@@ -32,6 +32,40 @@ def test_a_held_directory(run: Any, log_dir: str) -> None:
     assert "Failed to acquire lock" in line
 
 
+LEFT_OPEN = """
+import sys
+from tests.client_transaction import client_transaction
+import kafkalog
+log = kafkalog.open_log(sys.argv[1], "t-0")
+txn = client_transaction(log, "job")
+txn.begin()
+txn.append(b"open")
+print(txn.producer_id, flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("is_brokers", [False, True])
+def test_an_abort_beside_who_writes(run: Any, tmp_path: Path, is_brokers: bool) -> None:
+    """It is told, not done; for a broker's directory with what its tool does."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LEFT_OPEN, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        producer_id = holder.stdout.readline().strip()
+        if is_brokers:
+            (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
+        argv = ("transactions", "abort", str(tmp_path), "t-0", "--producer-id", producer_id)
+        assert run(*argv).code == 0
+        refused = run(*argv, "--take-over", "--yes")
+        holder.communicate("\n")
+    assert refused.code == 3
+    assert "Failed to acquire lock" in refused.err
+    tool = "kafka-transactions.sh --bootstrap-server HOST:9092 abort --topic t --partition 0 --start-offset 0"
+    assert (tool in refused.err) is is_brokers
+    assert run(*argv, "--take-over", "--yes").code == 0
+
+
 DROPPED = """
 import importlib, os, pkgutil, sys, tempfile
 import kafkalog

@@ -69,7 +69,12 @@ LINES = {
         "tier orphans {tier} --json",
     ],
     "topics": ["topics {clean} --json", "topics {damaged} --json"],
-    "transactions": ["transactions {clean} --json", "transactions {damaged} --json", "transactions {kafka} --json"],
+    "transactions": [
+        "transactions {clean} --json",
+        "transactions {damaged} --json",
+        "transactions {kafka} --json",
+        "transactions abort {kafka} foo-0 --producer-id 9 --json",
+    ],
     "verify": ["verify {clean} --json", "verify {damaged} --json --deep"],
 }
 
@@ -121,7 +126,7 @@ def places(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_every_command_is_here() -> None:
-    assert set(LINES) == set(COMMANDS) - {"spark"}  # tests/spark has its commands
+    assert set(LINES) == set(COMMANDS) - {"completion", "spark"}  # tests/spark has its commands
 
 
 @pytest.mark.parametrize("command", LINES)
@@ -170,7 +175,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         "retain": {"partition", "summary"},
         "salvage": {"lost", "summary"},
         "topics": {"topic", "summary"},
-        "transactions": {"partition"},
+        "transactions": {"partition", "abort"},
         "verify": {"finding", "summary"},
     }
     assert kinds == wanted.get(command, kinds)

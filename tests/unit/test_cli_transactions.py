@@ -59,16 +59,25 @@ def test_open_committed_aborted(run: Run, tmp_path: Path) -> None:
         assert (hanging["firstOffset"], hanging["lastOffset"], hanging["records"]) == (first, first + 3, 2)
         assert (hanging["startTimestamp"], hanging["lastTimestamp"]) == (now_ms - 3_600_000, now_ms - 30_000)
         assert hanging["hanging"]
+        assert (hanging["heldRecords"], fresh["heldRecords"]) == (4, 2)
+        assert (hanging["transactionalId"], hanging["coordinatorState"], hanging["coordinated"]) == (None, None, False)
         assert 3_600_000 <= hanging["ageMs"] < 3_700_000
         assert (fresh["producerId"], fresh["hanging"], fresh["producerEpoch"]) == (young.producer_id, False, 0)
         text = run("transactions", tmp_path)
         assert text.code == FINDINGS
-        assert text.lines[0].startswith(
-            f"t-0: 3 committed, 2 aborted, 2 open, 1 hanging; last stable offset {first}, 4 "
+        whose = (
+            rf"t-0: hanging for 1\.0 h: producer {old.producer_id} epoch 0, 2 records from offset {first} on, since "
         )
-        assert re.match(rf"  hanging: producer {old.producer_id} epoch 0, from offset {first} on, 2 rec", text.lines[1])
-        assert text.lines[1].endswith("holds the last stable offset back")
-        assert text.lines[2].startswith("  open: producer")
+        assert re.match(whose, text.lines[0])
+        assert text.lines[1:3] == [
+            "  holds back 4 records of read_committed readers, for 1.0 h",
+            f"  to end it: kafkalog transactions abort {tmp_path} t-0 --start-offset {first} --yes",
+        ]
+        assert text.lines[3].startswith("t-0: open for 1.0 min: producer")
+        assert text.lines[4] == "  would hold back 2 records, were those before it ended"
+        assert text.lines[5:] == [
+            f"t-0: 3 committed, 2 aborted, 2 open, 1 hanging; last stable offset {first}, 4 offsets before the end"
+        ]
         assert told(run, tmp_path, "--hanging-after", "2h")[0]["hanging"] == 0
         assert told(run, tmp_path, "--hanging-after", "30s", code=FINDINGS)[0]["hanging"] == 2
         old.commit()

@@ -80,6 +80,15 @@ def free_port() -> int:
 
 # What an example has of what was said before it, as code.
 GIVEN = {
+    "kafkalog.toolbox.abort_transactions.plan_abort": """
+import kafkalog
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.toolbox.abort_transactions import Aimed, abort, plan_abort
+from tests.client_transaction import client_transaction
+with kafkalog.open_log("kafka-logs", "orders-0") as log:
+    log.append_many([b"before"] * 38)
+    client_transaction(log, "lost").append(b"open")
+""",
     "README.md": """
 import kafkalog
 from tests.unit.log_kit import batch

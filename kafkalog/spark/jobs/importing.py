@@ -13,6 +13,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
+from kafkalog._face.named import names_of_partition
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.names import TopicPartition
@@ -138,11 +139,11 @@ def to_import(source: str, partitions: Names | None) -> list[Planned]:
         found = exported(source)
     asked = names_of(partitions)
     if asked is not None:
-        missing = asked - {name for partition in found for name in (str(partition), partition.topic)}
+        missing = asked - {name for partition in found for name in names_of_partition(asked, partition)}
         if missing:
             named = ", ".join(sorted(missing))
             raise UnknownTopicOrPartitionException(f"no topic or partition {named} in the export {source}")
-        found = [partition for partition in found if {str(partition), partition.topic} & asked]
+        found = [partition for partition in found if names_of_partition(asked, partition)]
     return [_planned(source, partition) for partition in found]
 
 

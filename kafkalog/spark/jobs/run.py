@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pyspark.accumulators import AccumulatorParam
 
+from kafkalog._face.named import names_of_partition
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -92,7 +93,7 @@ def names_of(wanted: Names | None) -> set[str] | None:
 
 
 def choose(log_dirs: Dirs, wanted: Names | None, *, internal: bool = True) -> list[Chosen]:
-    """The partitions of directories: all, or those that are named (`topic-0`, or `topic` for all of a topic).
+    """The partitions of directories: all, or those that are named (`topic-0`, `topic` for all of a topic, a glob).
     `internal`: also `__consumer_offsets` and its like, where nothing is named.
 
     UnknownTopicOrPartitionException for a name that no directory has; NoSuchFileException, KafkaStorageException.
@@ -103,9 +104,9 @@ def choose(log_dirs: Dirs, wanted: Names | None, *, internal: bool = True) -> li
         with os_errors_named("expected a Kafka log directory"):
             listed = list_partitions(root)
         for partition, path in listed.items():
-            hits = {str(partition), partition.topic}
+            hits = names_of_partition(asked or (), partition)
             topics.add(partition.topic)
-            if internal or partition.topic not in names.INTERNAL_TOPICS if asked is None else hits & asked:
+            if internal or partition.topic not in names.INTERNAL_TOPICS if asked is None else hits:
                 met |= hits
                 found.append(Chosen(root, partition, path, _log_bytes(path)))
     missing = sorted((asked or set()) - met)

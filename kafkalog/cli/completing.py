@@ -1,0 +1,191 @@
+"""What a shell asks for while somebody types: commands, options, paths, and the topics and partitions that are there.
+
+click has the protocol and its scripts for bash, zsh and fish (`kafkalog completion`).  Names of partitions come from
+the names of folders alone.  Where only they can be meant (`kafkalog cat LOG_DIR or<TAB>`) no command is imported for
+them, so that they are there at once; else click says what is meant.  Nothing here raises, and nothing is asked of a
+network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from kafkalog.cli.shell import NAME, VARIABLE
+
+# How many words stand before the names of partitions, of commands that take some behind a log directory.
+WORDS_BEFORE = {
+    "append": 1,
+    "cat": 1,
+    "compact": 1,
+    "describe": 1,
+    "explain": 1,
+    "export": 1,
+    "history": 2,
+    "latest": 1,
+    "recover": 1,
+    "reindex": 1,
+    "retain": 1,
+    "salvage": 2,
+    "transactions": 1,
+    "transactions abort": 1,
+    "verify": 1,
+}
+# The parameters that hold names of partitions, and those that hold the place that these are in.
+_NAMES = frozenset({"partitions", "partition", "topics", "only"})
+_PLACES = ("log_dir", "log_dirs", "source", "place", "file")
+_FORMATS = frozenset({("export", "kind"), ("latest", "kind")})
+_FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})")
+
+
+def answer(load: Callable[[], click.Command]) -> int:
+    """Prints what completes the words that the shell gave; the exit code.  `load` gives the command line."""
+    shell, _, what = os.environ[VARIABLE].partition("_")
+    with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
+        made = _SHELLS[shell](_Later(load), {}, NAME, VARIABLE)
+        click.echo(made.source() if what == "source" else made.complete())
+    return 0
+
+
+def script(shell: str) -> str:
+    """What the shell reads to ask `answer`."""
+    made = _SHELLS[shell](click.Command(NAME), {}, NAME, VARIABLE)
+    return ShellComplete.source(made)  # bash's own asks a bash for its version
+
+
+# --- what may come next ------------------------------------------------------------------------------------
+
+
+class _Quick(ShellComplete):
+    """Names of partitions without a look at their command."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        found = quick_names(args, incomplete)
+        if found is not None:
+            return found
+        if isinstance(self.cli, _Later):
+            self.cli = self.cli.load()
+        return super().get_completions(args, incomplete)
+
+
+class _Bash(_Quick, BashComplete):
+    pass
+
+
+class _Zsh(_Quick, ZshComplete):
+    pass
+
+
+class _Fish(_Quick, FishComplete):
+    pass
+
+
+_SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
+SHELLS = tuple(_SHELLS)
+
+
+class _Later(click.Command):
+    """In the place of the command line, which is imported when it is needed."""
+
+    def __init__(self, load: Callable[[], click.Command]) -> None:
+        super().__init__(NAME)
+        self.load = load
+
+
+def quick_names(args: Sequence[str], incomplete: str) -> list[CompletionItem] | None:
+    """The names that may come next, where nothing else may; None where click must say."""
+    if incomplete.startswith("-") or any(each.startswith("-") for each in args):
+        return None
+    command = next((len(words) for words in (args[:2], args[:1]) if " ".join(words) in WORDS_BEFORE), 0)
+    words = args[command:]
+    before = WORDS_BEFORE.get(" ".join(args[:command]), 0)
+    if not before or len(words) < before:
+        return None
+    place = words[0 if args[0] == "salvage" else before - 1]
+    return [CompletionItem(name) for name in names_at([place], incomplete, words[before:])]
+
+
+def names_at(places: Iterable[str], incomplete: str, given: Collection[str] = ()) -> list[str]:
+    """The topics of log directories that begin so, and the partitions of a topic that is written out, or the only one;
+    without those that are given.  By the names of folders: it opens none."""
+    topics: dict[str, list[int]] = {}
+    for place in places:
+        with contextlib.suppress(OSError, ValueError):
+            for name in os.listdir(os.path.expanduser(os.path.expandvars(place))):
+                folder = _FOLDER.fullmatch(name) if "-" in name else None
+                if folder is not None:
+                    topics.setdefault(folder[1], []).append(int(folder[2]))
+    found = sorted(topic for topic in topics if topic.startswith(incomplete))
+    whole = {topic for topic in topics if incomplete.startswith(topic)} | set(found if len(found) == 1 else ())
+    for topic in sorted(whole):
+        numbered = [f"{topic}-{number}" for number in sorted(topics[topic])]
+        found += [name for name in numbered if name.startswith(incomplete)]
+    return [name for name in found if name not in given]
+
+
+# --- what a command's parameters hold -------------------------------------------------------------------------
+
+
+class PartitionName(click.types.StringParamType):
+    """A topic or a partition that is there."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        given = ctx.params.get(param.name or "") or ()
+        given = given if isinstance(given, tuple) else ()
+        return [CompletionItem(name) for name in names_at(_places(ctx), incomplete, given)]
+
+
+class SettingName(click.types.StringParamType):
+    """A topic's setting, `key=`."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from kafkalog.config import TOPIC_KEYS
+
+        known = sorted(key.name for key in TOPIC_KEYS.values() if not key.internal)
+        return [CompletionItem(f"{name}=", help="a topic's setting") for name in known if name.startswith(incomplete)]
+
+
+def _places(ctx: click.Context) -> list[str]:
+    for name in _PLACES:
+        value = ctx.params.get(name)
+        if value:
+            found = [value] if isinstance(value, str) else list(value)
+            return [os.path.dirname(each) for each in found] if name == "file" else found
+    return ctx.args  # behind an option without its value click has not told them apart
+
+
+def prepared(command: click.Command) -> click.Command:
+    """The command as a shell asks for it: its parameters know what they hold."""
+    found = copy.copy(command)
+    found.params = [copy.copy(param) for param in command.params]
+    for param in found.params:
+        kind = _kind(command.name, param)
+        if kind is not None:
+            param.type = kind
+    return found
+
+
+def _kind(command: str | None, param: click.Parameter) -> click.ParamType[Any] | None:
+    if param.name in _NAMES and isinstance(param.type, click.types.StringParamType):
+        return PartitionName()
+    if param.name == "settings":
+        return SettingName()
+    if param.name == "place":
+        return click.Path()
+    if param.name in ("compression", "codec"):
+        from kafkalog.engine.format import codecs
+
+        return click.Choice(codecs.NAMES)
+    if (command, param.name) in _FORMATS:
+        from kafkalog.toolbox.export import FORMATS
+
+        return click.Choice(FORMATS)
+    return None

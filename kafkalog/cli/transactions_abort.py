@@ -1,0 +1,165 @@
+"""`kafkalog transactions abort`: an open transaction ended offline, or the command of Kafka's tools that does it."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from kafkalog._limits import LONG_MAX, SHORT_MAX
+from kafkalog.cli.app import CLEAN, LocalPath, Usage
+from kafkalog.cli.console import emit, emit_json, locate, note, some
+from kafkalog.cli.places import TAKE_OVER, without_metadata
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import is_of_cluster
+from kafkalog.errors import LogDirLockedException
+
+if TYPE_CHECKING:
+    from kafkalog.toolbox.abort_transactions import Abort, Aimed
+    from kafkalog.toolbox.known_transactions import TransactionOf
+
+KAFKAS_TOOL = "kafka-transactions.sh --bootstrap-server HOST:9092"
+
+
+@click.command("abort", short_help="End an open transaction offline, by an abort.")
+@click.argument("log_dir", type=LocalPath())
+@click.argument("partitions", nargs=-1)
+@click.option("--transactional-id", metavar="ID", help="The transaction of this transactional id.")
+@click.option("--producer-id", type=click.IntRange(0, LONG_MAX), metavar="N", help="The one of this producer id.")
+@click.option("--producer-epoch", type=click.IntRange(0, SHORT_MAX), metavar="E", help="And of this epoch.")
+@click.option(
+    "--start-offset",
+    type=click.IntRange(0, LONG_MAX),
+    metavar="OFFSET",
+    help="The one that begins there, in one partition.",
+)
+@TAKE_OVER
+@click.option("--dry-run", is_flag=True, help="Only tell what would be ended; the default.")
+@click.option("--yes", is_flag=True, help="Do it.  It cannot be undone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition.")
+def command(
+    log_dir: str,
+    partitions: tuple[str, ...],
+    transactional_id: str | None,
+    producer_id: int | None,
+    producer_epoch: int | None,
+    start_offset: int | None,
+    take_over: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """End an open transaction of LOG_DIR by an abort, without a broker: what it wrote to PARTITIONS (topic-0, a topic,
+    or a glob; default: wherever it is open) counts as aborted, and read_committed readers go on.
+
+    Which one is said by --transactional-id, by --producer-id, or by --start-offset and its partition, as
+    `kafkalog transactions` shows them.  One that its coordinator has under way (__transaction_state of the same
+    directory) ends as the coordinator ends it: in all of its partitions, its holder is fenced, and the id's state
+    becomes CompleteAbort.  Of any other the abort marker is written as kafka-transactions.sh has it written.
+
+    Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  In the
+    directory of a Kafka broker it needs --take-over: other replicas of the partition do not get the marker, and a
+    broker that follows one of them cuts it off again.  On a running cluster Kafka's tool ends it everywhere; the
+    command is told.
+    """
+    from kafkalog.toolbox.abort_transactions import abort, plan_abort  # much: who only looks does without
+
+    act = yes and not dry_run
+    aimed = _aimed(transactional_id, producer_id, producer_epoch, start_offset)
+    log_dir, found = locate(log_dir, partitions)
+    chosen = without_metadata(found)
+    if start_offset is not None and len(chosen) != 1:
+        raise Usage(f"--start-offset: found {some(map(str, chosen))}, expected the one partition that it is in")
+    plan = plan_abort(log_dir, chosen, aimed)
+    is_brokers = is_of_cluster(log_dir, OS_FILES)
+    if is_brokers:
+        _note_risk(plan)
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    stable = None
+    if act:
+        try:
+            stable = abort(plan, take_over=take_over)
+        except LogDirLockedException as error:
+            if is_brokers:
+                error.hint = f"{error.hint}; the running broker ends it by the command above"
+            raise
+    _tell_abort(plan, stable, as_json)
+    return CLEAN
+
+
+def _aimed(
+    transactional_id: str | None, producer_id: int | None, producer_epoch: int | None, start_offset: int | None
+) -> Aimed:
+    from kafkalog.toolbox.abort_transactions import Aimed
+
+    given = {"--transactional-id": transactional_id, "--producer-id": producer_id, "--start-offset": start_offset}
+    found = [option for option, value in given.items() if value is not None]
+    if len(found) != 1:
+        raise Usage(f"found {' and '.join(found) or 'none'}, expected one of {', '.join(given)}")
+    if producer_epoch is not None and producer_id is None:
+        raise Usage("--producer-epoch: expected --producer-id beside it")
+    return Aimed(transactional_id, producer_id, producer_epoch, start_offset)
+
+
+def _note_risk(plan: Abort) -> None:
+    from kafkalog.toolbox.abort_transactions import other_replicas
+
+    others = other_replicas(plan.log_dir, plan.partitions)
+    if others == []:
+        risk = "its cluster's metadata knows no other replica"
+    else:
+        nodes = "" if others is None else f" (nodes {', '.join(map(str, others))})"
+        risk = (
+            f"other replicas{nodes} do not get what is written here, and a broker that follows one of them cuts it off"
+        )
+    note(f"note: {plan.log_dir} is a Kafka broker's: {risk}")
+    holder = plan.holder if plan.coordinated is not None else None
+    for partition in plan.partitions[:1] if holder else plan.alone:
+        txn = plan.open.get(partition)
+        note(f"on the running cluster: {kafkas_command(partition, -1 if txn is None else txn.first_offset, holder)}")
+
+
+def _tell_abort(plan: Abort, stable: dict[TopicPartition, int] | None, as_json: bool) -> None:
+    is_done = stable is not None
+    holder = plan.holder
+    if as_json:
+        for partition in plan.partitions:
+            txn = plan.open.get(partition)
+            emit_json(
+                {
+                    "kind": "abort",
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "transactionalId": None if holder is None else holder.transactional_id,
+                    "coordinated": partition not in plan.alone,
+                    "producerId": plan.producer_id,
+                    "producerEpoch": plan.producer_epoch,
+                    "firstOffset": None if txn is None else txn.first_offset,
+                    "records": None if txn is None else txn.records,
+                    "done": is_done,
+                    "lastStableOffset": None if stable is None else stable[partition],
+                }
+            )
+        return
+    for partition in plan.partitions:
+        txn = plan.open.get(partition)
+        what = "" if txn is None else f", {txn.records} records from offset {txn.first_offset} on"
+        doing = "aborted" if is_done else "would be aborted (--yes does it)"
+        then = "" if stable is None else f"; the last stable offset is {stable[partition]}"
+        emit(f"{partition}: producer {plan.producer_id} epoch {plan.producer_epoch}{what}: {doing}{then}")
+    if plan.coordinated is not None and holder is not None:
+        becomes = "has become" if is_done else "would become"
+        emit(f"transactional id {holder.transactional_id!r}: {holder.state} {becomes} CompleteAbort")
+    for partition in plan.gone:
+        note(f"note: {partition} is left out: its topic is deleted")
+
+
+def kafkas_command(partition: TopicPartition, start_offset: int, holder: TransactionOf | None) -> str:
+    """Of Kafka's tools.  What a coordinator has under way only the coordinator may end, in all partitions."""
+    if holder is not None:
+        return f"{KAFKAS_TOOL} forceTerminateTransaction --transactionalId {shlex.quote(holder.transactional_id)}"
+    topic, number = partition
+    return f"{KAFKAS_TOOL} abort --topic {topic} --partition {number} --start-offset {start_offset}"

@@ -1,0 +1,176 @@
+"""How topics, partitions and commands are named on a command line: globs, and what is said of a wrong name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog._face.missing import whole_topics
+from kafkalog._face.named import names_of_partition, names_partition, names_topic, say_which
+from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from tests.unit.cli_kit import Run, run
+
+__all__ = ["run"]
+
+NAMES = ("orders-eu-0", "orders-eu-1", "orders-us-0", "payments-0", f"{GROUP_METADATA_TOPIC}-7")
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    for name in NAMES:
+        with kafkalog.open_log(tmp_path, name) as log:
+            log.append(name.encode())
+    return tmp_path
+
+
+def described(run: Run, *argv: object) -> list[str]:
+    result = run("describe", *argv, "--json")
+    assert result.code == CLEAN, result.err
+    found = [json.loads(line) for line in result.lines]
+    return sorted(f"{one['topic']}-{one['partition']}" for one in found if one["kind"] == "partition")
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "expected"),
+    [
+        ("orders", "orders-0", True),
+        ("orders-0", "orders-0", True),
+        ("orders-*", "orders-0", True),
+        ("orders-*", "orders-eu-0", True),
+        ("orders-?", "orders-10", False),
+        ("orders-[01]", "orders-1", True),
+        ("orders-[01]", "orders-2", False),
+        ("order*", "orders-0", True),
+        ("ORDERS*", "orders-0", False),
+        ("*", "orders-0", True),
+        ("*", f"{GROUP_METADATA_TOPIC}-0", False),
+        ("?_consumer*", f"{GROUP_METADATA_TOPIC}-0", False),
+        ("__*", f"{GROUP_METADATA_TOPIC}-0", True),
+        ("", "orders-0", False),
+        ("[", "orders-0", False),
+    ],
+)
+def test_what_a_name_takes(name: str, partition: str, expected: bool) -> None:
+    topic, _, number = partition.rpartition("-")
+    found = TopicPartition(topic, int(number))
+    assert names_partition(name, found) is expected
+    assert names_of_partition([name, "nobody"], found) == ({name} if expected else set())
+
+
+def test_what_names_say() -> None:
+    assert names_topic("orders-*", "orders-eu")
+    assert not names_topic("orders-*", "orders")
+    assert say_which(["orders", "p*"])
+    assert not say_which([])
+    assert not say_which(["orders", "**"])
+    wanted = whole_topics(["orders-*", "payments-0"])
+    assert wanted("orders-eu")
+    assert not wanted("payments")
+
+
+def test_globs_beside_a_directory_and_in_its_path(run: Run, log_dir: Path) -> None:
+    assert described(run, log_dir, "orders-*") == ["orders-eu-0", "orders-eu-1", "orders-us-0"]
+    assert described(run, log_dir / "orders-*") == ["orders-eu-0", "orders-eu-1", "orders-us-0"]
+    assert described(run, log_dir, "*-0", "payments") == ["orders-eu-0", "orders-us-0", "payments-0"]
+    assert described(run, log_dir, "__*") == [f"{GROUP_METADATA_TOPIC}-7"]
+    assert len(described(run, log_dir)) == len(NAMES)
+    for command in ("verify", "recover", "reindex", "transactions", "cat"):
+        result = run(command, log_dir, "orders-e?", "--json")
+        assert result.code == CLEAN, (command, result.err)
+    assert b"orders-us" not in run("cat", log_dir, "*eu*").octets
+    assert run("cat", log_dir, "*eu*").lines == ["orders-eu-0", "orders-eu-1"]
+
+
+@pytest.mark.parametrize("command", ["describe", "verify", "cat", "recover", "compact", "retain"])
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_glob_that_takes_nothing(run: Run, log_dir: Path, command: str, beside: bool) -> None:
+    place = [log_dir, "order_*"] if beside else [log_dir / "order_*"]
+    options = ["-X", "retention.ms=1"] if command == "retain" else []
+    result = run(command, *place, *options)
+    assert result.code == USAGE
+    assert f"no topic or partition matches 'order_*' in {log_dir}" in result.err
+    assert "it has the topics __consumer_offsets, orders-eu, orders-us, payments" in result.err
+
+
+def test_explain_takes_several(run: Run, log_dir: Path) -> None:
+    def explained(*argv: object) -> list[str]:
+        result = run("explain", *argv, "--json")
+        assert result.code == CLEAN, result.err
+        found = [json.loads(line) for line in result.lines]
+        segments = [f"{each['topic']}-{each['partition']}" for each in found if each["kind"] == "segment"]
+        assert segments == [f"{each['topic']}-{each['partition']}" for each in found if each["kind"] == "summary"]
+        return sorted(segments)
+
+    assert explained(log_dir) == sorted(NAMES[:-1])
+    assert explained(log_dir, "__*") == [NAMES[-1]]
+    assert explained(log_dir / "orders-eu") == ["orders-eu-0", "orders-eu-1"]
+    assert explained(log_dir, "*us", "payments-0") == ["orders-us-0", "payments-0"]
+    result = run("explain", log_dir / "orders-eu")
+    assert result.code == CLEAN
+    assert [line.split(":")[0] for line in result.lines if ": log start " in line and not line.startswith(" ")] == [
+        "orders-eu-0",
+        "orders-eu-1",
+    ]
+    assert result.err.count("guessed: ") == 1
+
+
+def test_a_star_alone_does_not_name_what_is_compacted(run: Run, log_dir: Path) -> None:
+    for place in ([log_dir, "*"], [log_dir / "*"]):
+        result = run("compact", *place, "-X", "cleanup.policy=compact")
+        assert result.code == USAGE
+        assert "found -X cleanup.policy for a whole directory" in result.err
+    assert run("compact", log_dir, "pay*", "-X", "cleanup.policy=compact").code == CLEAN
+
+
+def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        for topic in ("orders-eu", "orders-us", "payments"):
+            store.create_topic(topic)
+            store.topic(topic).append(b"1")
+    argv = ("cursors", tmp_path, "--group", "g", "--to-latest")
+    assert run(*argv, "--topic", "orders-*", "--yes").code == CLEAN
+    shown = run("cursors", tmp_path, "--group", "g")
+    assert [line.split()[1] for line in shown.lines[1:]] == ["orders-eu", "orders-us"]
+    assert len(run("cursors", tmp_path, "--group", "g", "--topic", "*us").lines) == 2
+    lost = run(*argv, "--topic", "nobody*")
+    assert lost.code == USAGE
+    assert f"no topic matches 'nobody*' in {tmp_path}" in lost.err
+    assert run(*argv, "--topic", "orders-*:0").code == USAGE
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("desribe x", "no command 'desribe', did you mean describe? (see kafkalog --help)"),
+        ("verfy x", "no command 'verfy', did you mean verify?"),
+        ("zzzzz", "no command 'zzzzz', expected one of append, cat,"),
+        ("tier lst s3://x", "no command 'lst', did you mean list? (see kafkalog tier --help)"),
+        ("spark verfy x", "no command 'verfy', did you mean verify? (see kafkalog spark --help)"),
+        ("checkpoint sett x", "no command 'sett', did you mean set? (see kafkalog checkpoint --help)"),
+        ("checkpoint /nowhere", "/nowhere: not found, expected a Kafka log directory"),
+        ("describe --jsn x", "Did you mean"),
+    ],
+)
+def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:
+    result = run(*argv.split())
+    assert result.code == USAGE
+    assert said in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+def test_a_folder_named_almost_like_a_command(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kafkalog.open_log(tmp_path / "sets", "t-0"):
+        pass
+    monkeypatch.chdir(tmp_path)
+    assert run("checkpoint", "sets").code in (CLEAN, FINDINGS)
+
+
+def test_the_help_of_a_default_has_its_options(run: Run) -> None:
+    result = run("checkpoint", "--help")
+    assert result.code == CLEAN
+    assert "--json" in result.out
+    assert "  set  Set one line of a checkpoint." in result.out
