@@ -109,7 +109,7 @@ class StoreReader(Closing, Shown):
     @property
     def closed(self) -> bool:
         """Whether it was closed, by itself or with its store."""
-        return self._closed
+        return self._closed or not self._home.life.live
 
     def close(self) -> None:
         """Lets go of the files; commits nothing.  A thread that waits in it is told (IllegalStateException)."""
@@ -526,7 +526,7 @@ class StoreReader(Closing, Shown):
 
     def is_of(self, home: object) -> bool:
         """Whether it reads the store that stands on `home`."""
-        return home is self._home
+        return getattr(home, "shared", home) is getattr(self._home, "shared", self._home)
 
     def offsets_to_commit(self, metadata: str = "") -> dict[TopicPartition, CommittedOffset]:
         """What `commit` commits: the position of each partition, but of those whose topic was deleted."""

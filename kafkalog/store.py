@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kafkalog._face import store_cursors
 from kafkalog._face.batch_maker import BatchMaker
@@ -28,6 +28,7 @@ from kafkalog._face.catalog import checked_settings
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
 from kafkalog._face.store_cursors import CursorInfo
+from kafkalog._face.store_handles import open_or_join
 from kafkalog._face.store_home import StoreHome
 from kafkalog._face.store_view import StoreView
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
@@ -113,8 +114,10 @@ class Store(Closing):
         """Closes as a broker's clean shutdown does; a second call does nothing.
 
         Transactions that are open are aborted, writers flush what they hold, readers and waiting threads are told
-        (IllegalStateException).  Errors as `LogManager.shutdown`; IllegalStateException, and nothing is closed, in a
-        callback of a producer's future, or in a signal's handler or a finalizer that came out of a call of the store.
+        (IllegalStateException).  Of a store that this process has open more than once it ends what was made through
+        this handle, and the last one closes the store.  Errors as `LogManager.shutdown`; IllegalStateException, and
+        nothing is closed, in a callback of a producer's future, or in a signal's handler or a finalizer that came out
+        of a call of the store.
         """
         self._home.close()
 
@@ -365,11 +368,17 @@ def open_store(
     `local.retention.bytes` take from the disk is read from there.  `tiering` are Kafka's settings of its manager.
     With `read_only=True` both are read as one; a tier in the place of `log_dirs`, by address or folder, is read alone.
 
+    Where this process has the directories open for writing already, with the same arguments, it answers a second handle
+    of the one store.  Each has topics, producers, readers and transactions of its own, which end with it; the store is
+    closed with the last one.  With other arguments it is LogDirLockedException, which names the argument, and where the
+    first open is.  A handle that is dropped without a close counts no more.
+
     A folder that holds other things, and nothing of a log directory, is refused.  In a log directory a folder that is
     named like a partition, but has none of a partition's files, is passed over with a warning and never touched.
 
-    Errors: LogDirLockedException (a broker or another process has one), IllegalArgumentException, ConfigException,
-    KafkaStorageException, NoLiveLogDirException; IllegalStateException for every use in a forked child.
+    Errors: LogDirLockedException (a broker or another process has one, or this one otherwise),
+    IllegalArgumentException, ConfigException, KafkaStorageException, NoLiveLogDirException; IllegalStateException for
+    every use in a forked child.
     """
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
@@ -386,10 +395,10 @@ def open_store(
     paths = absolute_paths(log_dirs, seen)
     topic_settings = TopicSettings(paths, files=seen, broker=broker)
     if read_only:
-        given = {
+        unwanted = {
             "config": config, "compression": compression, "settings": settings, "metrics": metrics, "tiering": tiering
         }  # fmt: skip
-        for name, value in given.items():
+        for name, value in unwanted.items():
             if value is not None:
                 raise IllegalArgumentException(
                     f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint="leave it out"
@@ -399,17 +408,20 @@ def open_store(
         raise IllegalArgumentException(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
-    settings = store_settings(settings, config, maintenance, checked_load(load))
-    tier = remote_tier(remote, tiering, paths, files)
-    settings = settings._replace(has_remote_tier=tier is not None)
-    check_taken_over(paths, files, take_over=take_over)
-    BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not
-    home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
-    try:
-        StoreHome.__init__(
-            home,
+    given: dict[str, object] = {
+        "durability": durability, "config": None if config is None else checked_settings(config),
+        "compression": compression, "maintenance": maintenance, "load": checked_load(load), "settings": settings,
+        "clock": clock, "metrics": metrics, "take_over": take_over, "broker_config": broker,
+        "remote": None if remote is None else RemoteStorage.of(remote), "tiering": tiering,
+    }  # fmt: skip
+    checked = store_settings(settings, config, maintenance, load)
+
+    def make() -> StoreHome:
+        tier = remote_tier(remote, tiering, paths, files)
+        check_taken_over(paths, files, take_over=take_over)
+        return _started(
             paths,
-            settings,
+            checked._replace(has_remote_tier=tier is not None),
             durability=durability,
             compression=compression,
             clock=clock,
@@ -418,8 +430,31 @@ def open_store(
             topic_settings=topic_settings,
             remote=tier,
         )
+
+    return Store(open_or_join(paths, given, files, make))
+
+
+def open_alone(paths: Sequence[str], *, durability: Durability, take_over: bool) -> Store:
+    """A store for one piece of work, without retention and compaction, of which nobody gets a second handle.  Errors as
+    `open_store`, LogDirLockedException also where this process has it open."""
+    there = absolute_paths(paths)
+    check_taken_over(there, OS_FILES, take_over=take_over)
+    settings = store_settings(None, None, False)
+    return Store(
+        _started(
+            there, settings, durability=durability, compression=None, clock=SYSTEM_CLOCK, files=OS_FILES, metrics=None
+        )
+    )
+
+
+def _started(paths: Sequence[str], settings: ManagerSettings, **options: Any) -> StoreHome:
+    """Holds the directories from here on; `options` are those of a StoreHome."""
+    BatchMaker(settings.default_config, options["compression"])  # IllegalArgumentException for a codec there is not
+    home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
+    try:
+        StoreHome.__init__(home, paths, settings, **options)
         home.start()
-        return Store(home)
+        return home
     except BaseException:  # whoever handles an interrupt may open the directories again
         home.abandon()
         raise

@@ -53,6 +53,17 @@ def append_many(shelf: Shelf) -> None:
     shelf.store.topic("t").append_many([(topic_id, b"%d" % number) for number in range(20)])
 
 
+def open_again(shelf: Shelf) -> None:
+    again = kafkalog.open(shelf.dirs, files=FAST)
+    assert again.manager is shelf.store.manager
+
+
+def close_one_of_two(shelf: Shelf) -> None:
+    with kafkalog.open(shelf.dirs, files=FAST) as other:
+        assert other.topics() == shelf.store.topics()
+    assert other.closed
+
+
 CASES = [
     Case("create", lambda shelf: shelf.create("u", 3, retention_ms="-1")),
     Case("create-exist-ok", lambda shelf: shelf.store.create_topic("t", exist_ok=True)),
@@ -64,6 +75,8 @@ CASES = [
     Case("describe", lambda shelf: (shelf.state("t"), shelf.store.topics(), shelf.store.topic("t").partitions)),
     Case("open", lambda shelf: shelf.open(), opens=True),
     Case("open-and-recover", lambda shelf: shelf.open(), opens=True, clean=False),
+    Case("open-again", open_again),
+    Case("close-one-of-two", close_one_of_two),
     Case("block", block, opens=True),
     Case("close", lambda shelf: shelf.close()),
 ]
