@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalog import _shown
 from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
+from kafkalog._face.describing import SAMPLE_ROWS, Budget, PartitionDescription, describe_partition
 from kafkalog._face.rows import RecordInput
 from kafkalog._face.shown import Shown
 from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.cleaner.passes import CompactionStats
 
-__all__ = ["Partition", "Writer"]
+__all__ = ["Partition", "PartitionDescription", "Writer"]
 
 SCAN_CHUNK_BYTES = 4 << 20
 ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
@@ -234,6 +236,21 @@ class Partition(Closing, Shown):
                 if left_s <= 0:
                     return False
                 waiting.wait([awaited], left_s, lambda: not self._life.live)
+
+    def describe(self, *, sample_rows: int = SAMPLE_ROWS, exact: bool = False) -> PartitionDescription:
+        """What it holds, without reading it: records, from when to when, bytes, segments, and `sample_rows` records
+        from places that are spread over all offsets.
+
+            print(log.describe().records)
+
+        Records are counted exactly in a small log; else they are the span of offsets, which compaction and
+        transactions make too many (`is_exact` says which).  `exact` has every batch header read.  Errors as a read.
+        """
+        sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
+        budget = Budget(exact=values.flag(exact, "exact"))
+        self._readable()
+        self.refresh()
+        return describe_partition(self._readable(), budget, sample_rows)
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -607,8 +624,19 @@ class Partition(Closing, Shown):
         self._must_own().truncate(offset)
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "read-only" if self.read_only else "open"
-        return f"<Partition {self.topic_partition} of {self.log_dir!r}, {state}>"
+        log = self._source if self.appends is None else self.appends.engine  # neither waits, nor looks at the disk
+        ends = _shown.or_none(lambda: f" [{log.log_start_offset}, {log.log_end_offset})")
+        place = _shown.or_none(lambda: f" of {self.log_dir!r}")
+        return f"<Partition {self.topic_partition}{ends or ''}{place or ''}, {self._state()}>"
+
+    def _state(self) -> str:
+        if self.is_forked_copy:
+            return "of another process"
+        return "closed" if self.closed else "read-only" if self.read_only else "open"
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks."""
+        return _shown.or_none(lambda: self.describe(sample_rows=0)._repr_html_())
 
 
 def __dir__() -> list[str]:

@@ -32,6 +32,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog import _shown
 from kafkalog._face.batch_maker import (
     BATCH_BYTES_MAX,
     RECORD_OVERHEAD_BYTES,
@@ -498,7 +499,8 @@ class Producer(Sends):
     def __repr__(self) -> str:
         name = self._it.settings.name
         state = "closed" if self.closed else "open"
-        return f"<Producer {'' if name is None else name + ' '}of {self._it.home.place}, {state}>"
+        waits = "" if self.closed or not self.buffered_bytes else f", {_shown.size(self.buffered_bytes)} on the way"
+        return f"<Producer {'' if name is None else name + ' '}of {self._it.home.place}, {state}{waits}>"
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
         it: RecordAccumulator | None = getattr(self, "_it", None)

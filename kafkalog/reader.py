@@ -33,6 +33,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkalog import _shown
 from kafkalog._face import store_cursors
 from kafkalog._face.chunk_reader import (
     CHUNK_BYTES,
@@ -154,7 +155,9 @@ class StoreReader(Closing, Shown):
 
     def __repr__(self) -> str:
         name = "" if self._options.cursor is None else f" {self._options.cursor!r}"
-        return f"<StoreReader{name} of {len(self._turns.readers)} partitions>"
+        turns = getattr(self, "_turns", None)  # of one that was never made whole
+        of = _shown.number(0 if turns is None else len(turns.readers), "partition")
+        return f"<StoreReader{name} of {of}, {'closed' if self.closed else 'open'}>"
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -248,7 +251,7 @@ class StoreReader(Closing, Shown):
         with self._turn as mine:
             readers = self._begin(mine)
             self._undo = [(each, each.position, each.leader_epoch) for each in readers.values()]
-            found: list[Record] = []
+            found: list[Record] = _shown.Records()
             try:
                 self._poll(found, max_records)
                 while not found and self._next_batch(None, timeout_s) is not None:

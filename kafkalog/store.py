@@ -20,13 +20,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafkalog import _shown
 from kafkalog._face import store_cursors
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.catalog import checked_settings
+from kafkalog._face.describing import Budget, StoreDescription, describe_topic
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
+from kafkalog._face.shown import html_of_store, show_store
 from kafkalog._face.store_cursors import CursorInfo
 from kafkalog._face.store_handles import open_or_join
 from kafkalog._face.store_home import StoreHome
@@ -42,7 +46,7 @@ from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import check_taken_over
 from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
-from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.errors import IllegalArgumentException, IllegalStateException, UnknownTopicOrPartitionException
 from kafkalog.partition import TRANSACTION_TIMEOUT_MS
 from kafkalog.producer import (
     BATCH_BYTES,
@@ -69,7 +73,7 @@ if TYPE_CHECKING:
     from kafkalog.metrics.registry import MetricsRegistry
 
 
-__all__ = ["CursorInfo", "Store", "open_store"]
+__all__ = ["CursorInfo", "Store", "StoreDescription", "open_store"]
 
 
 class Store(Closing):
@@ -122,8 +126,11 @@ class Store(Closing):
         self._home.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "read-only" if self.read_only else "open"
-        return f"<Store of {self._home.place}, {state}>"
+        return show_store(self._home)
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: a table of its topics."""
+        return _shown.or_none(lambda: html_of_store(self._home))
 
     def _own(self) -> Home:
         """What the store stands on, if it may be written to."""
@@ -156,6 +163,18 @@ class Store(Closing):
         UnknownTopicOrPartitionException."""
         self._home.topic_settings.look_again()
         return self._home.info(name)
+
+    def describe(self, *, sample_rows: int = 0, exact: bool = False) -> StoreDescription:
+        """What its topics hold, without reading them: as `Topic.describe`, of each and in all.  `sample_rows`: of each
+        topic, by default none."""
+        sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
+        budget = Budget(exact=values.flag(exact, "exact"))
+        found = StoreDescription(self._home.place, [])
+        for name in self.topics():
+            with suppress(UnknownTopicOrPartitionException):  # deleted meanwhile
+                found.topics.append(describe_topic(self._home, name, budget, sample_rows))
+                found.sample.extend(found.topics[-1].sample)
+        return found
 
     def create_topic(
         self,

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalog import _shown
 from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
+from kafkalog._face.describing import SAMPLE_ROWS, Budget, TopicDescription, describe_topic, html_of_topic
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
-from kafkalog._face.shown import Shown
+from kafkalog._face.shown import Shown, show_topic
 from kafkalog._face.topic_info import TopicInfo, check_appendable, countable
 from kafkalog._face.writer import Writer
 from kafkalog._native.codec.encode import ColumnEncoder
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalog._face.topic_info import TopicInfo
 
 
-__all__ = ["RecordMetadata", "Topic", "TopicInfo"]
+__all__ = ["RecordMetadata", "Topic", "TopicDescription", "TopicInfo"]
 
 
 class RecordMetadata(NamedTuple):
@@ -94,8 +96,26 @@ class Topic(Shown):
         appends = None if home.read_only else home.partition(place)
         return Partition(source, appends, home.life, home.bells, how_to_write=home.how_to_write)
 
+    def describe(self, *, sample_rows: int = SAMPLE_ROWS, exact: bool = False) -> TopicDescription:
+        """What it holds, without reading it: records, from when to when, bytes, segments, of each partition and in all,
+        and `sample_rows` records from places that are spread over all of them.
+
+            found = store.topic("orders").describe()
+            print(found.records, found.is_exact, found.local_bytes, found.sample)
+
+        Records are counted exactly where the logs are small; else they are the span of offsets, which compaction and
+        transactions make too many (`is_exact` says which).  `exact` has every batch header read.  A partition that
+        cannot be looked at is told in `problems`.  UnknownTopicOrPartitionException once it was deleted.
+        """
+        sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
+        return describe_topic(self._home, self.name, Budget(exact=values.flag(exact, "exact")), sample_rows)
+
     def __repr__(self) -> str:
-        return f"<Topic {self.name}>"
+        return show_topic(self._home, self.name)
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks."""
+        return _shown.or_none(lambda: html_of_topic(self._home, self.name, repr(self)))
 
     # --- appending -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kafkalog import _shown
 from kafkalog._face.shown import Shown
 from kafkalog._native.state.batching import Answered, Awaited, Numbered
 from kafkalog.engine.files.lines import Lines
@@ -104,6 +105,15 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
     def __setattr__(self, name: str, value: object) -> None:
         self._show()  # it may be in a cycle from now on
         super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        batch = self._batch
+        outcomes = batch.outcomes
+        if outcomes is None:
+            return f"<RecordFuture of {batch.topic_partition}, on its way>"
+        told = outcomes[self._number]
+        what = f"offset {told}" if isinstance(told, int) else _shown.cut(told)
+        return f"<RecordFuture of {batch.topic_partition}, {what}>"
 
     def number_of(self) -> int:
         """Of the record in its batch."""

@@ -24,6 +24,7 @@ from kafkalog._face.catalog import Catalog, Deletion
 from kafkalog._face.coordinators import EXPIRY_CHECK_MS, OVERDUE_CHECK_MS, Coordinators
 from kafkalog._face.cursor_readers import CursorReaders
 from kafkalog._face.remote_tier import RemoteTier, StoreTier, refuse_without_tier
+from kafkalog._face.shown import public
 from kafkalog._face.store_partition import InternalPartition, StorePartition
 from kafkalog._face.store_source import StoreSource
 from kafkalog._face.topic_info import TopicInfo, countable, not_made
@@ -394,6 +395,19 @@ class StoreHome:
     def source(self, partition: TopicPartition) -> StoreSource:
         """What readers see of a partition; errors as `partition`."""
         return StoreSource(self, self.partition(partition).engine)
+
+    def known_topics(self) -> list[str]:
+        """As Home."""
+        return public(self.catalog.names())
+
+    def known_partitions(self, topic: str) -> int:
+        """As Home."""
+        return self.catalog.must(topic).partitions
+
+    def glance(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """As Home."""
+        log = self.manager.registry.get(partition)
+        return None if log is None else (log.log_start_offset, log.log_end_offset)
 
     def log_now(self, partition: TopicPartition) -> UnifiedLog | None:
         """A partition's log, wherever it is."""

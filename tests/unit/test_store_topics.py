@@ -930,7 +930,7 @@ def test_a_look_changes_nothing(tmp_path: Path) -> None:
         ):  # fmt: skip
             with pytest.raises(LogReadOnlyException, match="read_only=False"):
                 call()
-        assert repr(look) == f"<Store of {where}, read-only>"
+        assert repr(look) == f"<Store of {where}, read-only: 1 topic>"
     assert look.closed
     with pytest.raises(IllegalStateException, match=r"is closed \(kafkalog.open opens it again\)"):
         look.topics()
@@ -970,7 +970,7 @@ def test_after_the_close(tmp_path: Path) -> None:
     store = open_at(tmp_path / "data")
     topic = store.create_topic("t")
     topic.append(b"x")
-    assert repr(store) == f"<Store of {tmp_path / 'data'}, open>"
+    assert repr(store) == f"<Store of {tmp_path / 'data'}, open: 1 topic>"
     manager = store.manager
     store.close()
     store.close()

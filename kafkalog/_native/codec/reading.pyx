@@ -21,6 +21,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
+from kafkalog import _shown
 from kafkalog._native.codec cimport record as rec
 from kafkalog._native.codec.batches cimport BatchHeader
 from kafkalog._native.codec.cursor cimport Cursor
@@ -56,6 +57,10 @@ cdef enum:
 
 cdef tuple NO_HEADERS = ()
 NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
+
+
+cdef enum:
+    SHOWN_BYTES = 4 * 60 + 1  # what _shown.octets looks at, and one more
 
 
 @cython.auto_pickle(False)
@@ -305,8 +310,30 @@ cdef class Record:
         return (type(self), self.fields())
 
     def __repr__(self):
-        parts = ", ".join([f"{name}={value!r}" for name, value in zip(self._fields, self.fields(), strict=True)])
-        return f"{type(self).__name__}({parts})"
+        return _shown.or_none(self._shown) or f"<{type(self).__name__}>"
+
+    def _shown(self):
+        headers = self.headers
+        more = f", {_shown.number(len(headers), 'header')}" if headers else ""
+        return (
+            f"<{type(self).__name__} {_shown.place(self)} {_shown.moment(self.timestamp)}, key {_shown.octets(self.key)}, "
+            f"value {self._shown_value()}{more}>"
+        )
+
+    def _repr_html_(self):
+        """For notebooks."""
+        return _shown.or_none(self._html)
+
+    def _html(self):
+        return _shown.table(_shown.place(self), _shown.RECORD_COLUMNS, [_shown.record_row(self, self._shown_value())])
+
+    def _shown_value(self):
+        """Of a large one that was not made yet the beginning alone is made."""
+        beginning = None
+        with cython.critical_section(self):
+            if self.given is None and not self.has_value and self.value_at != NULL:
+                beginning = octets_at(self.value_at, min(self.value_size, SHOWN_BYTES))
+        return _shown.octets(self.value) if beginning is None else _shown.octets(beginning, self.value_size)
 
 
 Sequence.register(Record)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from kafkalog._limits import INT_MAX
 from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.log.types import FetchIsolation
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.order import highest_offset
 from kafkalog.engine.segment.reader import Extent, SegmentReader, Unreadable
 from kafkalog.engine.segment.scan import LogScan
@@ -37,7 +38,9 @@ from kafkalog.errors import (
 if TYPE_CHECKING:
     from kafkalog.engine.files.processes import Life
     from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.log.source import Ringing
+    from kafkalog.engine.log.tier import TierSegment
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.engine.segment.log_segment import LogSegment
     from kafkalog.engine.segment.transaction_index import AbortedTxn
@@ -66,6 +69,15 @@ class EngineSource:
     @property
     def log_end_offset(self) -> int:
         return self._engine.log_end_offset
+
+    def over(self, ask: Callable[[Snapshot], T]) -> T:
+        engine = self._engine
+        with PartitionView(engine.parent_dir, self.topic_partition, files=engine.context.files) as view:
+            return view.over(ask)
+
+    def tiered(self) -> Sequence[TierSegment]:
+        tier = self._engine.tier
+        return () if tier is None else tier.held()
 
     def check_usable(self) -> None:
         """IllegalStateException in a forked child of the process that opened the log."""

@@ -157,6 +157,19 @@ def last_position(files: Files, path: str) -> int:
     return position
 
 
+def last_time(files: Files, path: str) -> int:
+    """The timestamp of a .timeindex file's last entry, -1 where its last slot has none, or without a file."""
+    size = TIME_ENTRY.size
+    try:
+        with files.open(path, writable=False) as file:
+            at = (file.size() // size - 1) * size
+            last = file.pread(size, at) if at >= 0 else b""
+    except (FileNotFoundError, IsADirectoryError):
+        return -1
+    timestamp: int = TIME_ENTRY.unpack(last)[0] if len(last) == size else -1
+    return timestamp if timestamp > 0 else -1
+
+
 def check_whole_entries(path: str, size: int) -> None:
     """CorruptIndexException for a .txnindex file of `size` bytes that ends inside an entry, and is not being written:
     it was cut."""
