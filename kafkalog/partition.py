@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafkalog import _shown
 from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
 from kafkalog._face.describing import SAMPLE_ROWS, Budget, PartitionDescription, describe_partition
+from kafkalog._face.in_threads import ClosingAsync
 from kafkalog._face.rows import RecordInput
 from kafkalog._face.shown import Shown
 from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
@@ -62,7 +63,7 @@ class _Awaited(NamedTuple):
         return self.source.visible_end(self.isolation) > self.offset
 
 
-class Partition(Closing, Shown):
+class Partition(Closing, ClosingAsync, Shown):
     """One partition.  Made by `open_log`, and by `Topic.partition` for one of a store."""
 
     _inner = frozenset({"appends", "is_forked_copy"})

@@ -43,7 +43,7 @@ from kafkalog._face.chunk_reader import (
     receive_message_set,
     walk_records,
 )
-from kafkalog._face.in_threads import in_thread
+from kafkalog._face.in_threads import ClosingAsync, in_thread
 from kafkalog._face.partition_turns import PartitionTurns
 from kafkalog._face.reader_options import Offsets, ReaderOptions, offsets_of
 from kafkalog._face.shown import Shown
@@ -79,7 +79,7 @@ POLL_RECORDS = 500  # max.poll.records
 ARROW_CHUNK_BYTES = 4 << 20
 
 
-class StoreReader(Closing, Shown):
+class StoreReader(Closing, ClosingAsync, Shown):
     """Several partitions, read in turns.  Made by `Store.reader`."""
 
     _inner = frozenset({"is_of", "offsets_to_commit"})
@@ -569,6 +569,10 @@ class StoreReader(Closing, Shown):
                 }
         store_cursors.commit(self._home, cursor, rows)
         return {partition: row.offset for partition, row in rows.items()}
+
+    async def commit_async(self, offsets: Offsets | None = None, metadata: str = "") -> dict[TopicPartition, int]:
+        """As `commit`, for a coroutine, in a thread.  A task that is cancelled is so when the commit has ended."""
+        return await self._in_thread(partial(self.commit, offsets, metadata))
 
     def committed(self) -> dict[TopicPartition, int]:
         """What its cursor has committed for the partitions that it reads."""

@@ -28,9 +28,10 @@ from kafkalog._face import store_cursors
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.catalog import checked_settings
 from kafkalog._face.describing import Budget, StoreDescription, describe_topic
+from kafkalog._face.in_threads import ClosingAsync
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
-from kafkalog._face.shown import html_of_store, show_store
+from kafkalog._face.shown import Shown, html_of_store, show_store
 from kafkalog._face.store_cursors import CursorInfo
 from kafkalog._face.store_handles import open_or_join
 from kafkalog._face.store_home import StoreHome
@@ -53,6 +54,7 @@ from kafkalog.producer import (
     BUFFER_BYTES,
     LINGER_MS,
     MAX_BLOCK_MS,
+    AsyncAppends,
     BatchingSettings,
     Producer,
 )
@@ -76,12 +78,13 @@ if TYPE_CHECKING:
 __all__ = ["CursorInfo", "Store", "StoreDescription", "open_store"]
 
 
-class Store(Closing):
+class Store(Closing, ClosingAsync, Shown):
     """Topics of one or several log directories.  Made by `kafkalog.open`."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._topics: dict[str, Topic] = {}
+        self._asynchronously = AsyncAppends(home)
 
     def __enter__(self) -> Store:
         return self
@@ -152,7 +155,7 @@ class Store(Closing):
     def topic(self, name: str) -> Topic:
         """UnknownTopicOrPartitionException where there is none of that name."""
         self._home.info(name)
-        return self._topics.setdefault(name, Topic(self._home, name))
+        return self._topics.setdefault(name, Topic(self._home, name, self._asynchronously))
 
     def __contains__(self, name: object) -> bool:
         """Whether `topic(name)` finds it: one of Kafka's own, too."""
