@@ -10,7 +10,7 @@ import codecs
 import html
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 MOST = 60  # characters of a value
 ROWS_MAX = 50  # of a table
@@ -131,7 +131,24 @@ def record_row(record: Any, value: str | None = None) -> list[str]:
     return [place(record), moment(record.timestamp), octets(record.key), shown, headers]
 
 
-class Shelf(list[T]):
+class Shown:
+    """Completion shows the names that users call: those of `_inner`, which kafkalog's own modules call, are left out of
+    `dir()`, and those with an underscore that are not Python's own."""
+
+    __slots__ = ()
+
+    _inner: ClassVar[frozenset[str]] = frozenset()
+
+    def __dir__(self) -> Iterable[str]:
+        hidden = self._inner
+        return [
+            name
+            for name in super().__dir__()
+            if name not in hidden and (not name.startswith("_") or name.endswith("__"))
+        ]
+
+
+class Shelf(Shown, list[T]):
     """A list that a notebook shows as a table, made by `show` of its items."""
 
     _show: Callable[[Sequence[T]], str] | None = None
@@ -139,12 +156,3 @@ class Shelf(list[T]):
     def _repr_html_(self) -> str | None:
         show = type(self)._show
         return None if show is None else or_none(lambda: show(self))
-
-
-class Records(Shelf[Any]):
-    """Records, as a reader gives them."""
-
-    @staticmethod
-    def _show(items: Sequence[Any]) -> str:
-        rows = (record_row(each, getattr(each, "_shown_value", str)() or None) for each in items)
-        return table(number(len(items), "record"), RECORD_COLUMNS, rows)

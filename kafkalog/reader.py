@@ -46,7 +46,7 @@ from kafkalog._face.chunk_reader import (
 from kafkalog._face.in_threads import ClosingAsync, in_thread
 from kafkalog._face.partition_turns import PartitionTurns
 from kafkalog._face.reader_options import Offsets, ReaderOptions, offsets_of
-from kafkalog._face.shown import Shown
+from kafkalog._face.shown import Records, Shown
 from kafkalog._native.codec.reading import Iteration, RecordWalk
 from kafkalog._native.state.blocks import Closing, Turn
 from kafkalog.engine.format import values
@@ -251,7 +251,7 @@ class StoreReader(Closing, ClosingAsync, Shown):
         with self._turn as mine:
             readers = self._begin(mine)
             self._undo = [(each, each.position, each.leader_epoch) for each in readers.values()]
-            found: list[Record] = _shown.Records()
+            found: list[Record] = Records()
             try:
                 self._poll(found, max_records)
                 while not found and self._next_batch(None, timeout_s) is not None:

@@ -94,7 +94,7 @@ KAFKA_STORAGE_ERROR = 56
 INVALID_RECORD = 87
 
 
-class Chunk:
+class Chunk(Shown):
     """Whole batches: `data` is what the file has from `file_position` on.
 
     `table` is the native scan's, positions in the file; `headers` are the same as objects, positions in `data`.
@@ -690,7 +690,7 @@ def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogE
 RESULT_HEADER = struct.Struct(">ih")  # bytes behind the length field, error code
 
 
-class MessageSetSend:
+class MessageSetSend(Shown):
     """A fetch result of one partition: int32 length of what follows, int16 error code, batches.
 
     At least one whole batch where there is one; the last may be cut, as in Kafka's answers: its size field tells.
@@ -743,7 +743,7 @@ class MessageSetSend:
         self._extent = None
 
 
-class MultiMessageSetSend:
+class MultiMessageSetSend(Shown):
     """Fetch results of several partitions: int32 length of what follows, int16 error code, each MessageSetSend."""
 
     def __init__(self, sends: Sequence[MessageSetSend], *, error_code: int = NONE) -> None:

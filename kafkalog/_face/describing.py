@@ -2,9 +2,9 @@
 
 From names, sizes and the ends of indexes, and a few batch headers, so it takes a moment however long the logs are.
 Records: the span of offsets, which is more than there is where compaction, or the markers of transactions, left gaps;
-small logs are counted by all their batch headers, up to EXACT_BYTES_MAX for one call, and then the count is exact.  The
-sample is read from places that are spread over all offsets.  A partition that cannot be looked at is told with its
-problem, and the others go on.
+small logs are counted by all their batch headers, up to EXACT_BYTES_MAX for one call, and then the count is exact.
+Times are those of batches, of markers too, unless the count is exact.  The sample is read from places that are spread
+over all offsets.  A partition that cannot be looked at is told with its problem, and the others go on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from kafkalog import _shown
 from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog._face.shown import Records
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.contents import Contents, Surveyed, all_headers, headers_at_ends
@@ -46,7 +47,7 @@ class Budget:
         return True
 
 
-class _Sums:
+class _Sums(_shown.Shown):
     """What all three have, of their parts."""
 
     if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class _Sums:
         return f"{_records(self)}, {times}, {_shown.size(self.local_bytes)}{remote}"
 
     def _sample_html(self) -> str:
-        return _shown.Records(self.sample)._repr_html_() or "" if self.sample else ""
+        return Records(self.sample)._repr_html_() or "" if self.sample else ""
 
 
 def _records(of: _Sums) -> str:

@@ -1,4 +1,4 @@
-"""What a REPL shows of an object: the names that its users call, and where it stands.
+"""What a REPL shows of stores and topics.
 
 A repr asks nobody who may be waited for, and no disk: what is known at the moment is told, also of what is closed, of
 another process, or deleted.
@@ -6,29 +6,25 @@ another process, or deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kafkalog import _shown
+from kafkalog._native.codec.reading import Record, shown_value
+from kafkalog._shown import Shown as Shown
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalog._face.home import Home
 
 
-class Shown:
-    """Leaves the names of `_inner` out of `dir()`, and those with an underscore that are not Python's own."""
+class Records(_shown.Shelf[Record]):
+    """Records, as a reader gives them."""
 
-    __slots__ = ()
-
-    _inner: ClassVar[frozenset[str]] = frozenset()
-
-    def __dir__(self) -> Iterable[str]:
-        return [
-            name
-            for name in super().__dir__()
-            if name not in self._inner and (not name.startswith("_") or name.endswith("__"))
-        ]
+    @staticmethod
+    def _show(items: Sequence[Record]) -> str:
+        rows = (_shown.record_row(each, shown_value(each)) for each in items)
+        return _shown.table(_shown.number(len(items), "record"), _shown.RECORD_COLUMNS, rows)
 
 
 def state_of(home: Home) -> str:

@@ -49,18 +49,19 @@ class CursorInfo(NamedTuple):
 
     def _repr_html_(self) -> str | None:
         """For notebooks."""
-        return _shown.or_none(self._html)
+        return _shown.or_none(lambda: _table_of(self))
 
-    def _html(self) -> str:
-        rows = (
-            (
-                each.partition, f"{each.committed.offset:,}", _known(each.end), _known(each.lag),
-                _shown.cut(each.committed.metadata),
-            )
-            for each in self.partitions
-        )  # fmt: skip
-        columns = ("partition", "committed", "end", "lag", "metadata")
-        return _shown.table(f"{self.name}, {self.state}", columns, rows)
+
+def _table_of(cursor: CursorInfo) -> str:
+    rows = (
+        (
+            each.partition, f"{each.committed.offset:,}", _known(each.end), _known(each.lag),
+            _shown.cut(each.committed.metadata),
+        )
+        for each in cursor.partitions
+    )  # fmt: skip
+    columns = ("partition", "committed", "end", "lag", "metadata")
+    return _shown.table(f"{cursor.name}, {cursor.state}", columns, rows)
 
 
 def _known(number: int | None) -> str:

@@ -41,7 +41,7 @@ class Gauge(NamedTuple):
     summed: bool = False
 
 
-class MetricsRegistry:
+class MetricsRegistry(_shown.Shown):
     """`clock` times what is timed and metered."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:

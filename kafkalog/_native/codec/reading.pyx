@@ -310,33 +310,36 @@ cdef class Record:
         return (type(self), self.fields())
 
     def __repr__(self):
-        return _shown.or_none(self._shown) or f"<{type(self).__name__}>"
-
-    def _shown(self):
-        headers = self.headers
-        more = f", {_shown.number(len(headers), 'header')}" if headers else ""
-        return (
-            f"<{type(self).__name__} {_shown.place(self)} {_shown.moment(self.timestamp)}, key {_shown.octets(self.key)}, "
-            f"value {self._shown_value()}{more}>"
-        )
+        return _shown.or_none(lambda: line_of(self)) or f"<{type(self).__name__}>"
 
     def _repr_html_(self):
         """For notebooks."""
-        return _shown.or_none(self._html)
-
-    def _html(self):
-        return _shown.table(_shown.place(self), _shown.RECORD_COLUMNS, [_shown.record_row(self, self._shown_value())])
-
-    def _shown_value(self):
-        """Of a large one that was not made yet the beginning alone is made."""
-        beginning = None
-        with cython.critical_section(self):
-            if self.given is None and not self.has_value and self.value_at != NULL:
-                beginning = octets_at(self.value_at, min(self.value_size, SHOWN_BYTES))
-        return _shown.octets(self.value) if beginning is None else _shown.octets(beginning, self.value_size)
+        return _shown.or_none(lambda: table_of(self))
 
 
 Sequence.register(Record)
+
+
+def line_of(Record record not None):
+    """Its repr."""
+    headers = record.headers
+    more = f", {_shown.number(len(headers), 'header')}" if headers else ""
+    what = f"{type(record).__name__} {_shown.place(record)} {_shown.moment(record.timestamp)}"
+    return f"<{what}, key {_shown.octets(record.key)}, value {shown_value(record)}{more}>"
+
+
+def table_of(Record record not None):
+    """Its table."""
+    return _shown.table(_shown.place(record), _shown.RECORD_COLUMNS, [_shown.record_row(record, shown_value(record))])
+
+
+def shown_value(Record record not None):
+    """Its value as it is shown; of a large one that was not made yet the beginning alone is made."""
+    beginning = None
+    with cython.critical_section(record):
+        if record.given is None and not record.has_value and record.value_at != NULL:
+            beginning = octets_at(record.value_at, min(record.value_size, SHOWN_BYTES))
+    return _shown.octets(record.value) if beginning is None else _shown.octets(beginning, record.value_size)
 
 
 @cython.auto_pickle(False)
