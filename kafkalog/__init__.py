@@ -6,8 +6,8 @@
     for record in store.reader("billing", topics=["orders"]): ...
     orders.describe()                       # records, times, bytes
     kafkalog.open("data", read_only=True)   # beside a writer or broker
-    kafkalog.open_log("data", "orders-0")   # one Partition by itself
-    kafkalog.verify("data")                 # every batch and index entry
+    kafkalog.open_log("logs", "orders-0")   # one Partition by itself
+    kafkalog.verify("logs")                 # every batch and index entry
 
 help(kafkalog.open), help(kafkalog.Topic) ... say more.  KafkalogError is
 the base of all errors, LogManager and RemoteStorage are the engine's

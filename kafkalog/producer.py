@@ -476,7 +476,8 @@ class Producer(Sends, ClosingAsync, Shown):
         """As `send`, for a coroutine, which never blocks its loop: waits for room, and until the record is in the log;
         where it is.  `await producer.send(...)` is the same, but for the wait for room.
 
-            await producer.send_async("orders", b"...", key=b"customer-7")
+            async def take(order: bytes) -> None:
+                await producer.send_async("orders", order, key=b"customer-7")
 
         A task that is cancelled while it waits for room has sent nothing; behind that the record goes its way.
         `timestamp` is ms since 1970.  Errors as `send`, and those of its future.
