@@ -632,7 +632,7 @@ class Partition(Closing, ClosingAsync, Shown):
 
     def _state(self) -> str:
         if self.is_forked_copy:
-            return "of another process"
+            return "closed: of another process"
         return "closed" if self.closed else "read-only" if self.read_only else "open"
 
     def _repr_html_(self) -> str | None:

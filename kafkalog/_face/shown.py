@@ -30,7 +30,7 @@ class Records(_shown.Shelf[Record]):
 def state_of(home: Home) -> str:
     """Of a store."""
     if home.life.forked:
-        return "of another process"
+        return "closed: of another process"
     return "closed" if not home.life.live else "read-only" if home.read_only else "open"
 
 

@@ -51,12 +51,10 @@ class StoreHandle(StoreHome):
             return
         self.check_outside()
         self._close_producers()
-        with self.catalog.changing:  # a change of topics that is under way is finished
-            self.life.end()
-        self._close_producers()  # those that were made meanwhile
-        self.bells.ring()
-        with self.shared.closing:  # first: who finds it closing waits for this
-            was_last = self._was_last()
+        with self.shared.closing:  # who opens the store waits for this, from before nobody may join it any more
+            was_last = self._ended()
+            self._close_producers()  # those that were made meanwhile
+            self.bells.ring()
             if was_last:
                 self.shared.close()
         if not was_last:
@@ -64,8 +62,10 @@ class StoreHandle(StoreHome):
             self.shared = self  # who keeps a closed handle keeps no store from being dropped
         self._is_closed = True
 
-    def _was_last(self) -> bool:
-        with LOCK:
+    def _ended(self) -> bool:
+        """Ends the handle's life; whether it was the last one."""
+        with self.catalog.changing, LOCK:  # a change of topics that is under way is finished
+            self.life.end()
             self.shared.is_closing = not any(each.life.live for each in self.shared.handles)
             return self.shared.is_closing
 
@@ -106,6 +106,10 @@ class _Place:
         with LOCK:
             if self.store() is home:
                 return StoreHandle(home)
+            users = list(home.handles) if home.is_closing else []
+        for each in users:
+            for producer in list(each.producers):
+                producer.check_outside()  # a callback, for which the close waits
         if home.is_closing and not home.closing._is_owned():  # type: ignore[attr-defined]
             with home.closing:  # until it is closed, which gives the locks back
                 pass

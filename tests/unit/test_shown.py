@@ -205,7 +205,7 @@ def test_in_a_forked_child(world: dict[str, Any]) -> None:
         status = 1
         try:
             told = [repr(each) for each in world.values()]
-            assert told[0].endswith("of another process>"), told[0]
+            assert told[0].endswith("closed: of another process>"), told[0]
             assert world["store"]._repr_html_() is None
             assert world["topic"]._repr_html_() is None
             assert "on its way" in repr(world["future"])
