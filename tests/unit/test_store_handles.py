@@ -264,3 +264,26 @@ def test_open_log_beside_a_store_is_refused(tmp_path: Path) -> None:
             open_at(tmp_path)
         with pytest.raises(IllegalArgumentException, match="is open already in this process"):
             kafkalog.open_log(tmp_path, "t-0", files=FAST)
+
+
+def test_a_callback_opens_the_store_that_waits_for_it(tmp_path: Path) -> None:
+    told: list[object] = []
+
+    def again(_: object) -> None:
+        try:
+            with open_at(tmp_path) as inner:
+                told.append(inner.topics())
+        except IllegalStateException as error:
+            told.append(error)
+
+    store = open_at(tmp_path)
+    store.create_topic("t")
+    producer = store.producer(linger_ms=60_000)
+    producer.send("t", b"x").add_done_callback(again)
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert told == [["t"]]
+    assert store.closed
+    assert not locked(tmp_path)

@@ -155,9 +155,10 @@ def headers_at_ends(seen: Snapshot) -> Contents:
 
 def _indexed_position(seen: Snapshot, place: int) -> int:
     """As `last_indexed_position`, of the last entry alone where the batch that it names fits there."""
-    segment, position = seen.segments[place], seen.segments[place].indexed_position()
-    if place < len(seen.segments) - 1 and 0 < position < segment.size:
-        header = seen.reader(place).header_at(position)
+    segment = seen.segments[place]
+    if place < len(seen.segments) - 1:
+        position = segment.indexed_position()
+        header = seen.reader(place).header_at(position) if 0 < position < segment.size else None
         if header is not None and segment.base_offset <= header.base_offset < seen.bases[place + 1]:
             return position
     return last_indexed_position(seen, place)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.files import Files
 
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
+_ZEROS = bytes(PIECE_BYTES)
 
 
 class _Entries(IndexEnd):
@@ -107,7 +108,7 @@ def _load(files: Files, path: str) -> bytes:
         position = 0
         while True:
             piece = file.pread(PIECE_BYTES, position)
-            if not piece or not any(piece):
+            if _ZEROS.startswith(piece):  # nothing is left, or room that was set aside
                 break
             pieces.append(piece)
             position += len(piece)
