@@ -136,7 +136,7 @@ def world(tmp_path: Path) -> Iterator[dict[str, Any]]:
             "described": topic.describe(), "of_partition": log.describe(), "of_store": store.describe(sample_rows=1),
             "settings": kafkalog.ManagerSettings(), "config": LogConfig.from_props({"retention.ms": "5"}),
             "tiering": kafkalog.RemoteLogManagerConfig(), "tier": kafkalog.RemoteStorage("s3://bucket/x"),
-            "metrics": kafkalog.metrics.MetricsRegistry(), "metadata": topic.append(b"y"), "stats": topic,
+            "metrics": kafkalog.metrics.MetricsRegistry(), "metadata": topic.append(b"y", partition=0),
         }  # fmt: skip
 
 
