@@ -118,7 +118,7 @@ def world(tmp_path: Path) -> Iterator[dict[str, Any]]:
         store = stack.enter_context(kafkalog.open(tmp_path / "store", files=FAST))
         topic = store.create_topic("orders", 2)
         topic.append(SCRIPT.encode(), key=SCRIPT.encode(), headers=[(SCRIPT, SCRIPT.encode())], partition=0)
-        topic.append(os.urandom(1_000_000), key=b"\xff", partition=0)
+        topic.append(b"\xff\xfe" * 500_000, key=b"\xff", partition=0)
         reader = stack.enter_context(store.reader("billing", topics=["orders"]))
         producer = stack.enter_context(store.producer(linger_ms=60_000))
         future = producer.send("orders", b"x", partition=1)
