@@ -1,30 +1,17 @@
-"""Apache Kafka's log storage engine as a Python package: the same files, the same rules, the same errors.
+"""Apache Kafka's log storage engine as a Python package: no broker.
 
-    import kafkalog
+    store = kafkalog.open("data")           # a Store; made if missing
+    orders = store.create_topic("orders", partitions=4, exist_ok=True)
+    orders.append(b"value", key=b"key")     # append_many, append_async
+    for record in store.reader("billing", topics=["orders"]): ...
+    orders.describe()                       # records, times, bytes
+    kafkalog.open("data", read_only=True)   # beside a writer or broker
+    kafkalog.open_log("logs", "orders-0")   # one Partition by itself
+    kafkalog.verify("logs")                 # every batch and index entry
 
-    with kafkalog.open_log("/data/logs", "orders-0") as log:
-        log.append(b"value", key=b"key")
-        for record in log:
-            print(record.offset, record.value)
-
-Doors, which `from kafkalog import *` gives; help(kafkalog.open) says more:
-    open(dirs)               a Store of topics, with cursors and transactions
-    open_log(dir, name)      one partition of a directory, as a Partition
-    list_partitions(dir)     what is in a directory
-    verify(dirs)             every batch, every index entry
-    to_confluent(record)     a record as confluent-kafka has it
-
-Classes that they hand out:
-    Store, Topic, Partition, Producer, Writer, Transaction, Record, RecordMetadata
-    ChunkReader, MessageSetSend, MultiMessageSetSend, CompactionStats
-    LogManager, ManagerSettings, LogConfig, TopicPartition    the engine: many partitions on many disks
-    RemoteStorage, RemoteLogManagerConfig                     where logs go on in object storage
-    KafkalogError                                             every error is one
-
-Modules, loaded when they are first named; engine follows Kafka's versions, the others keep what they list:
-    errors, config, store, topic, partition, records, reader, producer, transaction, decoding, metrics, remote, toolbox,
-    spark, engine
-`import kafkalog` alone pulls in neither numpy nor pyarrow, pyspark, click or rich.
+help(kafkalog.open), help(kafkalog.Topic) ... say more.  KafkalogError is
+the base of all errors, LogManager and RemoteStorage are the engine's
+doors; dir(kafkalog) lists the rest.  Each is loaded when first named.
 """
 
 from __future__ import annotations
@@ -33,10 +20,10 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# The doors alone: they are what `import *` should bring, and what help() shows in full.
-__all__ = ["open", "open_log", "list_partitions", "verify", "to_confluent"]
+_DOORS = ["open", "open_log", "list_partitions", "verify", "to_confluent"]  # what `import *` brings
 
 if TYPE_CHECKING:
+    __all__ = ["open", "open_log", "list_partitions", "verify", "to_confluent"]
     # A name that is imported as itself is public for type checkers; nothing else is.
     from kafkalog import config as config
     from kafkalog import decoding as decoding
@@ -127,6 +114,12 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
     def __getattr__(name):
         import importlib
 
+        if name == "__all__":
+            # pydoc prints what is listed in full, which would be ten screens behind the guide above.
+            import sys
+
+            asks = sys._getframe(1).f_code.co_filename.replace("\\", "/")
+            return [] if asks.endswith("/pydoc.py") else list(_DOORS)
         if name in _MODULES:
             return importlib.import_module(f"kafkalog.{name}")
         if name in _OLD:
@@ -147,4 +140,4 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
 def __dir__() -> list[str]:
     """What is public, for completion and help(); not what happens to be loaded."""
     of_modules = (name for name, value in globals().items() if name.startswith("__") and not callable(value))
-    return sorted({*of_modules, *_HOME, *_MODULES} - {"__all__"})
+    return sorted({*of_modules, *_HOME, *_MODULES})

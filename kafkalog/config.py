@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from kafkalog import _shown
 from kafkalog._limits import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from kafkalog.errors import ConfigException, IllegalArgumentException, InvalidConfigurationException
 
@@ -585,6 +586,9 @@ class LogConfig:
     def values(self) -> dict[str, object]:
         """Every topic key with its typed value."""
         return {name: getattr(self, key.attribute) for name, key in TOPIC_KEYS.items()}
+
+    def __repr__(self) -> str:
+        return f"LogConfig({_shown.cut(dict(self.originals), 300)})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LogConfig) and dict(self.originals) == dict(other.originals)

@@ -13,7 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalog import _shown
 from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend
+from kafkalog._face.describing import SAMPLE_ROWS, Budget, PartitionDescription, describe_partition
+from kafkalog._face.in_threads import ClosingAsync
 from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput
 from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
     from kafkalog.engine.cleaner.passes import CompactionStats
 
-__all__ = ["Partition", "Writer"]
+__all__ = ["Partition", "PartitionDescription", "Writer"]
 
 DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
 DEDUPE_BUFFER_BYTES_MIN = 72  # of two keys
@@ -53,7 +56,7 @@ class _Awaited(NamedTuple):
         return self.source.visible_end(self.isolation) > self.offset
 
 
-class Partition(Closing, Readable):
+class Partition(Closing, ClosingAsync, Readable):
     """One partition.  Made by `open_log`, and by `Topic.partition` for one of a store."""
 
     _inner = frozenset({"appends", "is_forked_copy", "ready_to_read"})
@@ -226,6 +229,21 @@ class Partition(Closing, Readable):
                 if left_s <= 0:
                     return False
                 waiting.wait([awaited], left_s, lambda: not self._life.live)
+
+    def describe(self, *, sample_rows: int = SAMPLE_ROWS, exact: bool = False) -> PartitionDescription:
+        """What it holds, without reading it: records, from when to when, bytes, segments, and `sample_rows` records
+        from places that are spread over all offsets.
+
+            print(log.describe().records)
+
+        Records are counted exactly in a small log; else they are the span of offsets, which compaction and
+        transactions make too many (`is_exact` says which).  `exact` has every batch header read.  Errors as a read.
+        """
+        sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
+        budget = Budget(exact=values.flag(exact, "exact"))
+        self._readable()
+        self.refresh()
+        return describe_partition(self._readable(), budget, sample_rows)
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -425,8 +443,19 @@ class Partition(Closing, Readable):
         self._must_own().truncate(offset)
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "read-only" if self.read_only else "open"
-        return f"<Partition {self.topic_partition} of {self.log_dir!r}, {state}>"
+        log = self._source if self.appends is None else self.appends.engine  # neither waits, nor looks at the disk
+        ends = _shown.or_none(lambda: f" [{log.log_start_offset}, {log.log_end_offset})")
+        place = _shown.or_none(lambda: f" of {self.log_dir!r}")
+        return f"<Partition {self.topic_partition}{ends or ''}{place or ''}, {self._state()}>"
+
+    def _state(self) -> str:
+        if self.is_forked_copy:
+            return "closed: of another process"
+        return "closed" if self.closed else "read-only" if self.read_only else "open"
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks."""
+        return _shown.or_none(lambda: self.describe(sample_rows=0)._repr_html_())
 
 
 def __dir__() -> list[str]:

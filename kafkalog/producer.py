@@ -23,6 +23,7 @@ Source: RecordAccumulator, Sender, KafkaProducer (kafka-clients 4.4.0).
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import queue
 import sys
@@ -32,6 +33,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog import _shown
 from kafkalog._face.batch_maker import (
     BATCH_BYTES_MAX,
     RECORD_OVERHEAD_BYTES,
@@ -39,8 +41,10 @@ from kafkalog._face.batch_maker import (
     checked_codec,
     size_bound,
 )
+from kafkalog._face.in_threads import ClosingAsync
 from kafkalog._face.record_future import Outcome, ProducerBatch, RecordFuture
 from kafkalog._face.rows import Row, as_row
+from kafkalog._face.shown import Shown
 from kafkalog._face.topic_info import check_appendable
 from kafkalog._face.writer import Writer, producer_id_of
 from kafkalog._limits import INT_MAX
@@ -64,7 +68,7 @@ from kafkalog.errors import (
     RecordTooLargeException,
     RecordValidationException,
 )
-from kafkalog.topic import Topic
+from kafkalog.topic import RecordMetadata, Topic
 
 if TYPE_CHECKING:
     from kafkalog._face.home import Home
@@ -78,6 +82,7 @@ BATCH_BYTES = 16_384  # batch.size
 BUFFER_BYTES = 32 << 20  # buffer.memory
 MAX_BLOCK_MS = 60_000  # max.block.ms
 GROWN_BYTES = BATCH_BYTES_MAX  # of a batch that waits for the sender: what makes one v2 batch
+ROOM_CHECK_S = 0.002  # of a coroutine that waits for room
 IDLE_S = 1.0  # a sender without work looks so often whether its store is there
 # What a log says of records; whatever else it says is of the whole batch.
 REFUSALS = (
@@ -114,6 +119,14 @@ class BatchingSettings(NamedTuple):
             self.compression,
             self.name,
         )
+
+
+class _Offer(NamedTuple):
+    """A record on its way in."""
+
+    partition: TopicPartition
+    row: Row
+    size: int
 
 
 class RecordAccumulator(Intake):
@@ -189,8 +202,8 @@ class RecordAccumulator(Intake):
         found: Topic = self.topics.setdefault(topic, Topic(self.home, topic))
         return found
 
-    def put_waiting(self, partition: TopicPartition, row: Row, size: int) -> RecordFuture:
-        """`put` when there was no room: waits for some.  BufferExhaustedException."""
+    def check_size(self, size: int) -> None:
+        """RecordTooLargeException for a record for which there is never room."""
         limit = self.settings.buffer_bytes
         if size > limit:
             raise RecordTooLargeException(
@@ -198,6 +211,19 @@ class RecordAccumulator(Intake):
                 "configured with the buffer.memory configuration.",
                 hint=f"buffer_bytes={limit}",
             )
+
+    def exhausted(self, offer: _Offer) -> BufferExhaustedException:
+        """What who found no room in time is told."""
+        limit = self.settings.buffer_bytes
+        return BufferExhaustedException(
+            f"Failed to allocate {offer.size} bytes within the configured max blocking time "
+            f"{self.settings.max_block_ms} ms. Total memory: {limit} bytes. Available memory: "
+            f"{max(limit - self.buffered_bytes, 0)} bytes.",
+            hint="send less, or give it more of buffer_bytes or max_block_ms",
+        )
+
+    def put_waiting(self, partition: TopicPartition, row: Row, size: int) -> RecordFuture:
+        """`put` when there was no room: waits for some.  BufferExhaustedException."""
         deadline = time.monotonic() + self.settings.max_block_ms / 1000
         while True:
             room = threading.Lock()
@@ -211,12 +237,7 @@ class RecordAccumulator(Intake):
                 raise self.refusal()
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise BufferExhaustedException(
-                    f"Failed to allocate {size} bytes within the configured max blocking time "
-                    f"{self.settings.max_block_ms} ms. Total memory: {limit} bytes. Available memory: "
-                    f"{max(limit - self.buffered_bytes, 0)} bytes.",
-                    hint="send less, or give it more of buffer_bytes or max_block_ms",
-                )
+                raise self.exhausted(_Offer(partition, row, size))
             self.check_may_wait("room")
             self._wake.put(None)
             room.acquire(timeout=min(left_s, IDLE_S))
@@ -403,7 +424,7 @@ def _append_rows(
         return done
 
 
-class Producer(Sends):
+class Producer(Sends, ClosingAsync, Shown):
     """Sends records to a store's topics; made by `Store.producer`.  Thread-safe.
 
     Is closed at a `with` block's end, or by its store's close; what is in it then is sent first.  One that is dropped
@@ -442,6 +463,38 @@ class Producer(Sends):
             partition: int | None = None,
         ) -> RecordFuture: ...
 
+    async def send_async(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """As `send`, for a coroutine, which never blocks its loop: waits for room, and until the record is in the log;
+        where it is.  `await producer.send(...)` is the same, but for the wait for room.
+
+            async def take(order: bytes) -> None:
+                await producer.send_async("orders", order, key=b"customer-7")
+
+        A task that is cancelled while it waits for room has sent nothing; behind that the record goes its way.
+        `timestamp` is ms since 1970.  Errors as `send`, and those of its future.
+        """
+        it = self._it
+        deadline: float | None = None
+        while True:
+            future = self._offer(topic, value, key, headers, timestamp, partition)
+            if isinstance(future, RecordFuture):
+                return await future
+            now_s = time.monotonic()
+            deadline = deadline or now_s + it.settings.max_block_ms / 1000
+            if now_s >= deadline:
+                raise it.exhausted(future)
+            it.rush()  # what is there makes room
+            await asyncio.sleep(ROOM_CHECK_S)
+
     def _send(
         self,
         topic: str,
@@ -452,6 +505,19 @@ class Producer(Sends):
         partition: int | None,
     ) -> RecordFuture:
         """Of a record that is not of the usual kind, or finds no room."""
+        found = self._offer(topic, value, key, headers, timestamp, partition)
+        return found if isinstance(found, RecordFuture) else self._it.put_waiting(*found)
+
+    def _offer(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header],
+        timestamp: int | None,
+        partition: int | None,
+    ) -> RecordFuture | _Offer:
+        """The future of a record; what `put_waiting` takes where there is no room for it now."""
         it = self._it
         row = as_row((value, key, headers, timestamp))
         if it.closing or not it.life.live:
@@ -469,7 +535,10 @@ class Producer(Sends):
         else:
             number = partition_for_key(key, len(present.places))
         place, size = present.places[number], size_bound(row)
-        return it.put(place, row, size) or it.put_waiting(place, row, size)
+        it.check_size(size)
+        offer = _Offer(place, row, size)
+        future: RecordFuture | None = it.put(*offer)
+        return offer if future is None else future
 
     def flush(self, timeout_ms: int | None = None) -> bool:
         """Sends without waiting for more, and waits until everything that was sent before is answered, and callbacks
@@ -498,7 +567,8 @@ class Producer(Sends):
     def __repr__(self) -> str:
         name = self._it.settings.name
         state = "closed" if self.closed else "open"
-        return f"<Producer {'' if name is None else name + ' '}of {self._it.home.place}, {state}>"
+        waits = "" if self.closed or not self.buffered_bytes else f", {_shown.size(self.buffered_bytes)} on the way"
+        return f"<Producer {'' if name is None else name + ' '}of {self._it.home.place}, {state}{waits}>"
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
         it: RecordAccumulator | None = getattr(self, "_it", None)
@@ -514,6 +584,36 @@ class Producer(Sends):
             stacklevel=2,
             source=self,
         )
+
+
+class AppendingSender(Producer):
+    """What `Topic.append_async` sends with: its user knows nothing of it, and its store closes it."""
+
+    def __del__(self) -> None:  # type: ignore[override]
+        it: RecordAccumulator | None = getattr(self, "_it", None)
+        if it is not None:
+            it.closing = True
+            it._wake.put(None)
+
+
+class AsyncAppends:
+    """How the topics of one handle append for asyncio: by a sender, which is started when it is first asked for."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._lock = threading.RLock()
+        self._sender: AppendingSender | None = None  # guarded by _lock
+
+    def __call__(self) -> AppendingSender:
+        """LogReadOnlyException; IllegalStateException where the store is closed."""
+        self._home.check_writable()
+        found = self._sender
+        if found is None or found.closed:
+            with self._lock:
+                found = self._sender
+                if found is None or found.closed:
+                    found = self._sender = AppendingSender(self._home, BatchingSettings(linger_ms=0))
+        return found
 
 
 def __dir__() -> list[str]:

@@ -33,6 +33,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkalog import _shown
 from kafkalog._face import store_cursors
 from kafkalog._face.chunk_reader import (
     CHUNK_BYTES,
@@ -41,11 +42,11 @@ from kafkalog._face.chunk_reader import (
     MultiMessageSetSend,
     receive_message_set,
 )
-from kafkalog._face.in_threads import in_thread
+from kafkalog._face.in_threads import ClosingAsync, in_thread
 from kafkalog._face.partition_turns import PartitionTurns
 from kafkalog._face.reader_options import Offsets, ReaderOptions, offsets_of
 from kafkalog._face.selection import walk_selected
-from kafkalog._face.shown import Shown
+from kafkalog._face.shown import Records, Shown
 from kafkalog._native.codec.reading import Iteration, RecordWalk
 from kafkalog._native.state.blocks import Closing, Turn
 from kafkalog.engine.format import values
@@ -78,7 +79,7 @@ POLL_RECORDS = 500  # max.poll.records
 ARROW_CHUNK_BYTES = 4 << 20
 
 
-class StoreReader(Closing, Shown):
+class StoreReader(Closing, ClosingAsync, Shown):
     """Several partitions, read in turns.  Made by `Store.reader`."""
 
     _inner = frozenset({"is_of", "offsets_to_commit"})
@@ -109,7 +110,7 @@ class StoreReader(Closing, Shown):
     @property
     def closed(self) -> bool:
         """Whether it was closed, by itself or with its store."""
-        return self._closed
+        return self._closed or not self._home.life.live
 
     def close(self) -> None:
         """Lets go of the files; commits nothing.  A thread that waits in it is told (IllegalStateException)."""
@@ -154,7 +155,9 @@ class StoreReader(Closing, Shown):
 
     def __repr__(self) -> str:
         name = "" if self._options.cursor is None else f" {self._options.cursor!r}"
-        return f"<StoreReader{name} of {len(self._turns.readers)} partitions>"
+        turns = getattr(self, "_turns", None)  # of one that was never made whole
+        of = _shown.number(0 if turns is None else len(turns.readers), "partition")
+        return f"<StoreReader{name} of {of}, {'closed' if self.closed else 'open'}>"
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -243,7 +246,7 @@ class StoreReader(Closing, Shown):
         with self._turn as mine:
             readers = self._begin(mine)
             self._undo = [(each, each.position, each.leader_epoch) for each in readers.values()]
-            found: list[Record] = []
+            found: list[Record] = Records()
             try:
                 self._poll(found, max_records)
                 while not found and self._next_batch(None, timeout_s) is not None:
@@ -521,7 +524,7 @@ class StoreReader(Closing, Shown):
 
     def is_of(self, home: object) -> bool:
         """Whether it reads the store that stands on `home`."""
-        return home is self._home
+        return getattr(home, "shared", home) is getattr(self._home, "shared", self._home)
 
     def offsets_to_commit(self, metadata: str = "") -> dict[TopicPartition, CommittedOffset]:
         """What `commit` commits: the position of each partition, but of those whose topic was deleted."""
@@ -561,6 +564,10 @@ class StoreReader(Closing, Shown):
                 }
         store_cursors.commit(self._home, cursor, rows)
         return {partition: row.offset for partition, row in rows.items()}
+
+    async def commit_async(self, offsets: Offsets | None = None, metadata: str = "") -> dict[TopicPartition, int]:
+        """As `commit`, for a coroutine, in a thread.  A task that is cancelled is so when the commit has ended."""
+        return await self._in_thread(partial(self.commit, offsets, metadata))
 
     def committed(self) -> dict[TopicPartition, int]:
         """What its cursor has committed for the partitions that it reads."""

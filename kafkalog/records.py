@@ -7,6 +7,7 @@ whose names are methods: both styles on one class would clash (`timestamp` again
 from __future__ import annotations
 
 from kafkalog._native.codec.reading import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
+from kafkalog._shown import Shown
 
 __all__ = [
     "CREATE_TIME",
@@ -24,7 +25,7 @@ TIMESTAMP_TYPES = {"NoTimestampType": NO_TIMESTAMP_TYPE, "CreateTime": CREATE_TI
 Header = tuple[str, bytes | None]
 
 
-class ConfluentMessage:
+class ConfluentMessage(Shown):
     """A record with the methods of confluent_kafka.Message."""
 
     __slots__ = ("_record",)

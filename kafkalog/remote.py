@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from kafkalog import _shown
 from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import values
 from kafkalog.engine.format.java_text import parse_uuid
@@ -127,7 +128,7 @@ def _topic_ids(given: Any) -> dict[str, str]:
     return ids
 
 
-class RemoteStorage:
+class RemoteStorage(_shown.Shown):
     """The settings of a remote tier; they do not change.  Nothing is asked of the storage until it is opened.
 
     `url`: `s3://bucket/prefix`, `gs:`, `abfs:`, `file:///mnt/tier` or any other that fsspec knows.  `options` are those

@@ -20,15 +20,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafkalog import _shown
 from kafkalog._face import store_cursors
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.catalog import checked_settings
+from kafkalog._face.describing import Budget, StoreDescription, describe_topic
+from kafkalog._face.in_threads import ClosingAsync
 from kafkalog._face.readable import Readable
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
+from kafkalog._face.shown import html_of_store, show_store
 from kafkalog._face.store_cursors import CursorInfo
+from kafkalog._face.store_handles import open_or_join
 from kafkalog._face.store_home import StoreHome
 from kafkalog._face.store_view import StoreView
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
@@ -42,13 +48,14 @@ from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import check_taken_over
 from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
-from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.errors import IllegalArgumentException, IllegalStateException, UnknownTopicOrPartitionException
 from kafkalog.partition import TRANSACTION_TIMEOUT_MS, Partition
 from kafkalog.producer import (
     BATCH_BYTES,
     BUFFER_BYTES,
     LINGER_MS,
     MAX_BLOCK_MS,
+    AsyncAppends,
     BatchingSettings,
     Producer,
 )
@@ -71,15 +78,16 @@ if TYPE_CHECKING:
     from kafkalog.metrics.registry import MetricsRegistry
 
 
-__all__ = ["CursorInfo", "Store", "open_store"]
+__all__ = ["CursorInfo", "Store", "StoreDescription", "open_store"]
 
 
-class Store(Closing, Readable):
+class Store(Closing, ClosingAsync, Readable):
     """Topics of one or several log directories.  Made by `kafkalog.open`."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._topics: dict[str, Topic] = {}
+        self._asynchronously = AsyncAppends(home)
 
     def __enter__(self) -> Store:
         return self
@@ -116,14 +124,19 @@ class Store(Closing, Readable):
         """Closes as a broker's clean shutdown does; a second call does nothing.
 
         Transactions that are open are aborted, writers flush what they hold, readers and waiting threads are told
-        (IllegalStateException).  Errors as `LogManager.shutdown`; IllegalStateException, and nothing is closed, in a
-        callback of a producer's future, or in a signal's handler or a finalizer that came out of a call of the store.
+        (IllegalStateException).  Of a store that this process has open more than once it ends what was made through
+        this handle, and the last one closes the store.  Errors as `LogManager.shutdown`; IllegalStateException, and
+        nothing is closed, in a callback of a producer's future, or in a signal's handler or a finalizer that came out
+        of a call of the store.
         """
         self._home.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "read-only" if self.read_only else "open"
-        return f"<Store of {self._home.place}, {state}>"
+        return show_store(self._home)
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: a table of its topics."""
+        return _shown.or_none(lambda: html_of_store(self._home))
 
     def _parts(self, partitions: Any) -> Sequence[Partition]:
         if partitions is None:
@@ -158,7 +171,7 @@ class Store(Closing, Readable):
     def topic(self, name: str) -> Topic:
         """UnknownTopicOrPartitionException where there is none of that name."""
         self._home.info(name)
-        return self._topics.setdefault(name, Topic(self._home, name))
+        return self._topics.setdefault(name, Topic(self._home, name, self._asynchronously))
 
     def __contains__(self, name: object) -> bool:
         """Whether `topic(name)` finds it: one of Kafka's own, too."""
@@ -169,6 +182,18 @@ class Store(Closing, Readable):
         UnknownTopicOrPartitionException."""
         self._home.topic_settings.look_again()
         return self._home.info(name)
+
+    def describe(self, *, sample_rows: int = 0, exact: bool = False) -> StoreDescription:
+        """What its topics hold, without reading them: as `Topic.describe`, of each and in all.  `sample_rows`: of each
+        topic, by default none."""
+        sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
+        budget = Budget(exact=values.flag(exact, "exact"))
+        found = StoreDescription(self._home.place, [])
+        for name in self.topics():
+            with suppress(UnknownTopicOrPartitionException):  # deleted meanwhile
+                found.topics.append(describe_topic(self._home, name, budget, sample_rows))
+                found.sample.extend(found.topics[-1].sample)
+        return found
 
     def create_topic(
         self,
@@ -377,11 +402,17 @@ def open_store(
     `local.retention.bytes` take from the disk is read from there.  `tiering` are Kafka's settings of its manager.
     With `read_only=True` both are read as one; a tier in the place of `log_dirs`, by address or folder, is read alone.
 
+    Where this process has the directories open for writing already, with the same arguments, it answers a second handle
+    of the one store.  Each has topics, producers, readers and transactions of its own, which end with it; the store is
+    closed with the last one.  With other arguments it is LogDirLockedException, which names the argument, and where the
+    first open is.  A handle that is dropped without a close counts no more.
+
     A folder that holds other things, and nothing of a log directory, is refused.  In a log directory a folder that is
     named like a partition, but has none of a partition's files, is passed over with a warning and never touched.
 
-    Errors: LogDirLockedException (a broker or another process has one), IllegalArgumentException, ConfigException,
-    KafkaStorageException, NoLiveLogDirException; IllegalStateException for every use in a forked child.
+    Errors: LogDirLockedException (a broker or another process has one, or this one otherwise),
+    IllegalArgumentException, ConfigException, KafkaStorageException, NoLiveLogDirException; IllegalStateException for
+    every use in a forked child.
     """
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
@@ -398,10 +429,10 @@ def open_store(
     paths = absolute_paths(log_dirs, seen)
     topic_settings = TopicSettings(paths, files=seen, broker=broker)
     if read_only:
-        given = {
+        unwanted = {
             "config": config, "compression": compression, "settings": settings, "metrics": metrics, "tiering": tiering
         }  # fmt: skip
-        for name, value in given.items():
+        for name, value in unwanted.items():
             if value is not None:
                 raise IllegalArgumentException(
                     f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint="leave it out"
@@ -411,17 +442,20 @@ def open_store(
         raise IllegalArgumentException(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
-    settings = store_settings(settings, config, maintenance, checked_load(load))
-    tier = remote_tier(remote, tiering, paths, files)
-    settings = settings._replace(has_remote_tier=tier is not None)
-    check_taken_over(paths, files, take_over=take_over)
-    BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not
-    home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
-    try:
-        StoreHome.__init__(
-            home,
+    given: dict[str, object] = {
+        "durability": durability, "config": None if config is None else checked_settings(config),
+        "compression": compression, "maintenance": maintenance, "load": checked_load(load), "settings": settings,
+        "clock": clock, "metrics": metrics, "take_over": take_over, "broker_config": broker,
+        "remote": None if remote is None else RemoteStorage.of(remote), "tiering": tiering,
+    }  # fmt: skip
+    checked = store_settings(settings, config, maintenance, load)
+
+    def make() -> StoreHome:
+        tier = remote_tier(remote, tiering, paths, files)
+        check_taken_over(paths, files, take_over=take_over)
+        return _started(
             paths,
-            settings,
+            checked._replace(has_remote_tier=tier is not None),
             durability=durability,
             compression=compression,
             clock=clock,
@@ -430,8 +464,31 @@ def open_store(
             topic_settings=topic_settings,
             remote=tier,
         )
+
+    return Store(open_or_join(paths, given, files, make))
+
+
+def open_alone(paths: Sequence[str], *, durability: Durability, take_over: bool) -> Store:
+    """A store for one piece of work, without retention and compaction, of which nobody gets a second handle.  Errors as
+    `open_store`, LogDirLockedException also where this process has it open."""
+    there = absolute_paths(paths)
+    check_taken_over(there, OS_FILES, take_over=take_over)
+    settings = store_settings(None, None, False)
+    return Store(
+        _started(
+            there, settings, durability=durability, compression=None, clock=SYSTEM_CLOCK, files=OS_FILES, metrics=None
+        )
+    )
+
+
+def _started(paths: Sequence[str], settings: ManagerSettings, **options: Any) -> StoreHome:
+    """Holds the directories from here on; `options` are those of a StoreHome."""
+    BatchMaker(settings.default_config, options["compression"])  # IllegalArgumentException for a codec there is not
+    home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
+    try:
+        StoreHome.__init__(home, paths, settings, **options)
         home.start()
-        return Store(home)
+        return home
     except BaseException:  # whoever handles an interrupt may open the directories again
         home.abandon()
         raise

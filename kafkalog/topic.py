@@ -8,12 +8,16 @@ Thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from kafkalog import _shown
 from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
+from kafkalog._face.describing import SAMPLE_ROWS, Budget, TopicDescription, describe_topic, html_of_topic
+from kafkalog._face.in_threads import in_thread
 from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
+from kafkalog._face.shown import show_topic
 from kafkalog._face.topic_info import TopicInfo, check_appendable, countable
 from kafkalog._face.writer import Writer
 from kafkalog._native.codec.encode import ColumnEncoder
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from kafkalog._face.topic_info import TopicInfo
 
 
-__all__ = ["RecordMetadata", "Topic", "TopicInfo"]
+__all__ = ["RecordMetadata", "Topic", "TopicDescription", "TopicInfo"]
 
 
 class RecordMetadata(NamedTuple):
@@ -55,13 +59,34 @@ class Present(NamedTuple):
     available: Sequence[int]  # those that can be written to, for records without a key
 
 
+class SendsAsync(Protocol):
+    """What sends for coroutines (`kafkalog.producer.Producer`)."""
+
+    async def send_async(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        headers: Sequence[Header],
+        timestamp: int | None,
+        partition: int | None,
+    ) -> RecordMetadata: ...
+
+
+def _nobody_sends() -> SendsAsync:
+    raise AssertionError("a topic of a producer's own is nobody's to append to")
+
+
 class Topic(Readable):
     """Made by `Store.topic` and `Store.create_topic`."""
 
     _inner = frozenset({"appends", "by_partition", "checked", "present", "sticky"})
 
-    def __init__(self, home: Home, name: str) -> None:
+    def __init__(self, home: Home, name: str, asynchronously: Callable[[], SendsAsync] | None = None) -> None:
+        """`asynchronously` gives what sends for coroutines."""
         self._home = home
+        self._asynchronously = asynchronously or _nobody_sends
         self.name = name
         self.sticky = StickyPartition()
         self._seen = Present(-1, {}, [], [], ())
@@ -102,8 +127,26 @@ class Topic(Readable):
             partitions = [partitions]
         return [self.partition(number) for number in dict.fromkeys(partitions)]
 
+    def describe(self, *, sample_rows: int = SAMPLE_ROWS, exact: bool = False) -> TopicDescription:
+        """What it holds, without reading it: records, from when to when, bytes, segments, of each partition and in all,
+        and `sample_rows` records from places that are spread over all of them.
+
+            found = store.topic("orders").describe()
+            print(found.records, found.is_exact, found.local_bytes, found.sample)
+
+        Records are counted exactly where the logs are small; else they are the span of offsets, which compaction and
+        transactions make too many (`is_exact` says which).  `exact` has every batch header read.  A partition that
+        cannot be looked at is told in `problems`.  UnknownTopicOrPartitionException once it was deleted.
+        """
+        sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
+        return describe_topic(self._home, self.name, Budget(exact=values.flag(exact, "exact")), sample_rows)
+
     def __repr__(self) -> str:
-        return f"<Topic {self.name}>"
+        return show_topic(self._home, self.name)
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks."""
+        return _shown.or_none(lambda: html_of_topic(self._home, self.name, repr(self)))
 
     # --- appending -----------------------------------------------------------------------------------
 
@@ -139,6 +182,38 @@ class Topic(Readable):
         if appends is None:
             appends = self.appends(number)
         return metadata(RecordMetadata, (self.name, number, appends.append_row(record)))
+
+    async def append_async(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """As `append`, for a coroutine: `await store.topic("orders").append_async(b"...", key=b"customer-7")`.
+
+        The loop is never blocked: a thread of the store appends what all coroutines have given meanwhile, in their
+        order, and syncs once for all where the store is durable so.  A task that is cancelled stops to wait; the record
+        goes its way, and is there once or, where the append fails, not at all.  `timestamp` is ms since 1970.  Errors
+        as `append`; IllegalStateException where the store is closed meanwhile.
+        """
+        return await self._asynchronously().send_async(
+            self.name, value, key=key, headers=headers, timestamp=timestamp, partition=partition
+        )
+
+    async def append_many_async(
+        self, records: Iterable[RecordInput], *, partition: int | None = None
+    ) -> dict[int, range]:
+        """As `append_many`, for a coroutine, in a thread of its own; records that are no list are made one first.
+
+        A task that is cancelled is so when the append has ended: its records are there then, unless it failed.
+        """
+        self._asynchronously()  # says why not, as append_async does
+        check_records(records)
+        rows = records if isinstance(records, list | tuple) else list(records)
+        return await in_thread(lambda: self.append_many(rows, partition=partition))
 
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
         """Append records, which are as `Partition.append_many` takes them: the offsets in each partition that got some.

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
+from kafkalog import _shown
 from kafkalog._face.shown import Shown
 from kafkalog._face.times import ALL_TIMES, Times
 from kafkalog._limits import INT_MAX, LONG_MAX
@@ -94,7 +95,7 @@ KAFKA_STORAGE_ERROR = 56
 INVALID_RECORD = 87
 
 
-class Chunk:
+class Chunk(Shown):
     """Whole batches: `data` is what the file has from `file_position` on.
 
     `table` is the native scan's, positions in the file; `headers` are the same as objects, positions in `data`.
@@ -110,6 +111,25 @@ class Chunk:
         self.file_position = file_position
         self.aborted: Sequence[AbortedTxn] = ()
         self._headers: list[BatchHeader] | None = None
+
+    def __repr__(self) -> str:
+        count = "1 batch" if len(self.table) == 1 else f"{len(self.table):,} batches"
+        return f"<Chunk of {count}, {_shown.size(len(self.data))} of {self.path!r} at {self.file_position}>"
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: its batches."""
+        return _shown.or_none(self._html)
+
+    def _html(self) -> str:
+        columns = ("position", "offsets", "records", "bytes", "largest time", "producer")
+        rows = (
+            (
+                int(row["position"]), f"{row['base_offset']} to {row['last_offset']}", int(row["record_count"]),
+                int(row["size"]), _shown.moment(int(row["max_timestamp"])), int(row["producer_id"]),
+            )
+            for row in self.table
+        )  # fmt: skip
+        return _shown.table(repr(self)[1:-1], columns, rows)
 
     @property
     def headers(self) -> list[BatchHeader]:
@@ -217,6 +237,9 @@ class ChunkReader(Closing, Shown):
         self._raise_suspect: Callable[[], NoReturn] | None = None
         self._suspected: Extent | None = None  # where it was
         self._looks = 0  # how often since the last chunk
+
+    def __repr__(self) -> str:
+        return f"<ChunkReader of {self.topic_partition} at offset {self.offset}>"
 
     def __enter__(self) -> ChunkReader:
         return self
@@ -670,7 +693,7 @@ def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogE
 RESULT_HEADER = struct.Struct(">ih")  # bytes behind the length field, error code
 
 
-class MessageSetSend:
+class MessageSetSend(Shown):
     """A fetch result of one partition: int32 length of what follows, int16 error code, batches.
 
     At least one whole batch where there is one; the last may be cut, as in Kafka's answers: its size field tells.
@@ -693,6 +716,9 @@ class MessageSetSend:
                 self._extent = extent
         except KafkalogError as error:
             self.error_code = error_code_of(error)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.size} bytes>"
 
     @property
     def size(self) -> int:
@@ -720,12 +746,15 @@ class MessageSetSend:
         self._extent = None
 
 
-class MultiMessageSetSend:
+class MultiMessageSetSend(Shown):
     """Fetch results of several partitions: int32 length of what follows, int16 error code, each MessageSetSend."""
 
     def __init__(self, sends: Sequence[MessageSetSend], *, error_code: int = NONE) -> None:
         self.sends = list(sends)
         self.error_code = error_code
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.size} bytes>"
 
     @property
     def size(self) -> int:

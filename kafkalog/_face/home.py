@@ -102,6 +102,15 @@ class Home(TransactionHome, Protocol):
         """What readers see of a partition, in the directory that has it now.  UnknownTopicOrPartitionException,
         KafkaStorageException if it is offline, or its folder is away."""
 
+    def known_topics(self) -> list[str]:
+        """The topics that are not Kafka's own, known without looking at a disk.  LookupError where they are not."""
+
+    def known_partitions(self, topic: str) -> int:
+        """How many a topic has, likewise.  An error where none of that name is known."""
+
+    def glance(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """The start and the end of a partition, likewise; None where nobody has looked."""
+
     # --- cursors ---------------------------------------------------------------------------------------
 
     def keepers(self, cursor: str) -> Iterable[GroupOffsets]:

@@ -10,12 +10,34 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Self
 
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], T], stop: Callable[[bool], None]) -> T:
+class ClosingAsync:
+    """`async with`: is closed in a thread, for that may wait for disks.  A task that is cancelled meanwhile is
+    cancelled when it is closed."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await in_thread(self.close)
+
+
+async def in_thread(work: Callable[[], T], stop: Callable[[bool], None] = lambda is_stopped: None) -> T:
     """What `work()` answers.  When the task is cancelled, `stop(True)` has it come back early; the cancellation goes on
     when it has, and what it answered is dropped, after `stop(False)`."""
     loop = asyncio.get_running_loop()
@@ -36,7 +58,7 @@ async def in_thread(work: Callable[[], T], stop: Callable[[bool], None]) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, answer, error)
 
-    threading.Thread(target=run, name="kafkalog-reader", daemon=True).start()
+    threading.Thread(target=run, name="kafkalog-asyncio", daemon=True).start()
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kafkalog import _shown
 from kafkalog._face.shown import Shown
 from kafkalog._native.state.batching import Answered, Awaited, Numbered
 from kafkalog.engine.files.lines import Lines
@@ -72,6 +74,7 @@ class ProducerBatch(Answered):
         self.is_over = True
         if self.watched:
             self.condition.notify_all()
+            self.watched = []  # each holds us: nobody goes on to hold the other
 
     def wait(self, seconds: float | None, *, to_the_end: bool = False) -> bool:
         """Whether it was answered in time, and `to_the_end`: callbacks have returned."""
@@ -104,6 +107,15 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
     def __setattr__(self, name: str, value: object) -> None:
         self._show()  # it may be in a cycle from now on
         super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        batch = self._batch
+        outcomes = batch.outcomes
+        if outcomes is None:
+            return f"<RecordFuture of {batch.topic_partition}, on its way>"
+        told = outcomes[self._number]
+        what = f"offset {told}" if isinstance(told, int) else _shown.cut(told)
+        return f"<RecordFuture of {batch.topic_partition}, {what}>"
 
     def number_of(self) -> int:
         """Of the record in its batch."""
@@ -167,6 +179,29 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
                 super()._invoke_callbacks()  # type: ignore[misc]
             except BaseException:  # SystemExit of a callback must not end the sender
                 Lines("kafkalog.topics").exception("A callback of %r has raised", self)
+
+    # --- for asyncio -----------------------------------------------------------------------------------
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """Its result, in any loop.  A task that is cancelled stops to wait; the record goes its way."""
+        if self._batch.outcomes is None:
+            import asyncio
+
+            self._batch.owner.check_may_wait("the result of a record")
+            loop = asyncio.get_running_loop()
+            answered = loop.create_future()
+
+            def settle() -> None:
+                if not answered.done():  # else the task was cancelled
+                    answered.set_result(None)
+
+            def tell(_: Future[RecordMetadata]) -> None:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(settle)
+
+            self.add_done_callback(tell)
+            yield from answered
+        return self.result()
 
     # --- what others ask -----------------------------------------------------------------------------
 

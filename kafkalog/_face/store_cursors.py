@@ -8,9 +8,10 @@ directory is ours.  Thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog import _shown
 from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.names import TopicPartition
@@ -33,6 +34,47 @@ class CursorInfo(NamedTuple):
     name: str
     state: str
     partitions: list[GroupLag]
+
+    @property
+    def lag(self) -> int | None:
+        """Of all partitions together; None where one is not known."""
+        each = [part.lag for part in self.partitions]
+        return None if None in each else sum(filter(None, each))
+
+    def __repr__(self) -> str:
+        lag = "not known" if self.lag is None else f"{self.lag:,}"
+        return (
+            f"<CursorInfo {self.name!r}, {self.state}: {_shown.number(len(self.partitions), 'partition')}, lag {lag}>"
+        )
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks."""
+        return _shown.or_none(lambda: _table_of(self))
+
+
+def _table_of(cursor: CursorInfo) -> str:
+    rows = (
+        (
+            each.partition, f"{each.committed.offset:,}", _known(each.end), _known(each.lag),
+            _shown.cut(each.committed.metadata),
+        )
+        for each in cursor.partitions
+    )  # fmt: skip
+    columns = ("partition", "committed", "end", "lag", "metadata")
+    return _shown.table(f"{cursor.name}, {cursor.state}", columns, rows)
+
+
+def _known(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+class Cursors(_shown.Shelf[CursorInfo]):
+    """Of a store, by name."""
+
+    @staticmethod
+    def _show(items: Sequence[CursorInfo]) -> str:
+        rows = ((each.name, each.state, len(each.partitions), _known(each.lag)) for each in items)
+        return _shown.table(_shown.number(len(items), "cursor"), ("cursor", "state", "partitions", "lag"), rows)
 
 
 def committed(home: Home, cursor: str) -> dict[TopicPartition, CommittedOffset]:
@@ -97,12 +139,12 @@ def cursors(home: Home) -> list[CursorInfo]:
             found.setdefault(group.group, group.state)
     offsets = {name: committed(home, name) for name in sorted(found)}  # all before an end: no cursor is beyond that
     ends: dict[TopicPartition, int | None] = {}
-    return [
+    return Cursors(
         CursorInfo(
             name, found[name], [GroupLag(each, value, _end_for(home, each, value, ends)) for each, value in its.items()]
         )
         for name, its in offsets.items()
-    ]
+    )
 
 
 def _end_for(

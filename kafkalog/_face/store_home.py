@@ -12,7 +12,9 @@ coordinators'.  Thread-safe; of one process.
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +24,7 @@ from kafkalog._face.catalog import Catalog, Deletion
 from kafkalog._face.coordinators import EXPIRY_CHECK_MS, OVERDUE_CHECK_MS, Coordinators
 from kafkalog._face.cursor_readers import CursorReaders
 from kafkalog._face.remote_tier import RemoteTier, StoreTier, refuse_without_tier
+from kafkalog._face.shown import public
 from kafkalog._face.store_partition import InternalPartition, StorePartition
 from kafkalog._face.store_source import StoreSource
 from kafkalog._face.topic_info import TopicInfo, countable, not_made
@@ -31,7 +34,7 @@ from kafkalog.config import LogConfig
 from kafkalog.engine.files import Clock, Files
 from kafkalog.engine.files.dropped import let_go_later
 from kafkalog.engine.files.lines import Lines
-from kafkalog.engine.files.processes import Life
+from kafkalog.engine.files.processes import Life, held_over_forks
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host.changes import BackgroundTasks
 from kafkalog.engine.host.log_manager import LogManager
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
     from kafkalog.metrics.registry import MetricsRegistry
 
 FORGET_AGAIN_MS = 10_000
+HANDLES_LOCK = threading.RLock()  # which handles each store of this process has
+held_over_forks(HANDLES_LOCK)
 
 
 def _config_base(stored: StoredTopicConfigs, known: TopicSettings, topic: str, default: LogConfig) -> LogConfig:
@@ -90,6 +95,10 @@ class StoreHome:
         self._remote = remote
         self._compression = compression
         self._partitions: dict[TopicPartition, StorePartition] = {}
+        self._writer_guards: dict[TopicPartition, dict[int, threading.RLock]] = {}
+        self.handles: weakref.WeakSet[StoreHome] = weakref.WeakSet()  # guarded by HANDLES_LOCK
+        self.is_closing = False  # guarded by HANDLES_LOCK: nobody joins it any more
+        self.closing = threading.RLock()  # held over the close
         self.producers: set[OpenProducer] = set()  # kept by themselves
         self._deletions: list[Deletion] = []  # of which something is left to be forgotten
         self.manager = LogManager.__new__(LogManager)  # here before it holds anything: an interrupt may come behind
@@ -157,11 +166,7 @@ class StoreHome:
         if not self._is_started:
             self.abandon()
             return
-        self.manager.check_outside()
-        self.catalog.check_outside()
-        self.coordinators.check_outside()
-        for each in list(self.producers):
-            each.check_outside()
+        self.check_outside()
         self._close_producers()
         with self.catalog.changing:  # a change of topics that is under way is finished
             self.life.end()
@@ -173,6 +178,14 @@ class StoreHome:
             self.tier.close()
         self.coordinators.end()
         self.manager.shutdown()
+
+    def check_outside(self) -> None:
+        """IllegalStateException in a thread for which a close could not wait."""
+        self.manager.check_outside()
+        self.catalog.check_outside()
+        self.coordinators.check_outside()
+        for each in list(self.producers):
+            each.check_outside()
 
     def _close_producers(self) -> None:
         for each in list(self.producers):
@@ -263,6 +276,7 @@ class StoreHome:
         made = kind(
             self.manager, engine, self.life, self.clock, self, compression=self._compression, sync_appends=self.syncs
         )
+        made.writer_guards = self._writer_guards.setdefault(partition, {})
         found = self._partitions.setdefault(partition, made)
         found.take_settings()  # they may have changed before it was to be found there
         if self.manager.registry.get(partition) is not found.engine and found.moved_from(found.engine) is None:
@@ -313,9 +327,12 @@ class StoreHome:
         found = self.catalog.alter(name, config)
         if self.tier is not None:
             self.tier.take(name, self._logs_of(name))
-        for partition, appends in list(self._partitions.items()):
-            if partition.topic == name:
-                appends.take_settings()
+        with HANDLES_LOCK:
+            handles = list(self.handles)
+        for each in (self, *handles):
+            for partition, appends in list(each._partitions.items()):
+                if partition.topic == name:
+                    appends.take_settings()
         return found
 
     def delete_topic(self, name: str) -> None:
@@ -378,6 +395,19 @@ class StoreHome:
     def source(self, partition: TopicPartition) -> StoreSource:
         """What readers see of a partition; errors as `partition`."""
         return StoreSource(self, self.partition(partition).engine)
+
+    def known_topics(self) -> list[str]:
+        """As Home."""
+        return public(self.catalog.names())
+
+    def known_partitions(self, topic: str) -> int:
+        """As Home."""
+        return self.catalog.must(topic).partitions
+
+    def glance(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """As Home."""
+        log = self.manager.registry.get(partition)
+        return None if log is None else (log.log_start_offset, log.log_end_offset)
 
     def log_now(self, partition: TopicPartition) -> UnifiedLog | None:
         """A partition's log, wherever it is."""

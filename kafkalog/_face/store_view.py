@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from kafkalog._face.cursor_readers import CursorReaders
+from kafkalog._face.shown import public
 from kafkalog._face.store_partition import no_folder_error
 from kafkalog._face.topic_info import (
     TopicInfo,
@@ -242,6 +243,21 @@ class StoreView:
     def topic_changes(self) -> int:
         """Another number: topics may have changed."""
         return int(time.monotonic() / TOPICS_CHECK_S)
+
+    def known_topics(self) -> list[str]:
+        """As Home."""
+        if self._seen is None:
+            raise LookupError("nobody has looked yet")
+        return public(self._seen.by_topic.keys() - {CLUSTER_METADATA_TOPIC})
+
+    def known_partitions(self, topic: str) -> int:
+        """As Home."""
+        return 1 + max(() if self._seen is None else self._seen.by_topic.get(topic, ()))  # ValueError for none
+
+    def glance(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """As Home."""
+        view = self._views.get(partition)
+        return None if view is None else (view.log_start_offset, view.log_end_offset)
 
     def source(self, partition: TopicPartition) -> ViewSource:
         """What readers see of a partition, wherever it is now."""

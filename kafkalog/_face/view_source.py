@@ -7,7 +7,7 @@ is asked.  A topic of the same name that was made anew is none of it.  Thread-sa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kafkalog.engine.format.partition_metadata import topic_id_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.log.source import Ringing
+    from kafkalog.engine.log.tier import TierSegment
     from kafkalog.engine.segment.reader import Extent
     from kafkalog.engine.segment.transaction_index import AbortedTxn
 
@@ -106,6 +107,12 @@ class ViewSource:
         return self._view.log_end_offset
 
     cuts = 0  # as of a view
+
+    def over(self, ask: Callable[[Snapshot], T]) -> T:
+        return self._over(lambda view: view.over(ask))
+
+    def tiered(self) -> Sequence[TierSegment]:
+        return self._view.tiered()
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         return self._over(lambda view: view.visible_end(isolation))

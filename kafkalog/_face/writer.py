@@ -110,6 +110,10 @@ class Writer(Single, Shown):
         # One for all writers of this name: two that took the same number would lose one record of the two.
         self._guard = partition.writer_guards.setdefault(self.producer_id, threading.RLock())
 
+    def __repr__(self) -> str:
+        of = self._producer.partition
+        return f"<Writer {self.name!r} of {of.topic_partition}, {'open' if of.life.live else 'closed'}>"
+
     @property
     def next_sequence(self) -> int:
         """How many records this name has appended so far, modulo 2^31: the number of the next one.

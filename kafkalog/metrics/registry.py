@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from kafkalog import _shown
 from kafkalog.engine.files import SYSTEM_CLOCK, Clock
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import belongs_here
@@ -40,7 +41,7 @@ class Gauge(NamedTuple):
     summed: bool = False
 
 
-class MetricsRegistry:
+class MetricsRegistry(_shown.Shown):
     """`clock` times what is timed and metered."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -51,6 +52,9 @@ class MetricsRegistry:
         self._owners: dict[int, tuple[weakref.ref[object], Callable[[Any], Iterable[Gauge]]]] = {}
         self._shown = 0  # since somebody looked for what is gone
         belongs_here(self)
+
+    def __repr__(self) -> str:
+        return f"<MetricsRegistry of {_shown.number(len(self._owners), 'owner')}>"
 
     def disown(self) -> None:
         """In a child process."""

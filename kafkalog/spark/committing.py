@@ -40,7 +40,7 @@ from kafkalog.errors import (
 from kafkalog.spark.room import check_room
 from kafkalog.spark.staging import Run, StagedFile, TopicFacts, WriteId, remove, sweep
 from kafkalog.spark.write_options import SinkOptions
-from kafkalog.store import Store, open_store
+from kafkalog.store import Store, open_alone, open_store
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -112,9 +112,7 @@ def _opened(options: SinkOptions) -> Store:
     while True:
         try:
             # Nothing but the write: retention and compaction are for whoever lives longer.
-            return open_store(
-                options.paths, durability=options.durability, maintenance=False, take_over=options.take_over
-            )
+            return open_alone(options.paths, durability=options.durability, take_over=options.take_over)
         except LogDirLockedException as error:
             if time.monotonic() >= until:
                 error.hint = (

@@ -11,22 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from kafkalog._native.codec import batches as native
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
-from kafkalog.engine.format.batch import CONTROL_FLAG, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines, Told
+from kafkalog.engine.log.contents import largest_behind, last_indexed_position, last_time
 from kafkalog.engine.log.retention_rule import Bounds
-from kafkalog.engine.log.snapshot import SegmentView, Snapshot
+from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.segment.scan import LogScan, ScanSlice
-from kafkalog.errors import CorruptRecordException, KafkalogError
-
-CODEC_BITS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +92,11 @@ def _facts(
     for place, segment in enumerate(seen.segments):
         size = seen.readable_bytes(segment)
         end = seen.log_end_offset if place == last else seen.bases[place + 1]
-        indexed = _last_time(segment)
+        indexed = last_time(segment)
         record_timestamp = indexed
         if exact or place == last:
-            start = 0 if exact else _last_indexed_position(seen, place)
-            record_timestamp = max(indexed, _largest_behind(seen, segment, start, size))
+            start = 0 if exact else last_indexed_position(seen, place)
+            record_timestamp = max(indexed, largest_behind(seen, segment, start, size))
         lost = bool(size) and place != last and indexed < 0 and not exact
         segments.append(
             SegmentFacts(
@@ -126,151 +118,6 @@ def _facts(
     return PartitionFacts(seen.topic_partition, start, high, end, known is not None, segments, watermark)
 
 
-def _last_time(segment: SegmentView) -> int:
-    """The timestamp of the last believable entry of the time index; -1 without one."""
-    entries = segment.time_entries
-    found = entries.before(1 << 62) if len(entries) else None
-    return -1 if found is None else found[0]
-
-
-def _last_indexed_position(seen: Snapshot, place: int) -> int:
-    """From where the headers of a segment say what its index does not."""
-    return next(iter(seen.reader(place).starts(seen.segments[place].offset_entries.last_entry())))
-
-
-def _largest_behind(seen: Snapshot, segment: SegmentView, start: int, end: int) -> int:
-    largest = -1
-    for piece in LogScan(seen.file(segment), start, end, check_crc=False):
-        largest = max(largest, int(piece.table["max_timestamp"].max()))
-    return largest
-
-
 def _has_times(seen: Snapshot, place: int) -> bool:
     head = seen.reader(place).header_at(0)
     return head is not None and head.max_timestamp >= 0
-
-
-@dataclass(slots=True)
-class Contents:
-    """What a partition has for readers (read_uncommitted), from the log start on: by all batch headers (`all_headers`),
-    or by some (`headers_at_ends`).  Control records are nobody's; their batches count as batches."""
-
-    batches: int = 0
-    records: int = 0
-    first_timestamp: int = -1  # of batches by their first record
-    last_timestamp: int = -1
-    codecs: int = 0  # a bit for each codec id
-
-    def feed(self, piece: ScanSlice, log_start_offset: int) -> int:
-        """Counts a slice of a scan; answers how many bytes of it are batches that had to be read and cannot be."""
-        table = piece.table[piece.table["last_offset"] >= log_start_offset]
-        self.batches += len(table)
-        table = table[(table["magic"] < 2) | (table["attributes"] & CONTROL_FLAG == 0)]
-        if not len(table):
-            return 0
-        for codec in np.unique(table["attributes"] & CODEC_BITS):
-            self.codecs |= 1 << int(codec)
-        told = _told_by_headers(table, log_start_offset)
-        full = table[told & ((table["magic"] < 2) | (table["record_count"] > 0))]
-        self.records += int(np.where(full["magic"] >= 2, full["record_count"], 1).sum())
-        if len(full):
-            appended = full["attributes"] & TIMESTAMP_TYPE_FLAG != 0
-            times = np.where(appended, full["max_timestamp"], full["base_timestamp"])
-            times = times[times >= 0]
-            if len(times):
-                self.see_times(int(times.min()), int(full["max_timestamp"].max()))
-        return sum(self._read(piece, row, log_start_offset) for row in table[~told])
-
-    def _read(self, piece: ScanSlice, row: np.void, log_start_offset: int) -> int:
-        """Counts a batch of which the header does not tell enough, by its records; answers its bytes if it has none
-        that can be read."""
-        header = native.header_from_row(row)
-        count, times = 0, []
-        try:
-            for part in in_parts(piece.data, header, at=header.position - piece.position, max_bytes=READ_BYTES_MAX):
-                seen = [record.timestamp for record in part if record.offset >= log_start_offset]
-                count += len(seen)
-                times += [min(seen), max(seen)] if seen else []
-        except KafkalogError:
-            return header.size
-        self.records += count
-        if times:
-            self.see_times(min(times), max(times))
-        return 0
-
-    def see_times(self, first_ms: int, last_ms: int) -> None:
-        """Times between which records lie; -1 says nothing."""
-        if first_ms >= 0:
-            self.first_timestamp = first_ms if self.first_timestamp < 0 else min(self.first_timestamp, first_ms)
-        self.last_timestamp = max(self.last_timestamp, last_ms)
-
-    def add(self, other: Contents) -> None:
-        """Those of another partition."""
-        self.batches += other.batches
-        self.records += other.records
-        self.codecs |= other.codecs
-        self.see_times(other.first_timestamp, other.last_timestamp)
-
-    def codec_ids(self) -> list[int]:
-        return [codec for codec in range(CODEC_BITS + 1) if self.codecs >> codec & 1]
-
-
-def _told_by_headers(table: np.ndarray, log_start_offset: int) -> np.ndarray:
-    """Of which batches the header says how many records there are, and when the first was: not where the log starts
-    inside, nor where a delete horizon stands in its time's place; not of old compressed ones, which count as one."""
-    whole = (table["base_offset"] >= log_start_offset) & (table["attributes"] & DELETE_HORIZON_FLAG == 0)
-    told: np.ndarray = np.where(table["magic"] >= 2, whole, table["attributes"] & CODEC_BITS == 0)
-    return told
-
-
-def headers_at_ends(seen: Snapshot) -> Contents:
-    """The first batch of each segment (where the log starts inside, the batch there), and the one that its index names
-    last: times and codecs of few reads, however long the log is.  In a remote tier, where each read is a request, only
-    of the log's first and last segment.  FileNotFoundError where a segment has gone."""
-    found = Contents()
-    first_place, first_position = _log_start(seen)
-    for place, segment in enumerate(seen.segments):
-        if place < first_place or (first_place < place < len(seen.segments) - 1 and seen.may_overlap(segment)):
-            continue
-        end = seen.readable_bytes(segment)
-        first = first_position if place == first_place else 0
-        for start in {first, max(first, _last_indexed_position(seen, place))} if end else set():
-            header = seen.reader(place).header_at(start)
-            if header is not None:
-                found.batches += 1
-                found.codecs |= 0 if header.is_control else 1 << (header.codec & CODEC_BITS)
-                if start == first:
-                    is_told = header.delete_horizon_ms is None and not header.log_append
-                    found.see_times(header.base_timestamp if is_told else header.max_timestamp, header.max_timestamp)
-        found.see_times(-1, _last_time(segment))
-        if place == len(seen.segments) - 1 and end:
-            found.see_times(-1, _largest_behind(seen, segment, _last_indexed_position(seen, place), end))
-    return found
-
-
-def _log_start(seen: Snapshot) -> tuple[int, int]:
-    """(segment's place, position) of the batch that holds the log start; the beginning where damage hides it."""
-    try:
-        return seen.position_of(seen.log_start_offset)
-    except CorruptRecordException:
-        return 0, 0
-
-
-def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Contents, dict[str, int]]:
-    """Every batch header, the records of the few batches whose header does not tell all, and how many bytes are no
-    batches, by path.  FileNotFoundError if a segment has gone."""
-    found, unread = Contents(), dict[str, int]()
-    for segment in seen.segments:
-        file = seen.file(segment)
-        scan = LogScan(file, 0, seen.readable_bytes(segment), check_crc=False)
-        here = 0
-        for piece in scan:
-            here += found.feed(piece, seen.log_start_offset)
-            progress(int(piece.table["size"].sum()))
-        here += max(0, scan.end - scan.position - _UNSEEN_BYTES)
-        if here:
-            unread[file.path] = here
-    return found, unread
-
-
-_UNSEEN_BYTES = 17  # a shorter rest is not seen by Kafka's file framing

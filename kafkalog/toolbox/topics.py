@@ -19,11 +19,11 @@ from kafkalog.engine.format import codecs, names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.contents import Contents, all_headers, headers_at_ends
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.toolbox.folders import Folders, another_name, folders_of
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
-from kafkalog.toolbox.segment_facts import Contents, all_headers, headers_at_ends
 
 __all__ = ["TopicRow", "Topics", "topics"]
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import kafkalog
 from kafkalog._face.catalog import new_topic_id
+from kafkalog._face.store_home import StoreHome
 from kafkalog.engine.files import Files
 from kafkalog.engine.format.names import TOPIC_CONFIGS_FILE, TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
@@ -119,9 +120,8 @@ class Shelf:
         """As a crash: lets go of everything, writes nothing."""
         if self._store is not None:
             home = self._store._home
-            assert not home.read_only
-            home.life.end()
-            home.manager.abandon()
+            assert isinstance(home, StoreHome)
+            home.abandon()
 
     def mark(self, label: str, value: tuple[object, ...]) -> None:
         self.story.told(label, value)

@@ -7,6 +7,7 @@ and gives everything back; both ends are opened again and judged.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gc
 import itertools
@@ -53,6 +54,27 @@ def append_many(shelf: Shelf) -> None:
     shelf.store.topic("t").append_many([(topic_id, b"%d" % number) for number in range(20)])
 
 
+def append_async(shelf: Shelf) -> None:
+    topic_id = shelf.state("t").topic_id.encode()
+    asyncio.run(shelf.store.topic("t").append_async(topic_id))
+
+
+def append_many_async(shelf: Shelf) -> None:
+    topic_id = shelf.state("t").topic_id.encode()
+    asyncio.run(shelf.store.topic("t").append_many_async([topic_id] * 5))
+
+
+def open_again(shelf: Shelf) -> None:
+    again = kafkalog.open(shelf.dirs, files=FAST)
+    assert again.manager is shelf.store.manager
+
+
+def close_one_of_two(shelf: Shelf) -> None:
+    with kafkalog.open(shelf.dirs, files=FAST) as other:
+        assert other.topics() == shelf.store.topics()
+    assert other.closed
+
+
 CASES = [
     Case("create", lambda shelf: shelf.create("u", 3, retention_ms="-1")),
     Case("create-exist-ok", lambda shelf: shelf.store.create_topic("t", exist_ok=True)),
@@ -61,9 +83,14 @@ CASES = [
     Case("delete", lambda shelf: shelf.delete("t")),
     Case("append", lambda shelf: shelf.append("t", 0, 2)),
     Case("append-many", append_many),
+    Case("append-async", append_async),
+    Case("append-many-async", append_many_async),
+    Case("describe-contents", lambda shelf: (shelf.store.describe(sample_rows=2), shelf.store.topic("t").describe())),
     Case("describe", lambda shelf: (shelf.state("t"), shelf.store.topics(), shelf.store.topic("t").partitions)),
     Case("open", lambda shelf: shelf.open(), opens=True),
     Case("open-and-recover", lambda shelf: shelf.open(), opens=True, clean=False),
+    Case("open-again", open_again),
+    Case("close-one-of-two", close_one_of_two),
     Case("block", block, opens=True),
     Case("close", lambda shelf: shelf.close()),
 ]

@@ -3,6 +3,7 @@ moves below appends, forks, signal handlers, other stores of the directory, and 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -192,8 +193,13 @@ def test_a_close_beside_everything(base: Path, number: int, count: Count) -> Non
         where = store.topic("kept").append(value)
         records.add("kept", where.partition, where.offset, value)
 
+    def write_async() -> None:
+        value = os.urandom(6).hex().encode()
+        where = asyncio.run(store.topic("kept").append_async(value))
+        records.add("kept", where.partition, where.offset, value)
+
     steps: list[Callable[[], object]] = [
-        write, write, lambda: store.create_topic("a", 3), lambda: store.delete_topic("a"),
+        write, write, write_async, store.describe, lambda: store.create_topic("a", 3), lambda: store.delete_topic("a"),
         lambda: store.alter_topic("kept", {"flush.ms": str(time.monotonic_ns())}),
         store.topics, lambda: store.topic("a").append_many([b"x"] * 5),
     ]  # fmt: skip
@@ -261,6 +267,9 @@ def uses(store: Store, topic: Topic) -> list[tuple[str, Callable[[], object]]]:
         ("add_partitions", lambda: store.add_partitions("t", 9)), ("delete_topic", lambda: store.delete_topic("t")),
         ("append", lambda: topic.append(b"x")), ("append to one", lambda: topic.append(b"x", partition=1)),
         ("append by key", lambda: topic.append(b"x", key=b"k")), ("append_many", lambda: topic.append_many([b"x"] * 9)),
+        ("describe", store.describe), ("topic's describe", topic.describe),
+        ("append_async", lambda: asyncio.run(topic.append_async(b"x"))),
+        ("append_many_async", lambda: asyncio.run(topic.append_many_async([b"x"]))),
         ("info", lambda: topic.info), ("partitions", lambda: topic.partitions),
         ("partition's append", lambda: partition.append_batches(b"")),
     ]  # fmt: skip

@@ -22,6 +22,7 @@ PACKAGE = ROOT / "kafkalog"
 DOCUMENTS = [
     ROOT / "docs" / "format.md",
     ROOT / "docs" / "broker.md",
+    ROOT / "docs" / "processes.md",
     ROOT / "docs" / "tiered-storage.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "README.md",

@@ -23,7 +23,7 @@ import kafkalog
 from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "docs/broker.md", "docs/tiered-storage.md")
+DOCUMENTS = ("README.md", "docs/broker.md", "docs/processes.md", "docs/tiered-storage.md")
 # Spark's and the command line's are run in tests of theirs.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
@@ -99,6 +99,14 @@ import kafkalog
 with kafkalog.open("disk1") as store:
     store.create_topic("orders")
 """,
+    "docs/processes.md": """
+import asyncio
+import kafkalog
+from tests.unit.fastapi_double import put_up
+put_up()
+with kafkalog.open("shop") as store:
+    store.create_topic("orders", exist_ok=True).append(b"{}")
+""",
     "docs/tiered-storage.md": """
 import kafkalog
 from pathlib import Path
@@ -118,6 +126,17 @@ import kafkalog
 log = kafkalog.open_log("data", "t-0")
 """,
     "kafkalog.partition.Partition.compact": "import kafkalog",
+    "kafkalog": "import kafkalog",
+    "kafkalog._face.store_handles": "import kafkalog",
+    "kafkalog.partition.Partition.describe": """
+import kafkalog
+log = kafkalog.open_log("data", "t-0")
+""",
+    "kafkalog.topic.Topic.describe": """
+import kafkalog
+store = kafkalog.open("data")
+store.create_topic("orders")
+""",
     "kafkalog.producer": """
 import kafkalog
 store = kafkalog.open("data")

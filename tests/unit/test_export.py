@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import kafkalog
+from kafkalog._face.selection import Selection
 from kafkalog._native.codec import batches as native
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.export import BATCH_BYTES, ExportOptions, ExportReport, export
-from kafkalog._face.selection import Selection
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles
 from tests.unit.cli_kit import Run, of_kafka, run
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog._face.selection import Selection
 from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException
 from kafkalog.toolbox import history as module
 from kafkalog.toolbox.history import ABORTED, LATEST, PENDING, SUPERSEDED, Entry, history
-from kafkalog._face.selection import Selection
 from tests.unit.cli_kit import Run, run
 from tests.unit.test_cleaner_contract import Story
 from tests.unit.test_latest import damage

@@ -487,7 +487,7 @@ def test_futures_are_futures(store: Store, slow: threading.Event) -> None:
         first = futures[0]
         assert isinstance(first, concurrent.futures.Future)
         assert (first.done(), first.running(), first.cancelled(), first.cancel()) == (False, True, False, False)
-        assert "running" in repr(first)
+        assert "on its way" in repr(first)
         for ask in (first.result, first.exception):
             with pytest.raises(TimeoutError):
                 ask(0.01)

@@ -48,15 +48,23 @@ def test_a_name_of_the_release_before(old: str, new: type, instead: str) -> None
         exec(f"from kafkalog import {old}", {})
 
 
-def test_help_is_short_and_begins_with_open() -> None:
+def test_help_fits_two_screens_and_begins_with_open() -> None:
     text = pydoc.plain(pydoc.render_doc(kafkalog))
-    lines = text.splitlines()
-    assert len(lines) <= 152
-    assert "kafkalog.open_log(" in "".join(lines[:12])
-    assert text.index("open(dirs)") < text.index("ChunkReader")
-    assert "CLASSES\n" not in text
-    for name in PUBLIC:
-        assert name in (kafkalog.__doc__ or ""), name
+    lines = text.rstrip().splitlines()
+    assert len(lines) <= 50
+    assert max(len(line) for line in lines if not line.strip().startswith("/")) <= 80
+    assert text.index("kafkalog.open(") < min(text.index(each) for each in ("open_log", "append", "PACKAGE CONTENTS"))
+    for section in ("CLASSES\n", "FUNCTIONS\n", "DATA\n"):
+        assert section not in text
+
+
+def test_what_help_names_is_there() -> None:
+    text = kafkalog.__doc__ or ""
+    for name in re.findall(r"kafkalog\.(\w+)", text):
+        assert name in PUBLIC, name
+    for name in re.findall(r"\b[A-Z]\w+[a-z][A-Z]\w+", text):
+        assert name in PUBLIC, name
+    assert all(inspect.getdoc(getattr(kafkalog, name)) for name in PUBLIC)  # help(kafkalog.X) says something
 
 
 def test_import_star_brings_the_doors() -> None:
@@ -127,3 +135,36 @@ def test_completion_of_a_package_shows_its_public_modules(package: str) -> None:
     assert dir(found) == sorted(found.__all__)
     for name in found.__all__:
         assert importlib.import_module(f"kafkalog.{package}.{name}").__doc__ or package == "engine", name
+
+
+OF_NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}
+
+
+def others(place: Path) -> Iterator[object]:
+    """What else a program has in its hands."""
+    with kafkalog.open(place, maintenance=False) as store:
+        topic = store.create_topic("orders", 2)
+        topic.append(b"x", partition=0)
+        log = topic.partition(0)
+        with store.reader(topics=["orders"]) as reader:
+            yield from (reader.records(), reader.batches(), reader.poll())
+        yield from (store.manager, store.cursors(), topic.describe(), log.describe(), store.describe())
+        chunk = next(iter(log.reader()))
+        yield from (chunk, chunk.headers[0], kafkalog.MessageSetSend(store._home.source(log.topic_partition), 0))
+        yield kafkalog.MultiMessageSetSend([])
+    record = kafkalog.Record("t", 0, -1, 0, 0, 0, None, None, ())
+    yield from (record, kafkalog.to_confluent(record), kafkalog.RemoteStorage("/tier"), kafkalog.KafkalogError("x"))
+    yield from (kafkalog.ManagerSettings(), kafkalog.RemoteLogManagerConfig(), kafkalog.LogConfig.from_props({}))
+    yield from (kafkalog.metrics.MetricsRegistry(), kafkalog.CompactionStats(*[0] * 15))
+
+
+def test_completion_shows_public_names_alone(tmp_path: Path) -> None:
+    """Of one of each public class."""
+    seen: set[type] = set()
+    for each in (*objects(tmp_path / "a"), *others(tmp_path / "b")):
+        own = OF_NAMED_TUPLES if hasattr(each, "_fields") else set()
+        shown = {name for name in dir(each) if name.startswith("_") and not name.endswith("__")}
+        assert shown - own <= {"_repr_html_"}, type(each).__name__
+        seen.update(type(each).__mro__)
+    public = {value for name in PUBLIC if inspect.isclass(value := getattr(kafkalog, name))}
+    assert public <= seen, public - seen

@@ -29,6 +29,7 @@ ALLOWED = {
     ("toolbox/salvage.py", "path.realpath"): "whether the target lies in the source, whatever they are called",
     ("toolbox/move.py", "path.realpath"): "whether the two directories are one, whatever they are called",
     ("_face/remote_tier.py", "path.realpath"): "whether tier and directory are apart, whatever they are called",
+    ("_face/store_handles.py", "path.realpath"): "whether a store is open already, whatever its directories are called",
     ("_face/topic_settings.py", "path.realpath"): "whether a broker's file means these directories, by any name",
     ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
     **{

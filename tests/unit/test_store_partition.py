@@ -69,7 +69,7 @@ def test_it_says_what_it_is(store: kafkalog.Store, orders: Partition, tmp_path: 
     assert not orders.read_only
     assert orders.engine is log_of(store, "orders-1")
     assert orders.log_dir == orders.engine.parent_dir
-    assert repr(orders) == f"<Partition orders-1 of {orders.log_dir!r}, open>"
+    assert repr(orders) == f"<Partition orders-1 [0, 0) of {orders.log_dir!r}, open>"
     assert store.topic("orders").partitions == 2
     assert not {"appends", "is_forked_copy"} & set(dir(orders))
     with view_of(store) as view:
@@ -77,7 +77,7 @@ def test_it_says_what_it_is(store: kafkalog.Store, orders: Partition, tmp_path: 
         assert there.read_only
         assert there.engine is None
         assert there.log_dir == orders.log_dir
-        assert repr(there) == f"<Partition orders-1 of {orders.log_dir!r}, read-only>"
+        assert repr(there) == f"<Partition orders-1 [0, 0) of {orders.log_dir!r}, read-only>"
     assert there.closed
 
 

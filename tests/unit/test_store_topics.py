@@ -930,7 +930,7 @@ def test_a_look_changes_nothing(tmp_path: Path) -> None:
         ):  # fmt: skip
             with pytest.raises(LogReadOnlyException, match="read_only=False"):
                 call()
-        assert repr(look) == f"<Store of {where}, read-only>"
+        assert repr(look) == f"<Store of {where}, read-only: 1 topic>"
     assert look.closed
     with pytest.raises(IllegalStateException, match=r"is closed \(kafkalog.open opens it again\)"):
         look.topics()
@@ -955,8 +955,8 @@ def test_two_stores_of_one_directory(tmp_path: Path) -> None:
     where = tmp_path / "data"
     with open_at(where) as store:
         for _ in range(2):
-            with pytest.raises(LogDirLockedException):
-                open_at(where)
+            with pytest.raises(LogDirLockedException, match="is open in this process already"):
+                open_at(where, durability="fsync")
             with pytest.raises(LogDirLockedException):
                 kafkalog.open_log(where, "t-0", files=FAST)
         store.create_topic("t").append(b"x")
@@ -970,7 +970,7 @@ def test_after_the_close(tmp_path: Path) -> None:
     store = open_at(tmp_path / "data")
     topic = store.create_topic("t")
     topic.append(b"x")
-    assert repr(store) == f"<Store of {tmp_path / 'data'}, open>"
+    assert repr(store) == f"<Store of {tmp_path / 'data'}, open: 1 topic>"
     manager = store.manager
     store.close()
     store.close()

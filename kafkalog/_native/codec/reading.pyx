@@ -20,6 +20,7 @@ from cpython.object cimport PyObject_RichCompare
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
+from kafkalog import _shown
 from kafkalog._native.codec cimport record as rec
 from kafkalog._native.codec.batches cimport BatchHeader
 from kafkalog._native.codec.cursor cimport Cursor
@@ -56,6 +57,10 @@ cdef enum:
 
 cdef tuple NO_HEADERS = ()
 NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
+
+
+cdef enum:
+    SHOWN_BYTES = 4 * 60 + 1  # what _shown.octets looks at, and one more
 
 
 @cython.auto_pickle(False)
@@ -305,11 +310,36 @@ cdef class Record:
         return (type(self), self.fields())
 
     def __repr__(self):
-        parts = ", ".join([f"{name}={value!r}" for name, value in zip(self._fields, self.fields(), strict=True)])
-        return f"{type(self).__name__}({parts})"
+        return _shown.or_none(lambda: line_of(self)) or f"<{type(self).__name__}>"
+
+    def _repr_html_(self):
+        """For notebooks."""
+        return _shown.or_none(lambda: table_of(self))
 
 
 Sequence.register(Record)
+
+
+def line_of(Record record not None):
+    """Its repr."""
+    headers = record.headers
+    more = f", {_shown.number(len(headers), 'header')}" if headers else ""
+    what = f"{type(record).__name__} {_shown.place(record)} {_shown.moment(record.timestamp)}"
+    return f"<{what}, key {_shown.octets(record.key)}, value {shown_value(record)}{more}>"
+
+
+def table_of(Record record not None):
+    """Its table."""
+    return _shown.table(_shown.place(record), _shown.RECORD_COLUMNS, [_shown.record_row(record, shown_value(record))])
+
+
+def shown_value(Record record not None):
+    """Its value as it is shown; of a large one that was not made yet the beginning alone is made."""
+    beginning = None
+    with cython.critical_section(record):
+        if record.given is None and not record.has_value and record.value_at != NULL:
+            beginning = octets_at(record.value_at, min(record.value_size, SHOWN_BYTES))
+    return _shown.octets(record.value) if beginning is None else _shown.octets(beginning, record.value_size)
 
 
 @cython.auto_pickle(False)

@@ -273,8 +273,8 @@ cdef class Sends(Closing):
         """Send a record, whose parts are as `Topic.append` takes them; a future of its RecordMetadata.
 
         The record is in the log once the future is done; a thread that wants to know waits for `result()`, a coroutine
-        for `asyncio.wrap_future(future)`.  Callbacks of the future run in the sender's thread: they may send, but
-        neither flush, nor wait, nor close the store.
+        awaits it (`send_async` also waits for room without blocking the loop).  Callbacks of the future run in the
+        sender's thread: they may send, but neither flush, nor wait, nor close the store.
 
         Raised here: IllegalArgumentException for what is no record, UnknownTopicOrPartitionException,
         RecordTooLargeException for one that is larger than the whole buffer, BufferExhaustedException where there was

@@ -47,6 +47,7 @@ _F_OFD_GETLK: int | None = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform =
 _FLOCK = struct.Struct("@hhqqi0q")
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _ATTEMPTS = 10
+WAYS_OUT = "one process writes, and any number read"
 _OURSELVES = "this process holds it already"
 
 
@@ -300,8 +301,8 @@ def _locked(path: str, who: str) -> LogDirLockedException:
     if who == _OURSELVES:
         hint = f"{who}; close the logs that are open there, or open with read_only=True to look beside them"
     elif who:
-        hint = f"{who}; stop it, or open with read_only=True to look beside it"
+        hint = f"{who}; stop it, or open with read_only=True to look beside it: {WAYS_OUT}"
     else:
-        hint = "stop the broker or program that holds it, or open with read_only=True to look beside it"
+        hint = f"stop the broker or program that holds it, or open with read_only=True to look beside it: {WAYS_OUT}"
     text = "A Kafka instance in another process or thread is using this directory."
     return LogDirLockedException(f"Failed to acquire lock on file {name} in {directory}. {text}", hint=hint)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkalog import _shown
 from kafkalog._native.state.log_end import CLOSING
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.engine.cleaner.log_cleaner import LogCleaner
@@ -63,7 +64,7 @@ _WITH_LINE: Mapping[str, Callable[[WaitingLog, int | None], WaitingLog]] = {
 }
 
 
-class LogManager(ManagerLife):
+class LogManager(ManagerLife, _shown.Shown):
     """The logs of `log_dirs`; a context manager that starts and shuts down.  Thread-safe; of one process.  One that is
     dropped without `shutdown` lets go of its files, with a ResourceWarning, and is recovered at the next start."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
+from kafkalog import _shown
 from kafkalog._limits import LONG_MAX, LONG_MIN
 from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig, ProducerStateManagerConfig
 from kafkalog.engine.format import values
@@ -49,6 +50,9 @@ class ManagerSettings(NamedTuple):
     keeps_house: bool = True
     # remote.log.storage.system.enable: topics may go on in a remote tier, which whoever made the manager looks after.
     has_remote_tier: bool = False
+
+    def __repr__(self) -> str:
+        return _shown.changed(self)
 
     def checked(self) -> ManagerSettings:
         """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""

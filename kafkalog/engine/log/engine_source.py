@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -38,7 +38,9 @@ from kafkalog.errors import (
 if TYPE_CHECKING:
     from kafkalog.engine.files.processes import Life
     from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.log.source import Ringing
+    from kafkalog.engine.log.tier import TierSegment
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.engine.segment.log_segment import LogSegment
     from kafkalog.engine.segment.transaction_index import AbortedTxn
@@ -78,6 +80,15 @@ class EngineSource:
                 hint="open it with read_only=True beside the writer, and the same remote",
             )
         return PartitionView(engine.parent_dir, self.topic_partition, files=engine.context.files)
+
+    def over(self, ask: Callable[[Snapshot], T]) -> T:
+        engine = self._engine
+        with PartitionView(engine.parent_dir, self.topic_partition, files=engine.context.files) as view:
+            return view.over(ask)
+
+    def tiered(self) -> Sequence[TierSegment]:
+        tier = self._engine.tier
+        return () if tier is None else tier.held()
 
     def check_usable(self) -> None:
         """IllegalStateException in a forked child of the process that opened the log."""

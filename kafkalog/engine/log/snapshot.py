@@ -20,7 +20,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog._limits import LONG_MAX, SEGMENT_FILE_BYTES_MAX
 from kafkalog._native.state.held import Held
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -131,6 +131,10 @@ class SegmentView:
         return names.offset_index_file(self.directory, self.base_offset) + self.suffix
 
     @property
+    def _time_index(self) -> str:
+        return names.time_index_file(self.directory, self.base_offset) + self.suffix
+
+    @property
     def offset_entries(self) -> OffsetEntries:
         """Entries of the .index file whose positions lie in the log."""
         entries = self._offsets
@@ -144,8 +148,7 @@ class SegmentView:
     def time_entries(self) -> TimeEntries:
         entries = self._times
         if entries is None:
-            path = names.time_index_file(self.directory, self.base_offset) + self.suffix
-            entries = self._times = index_reader.time_entries(self._files, path, self.base_offset)
+            entries = self._times = index_reader.time_entries(self._files, self._time_index, self.base_offset)
         return entries
 
     def entry_bytes(self) -> int:
@@ -159,6 +162,14 @@ class SegmentView:
     def indexed_position(self) -> int:
         """The position that the .index file's last entry names, -1 without one; it may lie behind the file's end."""
         return index_reader.last_position(self._files, self._offset_index)
+
+    def indexed_time(self) -> int:
+        """The timestamp of the .timeindex file's last entry, -1 without one."""
+        found = -1 if self._times is not None else index_reader.last_time(self._files, self._time_index)
+        if found >= 0:
+            return found
+        last = self.time_entries.before(LONG_MAX) if len(self.time_entries) else None
+        return -1 if last is None else last[0]
 
     def indexes_name(self, end: int) -> bool:
         """Whether an index names a batch at or behind a position; of a time entry only the file's start is known."""

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from kafkalog.engine.segment.reader import Extent
     from kafkalog.engine.segment.transaction_index import AbortedTxn
     from kafkalog.engine.segment.types import TimestampAndOffset
+
+
+class TierSegment(NamedTuple):
+    """One of its segments, as its metadata has it."""
+
+    start_offset: int
+    end_offset: int  # the last one in it
+    size_bytes: int
+    largest_timestamp: int
 
 
 class Tier(Protocol):
@@ -18,6 +27,9 @@ class Tier(Protocol):
     def extent(self, offset: int) -> Extent | None:
         """Where to read `offset`, which is at or above the log start and below the local one, or what follows it; None
         where nothing does, up to the local start."""
+
+    def held(self) -> Sequence[TierSegment]:
+        """All that the tier has of the log, by its metadata."""
 
     def has(self, extent: Extent) -> bool:
         """Whether a stretch that `extent` gave is still there."""

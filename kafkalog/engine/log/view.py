@@ -15,7 +15,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
@@ -47,6 +47,7 @@ from kafkalog.errors import (
 if TYPE_CHECKING:
     from kafkalog.engine.files.processes import Life
     from kafkalog.engine.log.source import Ringing
+    from kafkalog.engine.log.tier import TierSegment
 
 LOOKS_MAX = 20  # at a directory whose segments go while we look
 SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
@@ -113,6 +114,10 @@ class PartitionView(Closing):
         self._open_files.keep(())
         for segment in self.snapshot.segments:
             segment.forget_entries()
+
+    def tiered(self) -> Sequence[TierSegment]:
+        """None: what of a tier is read here is among its segments."""
+        return ()
 
     cuts = 0  # what another process cuts shows as a file that ends earlier: `recheck` looks again
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog._native.codec import batches as native
 from kafkalog.engine.format.records import in_parts
+from kafkalog.engine.log.tier import TierSegment
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote.lineage import filtered_epochs, history, is_within_leader_epochs
 from kafkalog.engine.remote.remote_files import RemoteFiles
@@ -137,6 +138,13 @@ class PartitionTier:
     def _holding(self, offset: int) -> RemoteLogSegmentMetadata | None:
         epoch = self._log.leader_epoch_cache.epoch_for_offset(offset)
         return None if epoch is None else self._metadata.remote_log_segment_metadata(self._partition, epoch, offset)
+
+    def held(self) -> Sequence[TierSegment]:
+        return [
+            TierSegment(each.start_offset, each.end_offset, each.segment_size_in_bytes, each.max_timestamp_ms)
+            for each in self.segments(self._partition)
+            if not each.is_missing
+        ]
 
     def has(self, extent: Extent) -> bool:
         view = self._view

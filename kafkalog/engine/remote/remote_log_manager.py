@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog import _shown
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import values
@@ -78,6 +79,9 @@ class RemoteLogManagerConfig(NamedTuple):
     copy_quota_samples: int = 11  # remote.log.manager.copy.quota.window.num
     copy_quota_window_s: int = 1  # remote.log.manager.copy.quota.window.size.seconds
     index_cache_bytes: int = DISK_BYTES  # remote.log.index.file.cache.total.size.bytes
+
+    def __repr__(self) -> str:
+        return _shown.changed(self)
 
     def checked(self) -> RemoteLogManagerConfig:
         """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""

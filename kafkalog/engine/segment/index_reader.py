@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafkalog.engine.files import Files
 
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
+_ZEROS = bytes(PIECE_BYTES)
 
 
 class _Entries(IndexEnd):
@@ -107,7 +108,7 @@ def _load(files: Files, path: str) -> bytes:
         position = 0
         while True:
             piece = file.pread(PIECE_BYTES, position)
-            if not piece or not any(piece):
+            if _ZEROS.startswith(piece):  # nothing is left, or room that was set aside
                 break
             pieces.append(piece)
             position += len(piece)
@@ -155,6 +156,19 @@ def last_position(files: Files, path: str) -> int:
         named = positions[positions != 0]
         position = int(named[-1]) if len(named) else -1
     return position
+
+
+def last_time(files: Files, path: str) -> int:
+    """The timestamp of a .timeindex file's last entry, -1 where its last slot has none, or without a file."""
+    size = TIME_ENTRY.size
+    try:
+        with files.open(path, writable=False) as file:
+            at = (file.size() // size - 1) * size
+            last = file.pread(size, at) if at >= 0 else b""
+    except (FileNotFoundError, IsADirectoryError):
+        return -1
+    timestamp: int = TIME_ENTRY.unpack(last)[0] if len(last) == size else -1
+    return timestamp if timestamp > 0 else -1
 
 
 def check_whole_entries(path: str, size: int) -> None:

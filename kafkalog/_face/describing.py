@@ -1,0 +1,379 @@
+"""`describe()`: what a partition, a topic and a store hold, told without reading it.
+
+From names, sizes and the ends of indexes, and a few batch headers, so it takes a moment however long the logs are.
+Records: the span of offsets, which is more than there is where compaction, or the markers of transactions, left gaps;
+small logs are counted by all their batch headers, up to EXACT_BYTES_MAX for one call, and then the count is exact.
+Times are those of batches, of markers too, unless the count is exact.  The sample is read from places that are spread
+over all offsets.  A partition that cannot be looked at is told with its problem, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, cast
+
+from kafkalog import _shown
+from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog._face.shown import Records
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.contents import Contents, Surveyed, all_headers, headers_at_ends
+from kafkalog.errors import KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog._face.home import Home
+    from kafkalog.engine.log.snapshot import Snapshot
+    from kafkalog.engine.log.source import Source
+    from kafkalog.records import Record
+
+EXACT_BYTES_MAX = 64 << 20
+SAMPLE_ROWS = 10
+SAMPLE_CHUNK_BYTES = 64 << 10
+
+
+class Budget:
+    """How many bytes of logs may still be read to count exactly."""
+
+    def __init__(self, *, exact: bool) -> None:
+        self._left = (1 << 63) if exact else EXACT_BYTES_MAX
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether so many may be; then they are gone."""
+        if size_bytes > self._left:
+            return False
+        self._left -= size_bytes
+        return True
+
+
+class _Sums(_shown.Shown):
+    """What all three have, of their parts."""
+
+    if TYPE_CHECKING:
+        records: int
+        is_exact: bool
+        oldest_timestamp: int | None
+        newest_timestamp: int | None
+        local_bytes: int
+        remote_bytes: int
+        sample: list[Record]
+
+    @property
+    def bytes(self) -> int:
+        """On the disk and in the remote tier; what is in both counts twice."""
+        return self.local_bytes + self.remote_bytes
+
+    def _facts(self) -> str:
+        times = f"{_time(self.oldest_timestamp)} to {_time(self.newest_timestamp)}"
+        remote = f", {_shown.size(self.remote_bytes)} remote" if self.remote_bytes else ""
+        return f"{_records(self)}, {times}, {_shown.size(self.local_bytes)}{remote}"
+
+    def _sample_html(self) -> str:
+        return Records(self.sample)._repr_html_() or "" if self.sample else ""
+
+
+def _records(of: _Sums) -> str:
+    return ("" if of.is_exact else "up to ") + _shown.number(of.records, "record")
+
+
+def _time(timestamp_ms: int | None) -> str:
+    return "-" if timestamp_ms is None else _shown.moment(timestamp_ms)
+
+
+@dataclass(frozen=True, repr=False)
+class PartitionDescription(_Sums):
+    """A partition at one moment.  `records` is what a read_uncommitted reader is given, exactly where `is_exact`, else
+    at most; timestamps are ms since 1970, None where no record has one.  `problem`: why there is no more to tell."""
+
+    topic: str
+    partition: int
+    log_dir: str = ""
+    log_start_offset: int = 0
+    end_offset: int = 0
+    records: int = 0
+    is_exact: bool = False
+    oldest_timestamp: int | None = None
+    newest_timestamp: int | None = None
+    local_bytes: int = 0
+    local_segments: int = 0
+    remote_bytes: int = 0
+    remote_segments: int = 0
+    codecs: list[str] = field(default_factory=list)
+    sample: list[Record] = field(default_factory=list)
+    problem: str | None = None
+
+    def __repr__(self) -> str:
+        place = f"{self.topic}-{self.partition}"
+        if self.problem is not None:
+            return f"<{place}: {self.problem[:200]}>"
+        return f"<{place} [{self.log_start_offset}, {self.end_offset}): {self._facts()}>"
+
+    def _repr_html_(self) -> str | None:
+        return _shown.or_none(
+            lambda: _shown.table(f"{self.topic}-{self.partition}", _COLUMNS, [_row(self)]) + self._sample_html()
+        )
+
+
+class _OfParts(_Sums):
+    """The sums of parts that have them."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def parts(self) -> Sequence[PartitionDescription | TopicDescription]: ...
+
+    @property
+    def records(self) -> int:  # type: ignore[override]
+        """What a read_uncommitted reader is given: exactly where `is_exact`, else at most."""
+        return sum(each.records for each in self.parts)
+
+    @property
+    def is_exact(self) -> bool:  # type: ignore[override]
+        """Whether `records` is exact."""
+        return all(each.is_exact for each in self.parts)
+
+    @property
+    def oldest_timestamp(self) -> int | None:  # type: ignore[override]
+        """In ms since 1970; None where no record has one."""
+        return min((each.oldest_timestamp for each in self.parts if each.oldest_timestamp is not None), default=None)
+
+    @property
+    def newest_timestamp(self) -> int | None:  # type: ignore[override]
+        """In ms since 1970; None where no record has one."""
+        return max((each.newest_timestamp for each in self.parts if each.newest_timestamp is not None), default=None)
+
+    @property
+    def local_bytes(self) -> int:  # type: ignore[override]
+        """Of logs on the disk."""
+        return sum(each.local_bytes for each in self.parts)
+
+    @property
+    def remote_bytes(self) -> int:  # type: ignore[override]
+        """Of logs in the remote tier."""
+        return sum(each.remote_bytes for each in self.parts)
+
+    @property
+    def local_segments(self) -> int:
+        """How many are on the disk."""
+        return sum(each.local_segments for each in self.parts)
+
+    @property
+    def remote_segments(self) -> int:
+        """How many are in the remote tier."""
+        return sum(each.remote_segments for each in self.parts)
+
+    @property
+    def codecs(self) -> list[str]:
+        """The codecs of the batches that were looked at."""
+        return sorted({*chain.from_iterable(each.codecs for each in self.parts)})
+
+    @property
+    def problems(self) -> list[str]:
+        """Why partitions are missing in the sums."""
+        return list(chain.from_iterable(_problems(each) for each in self.parts))
+
+
+def _problems(part: PartitionDescription | TopicDescription) -> list[str]:
+    if isinstance(part, PartitionDescription):
+        return [] if part.problem is None else [f"{part.topic}-{part.partition}: {part.problem}"]
+    return part.problems
+
+
+@dataclass(frozen=True, repr=False)
+class TopicDescription(_OfParts):
+    """A topic at one moment: the sums of its `partitions`, and a `sample` of its records."""
+
+    name: str
+    partitions: list[PartitionDescription]
+    sample: list[Record] = field(default_factory=list)
+
+    @property
+    def parts(self) -> Sequence[PartitionDescription]:
+        """The partitions."""
+        return self.partitions
+
+    def __repr__(self) -> str:
+        problems = f", {_shown.number(len(self.problems), 'problem')}" if self.problems else ""
+        return f"<{self.name}: {_shown.number(len(self.partitions), 'partition')}, {self._facts()}{problems}>"
+
+    def _repr_html_(self) -> str | None:
+        return _shown.or_none(
+            lambda: _shown.table(repr(self)[1:-1], _COLUMNS, map(_row, self.partitions)) + self._sample_html()
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class StoreDescription(_OfParts):
+    """A store at one moment: the sums of its `topics`, and a `sample` where one was asked for."""
+
+    place: str
+    topics: list[TopicDescription]
+    sample: list[Record] = field(default_factory=list)
+
+    @property
+    def parts(self) -> Sequence[TopicDescription]:
+        """The topics."""
+        return self.topics
+
+    def __repr__(self) -> str:
+        problems = f", {_shown.number(len(self.problems), 'problem')}" if self.problems else ""
+        return f"<{self.place}: {_shown.number(len(self.topics), 'topic')}, {self._facts()}{problems}>"
+
+    def _repr_html_(self) -> str | None:
+        columns = ("topic", "partitions", *_COLUMNS[3:])
+        rows = ([each.name, len(each.partitions), *_row_of_sums(each)] for each in self.topics)
+        return _shown.or_none(lambda: _shown.table(repr(self)[1:-1], columns, rows) + self._sample_html())
+
+
+_COLUMNS = ("partition", "start", "end", "records", "oldest", "newest", "local", "remote", "codecs", "")
+
+
+def _row(part: PartitionDescription) -> list[object]:
+    place = f"{part.topic}-{part.partition}"
+    return [place, f"{part.log_start_offset:,}", f"{part.end_offset:,}", *_row_of_sums(part)]
+
+
+def _row_of_sums(part: PartitionDescription | TopicDescription) -> list[object]:
+    return [
+        ("" if part.is_exact else "\N{LESS-THAN OR EQUAL TO} ") + f"{part.records:,}", _time(part.oldest_timestamp),
+        _time(part.newest_timestamp), f"{_shown.size(part.local_bytes)} in {part.local_segments:,}",
+        f"{_shown.size(part.remote_bytes)} in {part.remote_segments:,}" if part.remote_segments else "-",
+        ", ".join(part.codecs), "; ".join(_problems(part)),
+    ]  # fmt: skip
+
+
+# --- looking ---------------------------------------------------------------------------------------------
+
+
+def describe_partition(source: Source, budget: Budget, sample_rows: int) -> PartitionDescription:
+    """One partition.  Errors as a read of it."""
+    found = _described(source, budget)
+    found.sample.extend(_sampled([(source, found)], sample_rows))
+    return found
+
+
+def describe_topic(home: Home, name: str, budget: Budget, sample_rows: int) -> TopicDescription:
+    """UnknownTopicOrPartitionException where there is none of that name."""
+    sources: list[tuple[Source, PartitionDescription]] = []
+    found = TopicDescription(name, [])
+    for number in home.numbers(name):
+        place = TopicPartition(name, number)
+        try:
+            source = home.source(place)
+            source.recheck()
+            sources.append((source, _described(source, budget)))
+            found.partitions.append(sources[-1][1])
+        except (KafkalogError, OSError) as error:
+            home.check_open()
+            found.partitions.append(PartitionDescription(*place, problem=" ".join(str(error).split())))
+    found.sample.extend(_sampled(sources, sample_rows))
+    return found
+
+
+def html_of_topic(home: Home, name: str, caption: str) -> str:
+    """A table of a topic's first partitions."""
+    budget = Budget(exact=False)
+    rows: list[list[object]] = []
+    for number in home.numbers(name):
+        if len(rows) > _shown.ROWS_MAX:
+            break  # one more is told to be left out
+        try:
+            rows.append(_row(_described(home.source(TopicPartition(name, number)), budget)))
+        except (KafkalogError, OSError) as error:
+            rows.append([f"{name}-{number}", *[""] * 8, _shown.cut(str(error), 200)])
+    return _shown.table(caption, _COLUMNS, rows)
+
+
+def _described(source: Source, budget: Budget) -> PartitionDescription:
+    surveyed = cast("Surveyed", source)
+    tiered = surveyed.tiered()
+    seen_start, local, contents, is_whole = surveyed.over(lambda seen: _look(seen, budget))
+    start, end = source.log_start_offset, source.visible_end()
+    span = max(end - start, 0)
+    is_exact = span == 0 or (is_whole and start == seen_start)
+    times = [each.largest_timestamp for each in tiered if each.largest_timestamp >= 0]
+    times += [each for each in (contents.first_timestamp, contents.last_timestamp) if each >= 0]
+    oldest = _oldest(source, start) if tiered else contents.first_timestamp
+    return PartitionDescription(
+        *source.topic_partition,
+        log_dir=source.log_dir,
+        log_start_offset=start,
+        end_offset=end,
+        records=min(contents.records, span) if is_exact else span,
+        is_exact=is_exact,
+        oldest_timestamp=oldest if oldest >= 0 else min(times, default=None),
+        newest_timestamp=max(times, default=None),
+        local_bytes=local.bytes,
+        local_segments=local.count,
+        remote_bytes=local.remote_bytes + sum(each.size_bytes for each in tiered),
+        remote_segments=local.remote_count + len(tiered),
+        codecs=[_codec_name(each) for each in contents.codec_ids()],
+    )
+
+
+def _codec_name(codec: int) -> str:
+    return codecs.NAMES[codec] if codec < len(codecs.NAMES) else f"unknown({codec})"
+
+
+@dataclass
+class _Segments:
+    """`remote_...`: of those that are read from a remote tier."""
+
+    count: int = 0
+    bytes: int = 0
+    remote_count: int = 0
+    remote_bytes: int = 0
+
+
+def _look(seen: Snapshot, budget: Budget) -> tuple[int, _Segments, Contents, bool]:
+    """(where the segments start, their sums, what is in them, whether every header was read)."""
+    sums = _Segments()
+    for segment in seen.segments:
+        if seen.may_overlap(segment):
+            sums.remote_count += 1
+            sums.remote_bytes += seen.about_bytes(segment)
+        else:
+            sums.count += 1
+            sums.bytes += seen.readable_bytes(segment)
+    contents = headers_at_ends(seen)
+    if not sums.remote_count and budget.takes(sums.bytes):
+        exact, unread = all_headers(seen, lambda size_bytes: None)
+        if not unread:
+            return seen.log_start_offset, sums, exact, True
+    return seen.log_start_offset, sums, contents, False
+
+
+def _oldest(source: Source, start: int) -> int:
+    found = next(_records_at(source, start), None)
+    return -1 if found is None else found.timestamp
+
+
+def _records_at(source: Source, offset: int) -> Iterator[Record]:
+    """The first record at or behind an offset; none where it cannot be read."""
+    try:
+        with ChunkReader(
+            source, offset, chunk_bytes=SAMPLE_CHUNK_BYTES, end_offset=source.visible_end(), out_of_range="earliest"
+        ) as reader:
+            found = next(iter(reader.records()), None)
+    except (KafkalogError, OSError):
+        return
+    if found is not None:
+        yield found
+
+
+def _sampled(sources: Sequence[tuple[Source, PartitionDescription]], rows: int) -> Iterable[Record]:
+    """Up to so many records, from places that are spread evenly over all offsets."""
+    total = sum(max(part.end_offset - part.log_start_offset, 0) for _, part in sources)
+    wanted = min(rows, total)
+    places = [number * (total - 1) // max(wanted - 1, 1) for number in range(wanted)]
+    found: dict[tuple[str, int, int], Record] = {}
+    before = 0
+    for source, part in sources:
+        span = max(part.end_offset - part.log_start_offset, 0)
+        for place in places:
+            if before <= place < before + span:
+                for record in _records_at(source, part.log_start_offset + place - before):
+                    found[record.topic, record.partition, record.offset] = record
+        before += span
+    return found.values()
