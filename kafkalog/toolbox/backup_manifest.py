@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalog._limits import LONG_MAX
@@ -21,11 +21,12 @@ from kafkalog.errors import CorruptCheckpointException, KafkalogError, NoSuchFil
 from kafkalog.toolbox.report import Finding
 
 __all__ = [
-    "MANIFEST_FILE", "BackedDirectory", "BackedFile", "BackedPartition", "BackedSegment", "Manifest", "is_backup",
+    "MANIFEST_FILE", "PARTIAL_SUFFIX", "BackedDirectory", "BackedFile", "BackedPartition", "BackedSegment", "Manifest", "is_backup",
     "newest_backup", "read_manifest",
 ]  # fmt: skip
 
 MANIFEST_FILE = "manifest.json"
+PARTIAL_SUFFIX = ".partial"  # of a folder that is not whole yet
 MANIFEST_BYTES_MAX = 4 << 30  # some hundred bytes a file
 FORMAT = "kafkalog backup"
 VERSION = 1
@@ -169,17 +170,27 @@ def is_backup(path: str, files: Files = OS_FILES) -> bool:
     return files.exists(os.path.join(path, MANIFEST_FILE))
 
 
-def newest_backup(path: str, files: Files = OS_FILES) -> str | None:
-    """`path` if it is a backup; else the newest of those that are in that folder, None where there is none.
+def newest_backup(
+    path: str, files: Files = OS_FILES, *, sources: Collection[str] | None = None
+) -> tuple[str, Manifest] | None:
+    """The backup at `path`; else the newest of those that are in that folder (of one of these `sources`); None where
+    there is none.
 
     NoSuchFileException, CorruptCheckpointException, OSError."""
     if not files.is_dir(path):
         raise NoSuchFileException("no such folder", path=path, hint="expected a backup, or a folder of backups")
     if is_backup(path, files):
-        return path
-    inside = [os.path.join(path, name) for name in files.list_dir(path)]
-    dated = [(read_manifest(each, files).finished_ms, each) for each in inside if is_backup(each, files)]
-    return max(dated)[1] if dated else None
+        return path, read_manifest(path, files)
+    newest: tuple[str, Manifest] | None = None
+    for name in files.list_dir(path):
+        inside = os.path.join(path, name)
+        if not is_backup(inside, files) or name.endswith(PARTIAL_SUFFIX):
+            continue
+        manifest = read_manifest(inside, files)
+        is_of_them = sources is None or any(each.source in sources for each in manifest.directories)
+        if is_of_them and (newest is None or manifest.finished_ms >= newest[1].finished_ms):
+            newest = (inside, manifest)
+    return newest
 
 
 def read_manifest(path: str, files: Files = OS_FILES) -> Manifest:
