@@ -8,8 +8,8 @@ What is consistent.  Each partition's copy is a prefix of its log at one moment:
 (`PartitionView`), the closed ones whole, the last one up to the end of its last whole batch.  A segment is taken only
 if it is, before and behind the copying, the file that the view saw; where retention, compaction or a truncation came
 in between, the view looks again, and what is copied already and still the same stays.  A last segment that was written
-to meanwhile is compared with its copy once more, which tells an append from a truncation.  Indexes and leader epochs
-are cut where the log ends; producer snapshots of later offsets stay away.
+to meanwhile is compared with its copy once more, which tells an append from a truncation.  Its indexes are made anew;
+leader epochs are cut where the log ends; producer snapshots of later offsets stay away.
 
 Over partitions: cursors never point behind the end of a partition's copy, and every transaction is decided alike in all
 of them, also after the restored directory was opened.  `backup_moment` says by which order, and which cuts.  Those of

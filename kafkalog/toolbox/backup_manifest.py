@@ -21,8 +21,8 @@ from kafkalog.errors import CorruptCheckpointException, KafkalogError, NoSuchFil
 from kafkalog.toolbox.report import Finding
 
 __all__ = [
-    "MANIFEST_FILE", "PARTIAL_SUFFIX", "BackedDirectory", "BackedFile", "BackedPartition", "BackedSegment", "Manifest", "is_backup",
-    "newest_backup", "read_manifest",
+    "MANIFEST_FILE", "PARTIAL_SUFFIX", "BackedDirectory", "BackedFile", "BackedPartition", "BackedSegment", "Manifest",
+    "is_backup", "newest_backup", "read_manifest",
 ]  # fmt: skip
 
 MANIFEST_FILE = "manifest.json"

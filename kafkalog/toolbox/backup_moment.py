@@ -26,41 +26,43 @@ Takes no lock, changes nothing.  Used by one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkalog.engine.coordinator.partition_logs import SourceStateLog
+from kafkalog._native.codec.batches import header_at
 from kafkalog.engine.coordinator.transaction_metadata import PREPARED, listed_partitions
 from kafkalog.engine.files import Files
-from kafkalog.engine.format import names
+from kafkalog.engine.format import names, records
 from kafkalog.engine.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.transaction_records import TransactionMetadata, TransactionState, decode_transaction
+from kafkalog.engine.segment.reader import Unreadable
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import BeingWrittenException, UnknownRecordTypeException, UnknownRecordVersionException
 
 if TYPE_CHECKING:
+    from kafkalog._native.codec.records import Record
     from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.log.view import PartitionView
 
 LOOKS_MAX = 10_000  # at the lengths of __transaction_state; two of them take less than most transactions
 REST_S = 0.001
+ID_BYTES = 10  # of a record's value: its version and the producer id
 EPOCH_PER_END = 2  # the transaction version from which on
 
 
 class Moment:
     """What `__transaction_state` said at T.  `ends`: the offset behind what each of its partitions had."""
 
-    def __init__(self, ends: dict[TopicPartition, int], states: Iterable[TransactionMetadata]) -> None:
+    def __init__(
+        self, ends: dict[TopicPartition, int], states: Iterable[TransactionMetadata], former: Collection[int] = ()
+    ) -> None:
+        """`former` are producer ids that transactional ids had before, up to the end of their epochs."""
         self.ends = ends
-        self._states: dict[int, TransactionMetadata] = {}
-        self._former: set[int] = set()  # producer ids that were replaced, at the end of their epochs
-        for state in states:
-            self._states[state.producer_id] = state
-            if state.previous_producer_id not in (-1, state.producer_id):
-                self._former.add(state.previous_producer_id)
+        self._states = {state.producer_id: state for state in states}
+        self._former = set(former) - self._states.keys()
 
     # --- where copies end ----------------------------------------------------------------------------
 
@@ -137,7 +139,12 @@ def moment_of(views: dict[TopicPartition, PartitionView], files: Files) -> Momen
     be understood: a decision may stand behind it.
     """
     ends = _lengths_at_once(views, files)
-    return Moment(ends, [state for partition, end in ends.items() for state in _states(views[partition], end)])
+    newest: dict[str, TransactionMetadata | None] = {}
+    ids: set[int] = set()
+    for partition, end in ends.items():
+        views[partition].refresh()  # it was longer by then
+        newest |= views[partition].over(lambda seen, end=end: _states(seen, end, ids))  # type: ignore[misc]
+    return Moment(ends, [state for state in newest.values() if state is not None], ids)
 
 
 def _lengths_at_once(views: dict[TopicPartition, PartitionView], files: Files) -> dict[TopicPartition, int]:
@@ -177,22 +184,39 @@ def _end_at(path: str, base: int, size: int, files: Files) -> int:
     return end
 
 
-def _states(view: PartitionView, end: int) -> Iterator[TransactionMetadata]:
-    """The state of each transactional id as of an offset."""
-    found: dict[str, TransactionMetadata] = {}
-    for batch in SourceStateLog(view, view.directory).read():
-        if batch.base_offset >= end:
-            break
-        for record in batch.records:
-            try:
-                name, state = decode_transaction(record.key, record.value)
-            except (UnknownRecordTypeException, UnknownRecordVersionException):
-                continue  # as Kafka does
-            if state is None:
-                found.pop(name, None)
-            else:
-                found[name] = state
-    yield from found.values()
+def _states(seen: Snapshot, end: int, ids: set[int]) -> dict[str, TransactionMetadata | None]:
+    """The state of each transactional id as of an offset.  `ids` gets all producer ids that are named below it."""
+    if seen.log_end_offset < end:
+        raise BeingWrittenException(
+            f"{seen.topic_partition} was cut while it was looked at", path=seen.directory, hint="ask again"
+        )
+    newest: dict[bytes, Record] = {}
+    known: set[bytes] = set()
+    for segment in seen.segments:
+        scan = LogScan(seen.file(segment), 0, seen.readable_bytes(segment))
+        for piece in scan:
+            table = piece.table[(piece.table["attributes"] & CONTROL_FLAG == 0) & (piece.table["base_offset"] < end)]
+            for position in (table["position"] - piece.position).tolist():
+                for record in records.records(piece.data, header_at(piece.data, position)):
+                    newest[bytes(record.key or b"")] = record
+                    begin = bytes((record.value or b"")[:ID_BYTES])
+                    if begin and begin not in known:  # most are another state of the same one
+                        known.add(begin)
+                        ids.update(state.producer_id for state in _state(record).values() if state is not None)
+        if scan.position < seen.readable_bytes(segment):
+            raise Unreadable.where_stopped(seen.file(segment), scan).error()
+    found: dict[str, TransactionMetadata | None] = {}
+    for record in newest.values():
+        found |= _state(record)
+    return found
+
+
+def _state(record: Record) -> dict[str, TransactionMetadata | None]:
+    """A transactional id and its state; nothing of a record that Kafka passes over."""
+    try:
+        return dict([decode_transaction(record.key, record.value)])
+    except (UnknownRecordTypeException, UnknownRecordVersionException):
+        return {}
 
 
 def _batches_behind(seen: Snapshot, offset: int) -> Iterator[np.ndarray]:

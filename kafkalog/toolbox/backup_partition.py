@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 
-import numpy as np
-
 from kafkalog._limits import INT_MAX
+from kafkalog._native.codec import batches as native
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
-from kafkalog.engine.format.index_entries import OFFSET_ENTRY, TIME_ENTRIES, TIME_ENTRY, TXN_ENTRIES
+from kafkalog.engine.format.index_entries import TXN_ENTRIES
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.engine.format.snapshots import read_snapshot
 from kafkalog.engine.log.snapshot import SegmentView, Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment import index_reader
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import BadBytesError, BeingWrittenException, CorruptCheckpointException
 from kafkalog.toolbox.backup_files import (
     CLONED,
@@ -39,6 +39,7 @@ from kafkalog.toolbox.backup_files import (
     stamp_of,
 )
 from kafkalog.toolbox.backup_manifest import BackedPartition, BackedSegment
+from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES
 from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report, told
 from kafkalog.toolbox.segment_check import SegmentCheck
 
@@ -113,9 +114,10 @@ class PartitionCopy:
         for number, segment in enumerate(seen.segments[: place + 1]):
             wanted |= self._closed(segment) if number < place else self._last(segment, position, end)
         wanted |= self._small_files(seen, end)
-        for name in self._taken.keys() - wanted:
-            self._files.unlink_if_exists(os.path.join(self._target, name))
-            del self._taken[name]
+        for name in self._files.list_dir(self._target):  # what an earlier look left, whole or not
+            if name not in wanted:
+                self._files.unlink(os.path.join(self._target, name))
+                self._taken.pop(name, None)
         segments = self._checked([segment.base_offset for segment in seen.segments[: place + 1]])
         for name, taken in self._taken.items():
             if taken.crc32c < 0:
@@ -202,14 +204,13 @@ class PartitionCopy:
             raise Changed(segment.path)
         how = self._placing.place(segment.path, target, position)
         files.set_mtime_ms(target, segment.mtime_ms)
-        found = {log}
-        for suffix in names.INDEX_FILE_SUFFIXES:
-            name = log.removesuffix(names.LOG_FILE_SUFFIX) + suffix
-            for source in {name + segment.suffix, name + names.SWAP_FILE_SUFFIX}:
-                path = os.path.join(segment.directory, source)
-                if files.exists(path):
-                    self._put(name, self._entries(path, suffix, base, position, end))
-                    found.add(name)
+        found = {log, *self._indexes(target, base, position)}
+        name = log.removesuffix(names.LOG_FILE_SUFFIX) + names.TXN_INDEX_FILE_SUFFIX
+        for suffix in {segment.suffix, names.SWAP_FILE_SUFFIX}:
+            with suppress(FileNotFoundError):
+                data = read_small(os.path.join(segment.directory, name + suffix), files)
+                raw = index_reader.entries_of(data, TXN_ENTRIES)
+                found.add(self._put(name, raw[raw["last_offset"] < end].tobytes()))
         stat = files.stat(segment.path)
         if stat.inode != segment.inode or stat.size < position:
             raise Changed(segment.path)
@@ -221,18 +222,20 @@ class PartitionCopy:
         self._progress(position)
         return found
 
-    def _entries(self, path: str, suffix: str, base: int, position: int, end: int) -> bytes:
-        """An index's entries up to where the log ends."""
-        if suffix == names.INDEX_FILE_SUFFIX:
-            offsets = index_reader.offset_entries(self._files, path, base, position)
-            return offsets.copied(0, len(offsets) * OFFSET_ENTRY.size) or b""
-        if suffix == names.TIME_INDEX_FILE_SUFFIX:
-            times = index_reader.time_entries(self._files, path, base)
-            data = times.copied(0, len(times) * TIME_ENTRY.size) or b""
-            raw = index_reader.entries_of(data, TIME_ENTRIES)
-            return raw[raw["offset"].astype(np.int64) + base < end].tobytes()
-        raw = index_reader.entries_of(read_small(path, self._files), TXN_ENTRIES)
-        return raw[raw["last_offset"] < end].tobytes()
+    def _indexes(self, log: str, base: int, size: int) -> Iterator[str]:
+        """Makes the indexes of a log that may have more: the source's hold entries of what was cut off, too, until its
+        writer closes them.  Their names."""
+        plan = native.IndexPlan(base, INDEX_INTERVAL_BYTES)
+        with self._files.open(log, writable=False) as file:
+            for piece in LogScan(file, 0, size, check_crc=False):
+                if not plan.add_table(piece.table):
+                    break
+        plan.add_last_time_entry()
+        for path, entries in (
+            (names.offset_index_file(self._target, base), plan.offset_entries),
+            (names.time_index_file(self._target, base), plan.time_entries),
+        ):
+            yield self._put(os.path.basename(path), entries)
 
     # --- small files ---------------------------------------------------------------------------------
 
