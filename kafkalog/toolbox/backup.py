@@ -52,6 +52,7 @@ from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
+from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import list_partitions, refuse_inside
 from kafkalog.engine.host.topic_configs import of_topics
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
@@ -122,18 +123,15 @@ def backup(
     """
     values.function(progress, "progress", "a function of the bytes just taken")
     link, strict = values.flag(link, "link"), values.flag(strict, "strict")
-    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
-    sources = [local_path(each, what="log_dirs", files=files) for each in given]
-    if not sources:
-        raise IllegalArgumentException("log_dirs: found none, expected at least one log directory")
-    if len({os.path.abspath(each) for each in sources}) < len(sources):
+    sources = absolute_paths(log_dirs, files)
+    if len(set(sources)) < len(sources):
         raise IllegalArgumentException(f"log_dirs: found one twice in {', '.join(sources)}, expected each once")
     target = os.path.abspath(local_path(dest, what="dest", files=files))
     _check_target(sources, target, files)
     previous = None
     if base is not None:
         base_path = os.path.abspath(local_path(base, what="base", files=files))
-        previous = Base.open(base_path, [os.path.abspath(each) for each in sources], files)
+        previous = Base.open(base_path, sources, files)
     wanted = None if partitions is None else {str(each) for each in partitions}
     files.mkdirs_synced(parent_dir(target))
     with ExitStack() as stack:
@@ -383,8 +381,7 @@ class _Run:
             self.report.count(COPIED, len(data))
         files.sync_dir(target)
         backed = {name: BackedFile(len(data), crc32c(data)) for name, data in held.items()}
-        source = os.path.abspath(directory.source)
-        return BackedDirectory(directory.folder, source, backed, list(directory.backed.values()))
+        return BackedDirectory(directory.folder, directory.source, backed, list(directory.backed.values()))
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@ from kafkalog.toolbox.report import Finding
 
 __all__ = ["BackupReport", "Base", "Changed", "LogDigest", "Placing", "Syncs", "Taken", "digest_of"]
 
-DIGEST_BYTES = 1 << 20
+DIGEST_BYTES = 1 << 19
 SYNC_THREADS = 8  # that wait for the disk: it makes one commit of several syncs
 COPIED, CLONED, LINKED, KEPT = "copied", "cloned", "linked", "kept"
 NO_STAMP = (0, 0, 0)

@@ -214,6 +214,8 @@ class _Restore:
         for name, each in held.files.items():
             self._file(os.path.join(source, name), os.path.join(target, name), each)
         if placing is not None:
+            for name in held.files:  # all at once: a sync waits for what others have just written, too
+                placing.syncs.add(os.path.join(target, name))
             placing.syncs.add_dir(target)
         report.ends[held.partition] = (held.log_start_offset, held.end_offset)
         report.segments += len(held.segments)
@@ -239,7 +241,6 @@ class _Restore:
             except Changed:
                 raise CorruptRecordException("somebody cut the file", path=source, hint=TAKE_ANOTHER) from None
             files.set_mtime_ms(target, stat.mtime_ms)
-            placing.syncs.add(target)
         read = source if placing is None else target
         with files.open(read, writable=False) as file:
             found = digest_of(file, 0, held.size)
@@ -261,6 +262,8 @@ class _Restore:
             self._file(os.path.join(source, name), os.path.join(target, name), held)
         if self._placing is None:
             return
+        for name in directory.files:
+            self._placing.syncs.add(os.path.join(target, name))
         self._placing.syncs.wait()
         if not is_whole:
             for name in names.OFFSET_CHECKPOINT_FILES:

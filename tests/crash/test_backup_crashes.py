@@ -30,7 +30,11 @@ from tests.file_doubles import FaultyFiles, RecordingFiles, UnsyncedFiles
 from tests.sampling import LONG, draw
 from tests.unit.store_kit import NOW_MS
 
-SMALL = {"internal.segment.bytes": "700", "index.interval.bytes": "150", "message.timestamp.before.max.ms": str(1 << 60)}
+SMALL = {
+    "internal.segment.bytes": "700",
+    "index.interval.bytes": "150",
+    "message.timestamp.before.max.ms": str(1 << 60),
+}
 RECORDS = 12 + 4
 
 
