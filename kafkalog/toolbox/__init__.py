@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "backup",
     "checkpoint_table",
     "compact",
     "cursor_changes",
@@ -19,6 +20,7 @@ __all__ = [
     "move",
     "recovery",
     "reindex",
+    "restore",
     "retain",
     "salvage",
     "search",

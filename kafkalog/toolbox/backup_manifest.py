@@ -115,7 +115,7 @@ class Manifest(NamedTuple):
                 for each in self.findings
             ],
         }
-        return json.dumps(content, indent=1).encode("utf-8", "surrogateescape") + b"\n"
+        return json.dumps(content, separators=(",", ":")).encode("utf-8", "surrogateescape") + b"\n"
 
 
 def _directory_fields(directory: BackedDirectory) -> dict[str, Any]:
