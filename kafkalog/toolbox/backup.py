@@ -378,7 +378,7 @@ class _Run:
         for name, data in held.items():
             if name not in directory.offsets:
                 files.write_file(os.path.join(target, name), data, sync=True)
-            self.report.count(COPIED, len(data))
+            self.report.add(COPIED, len(data))
         files.sync_dir(target)
         backed = {name: BackedFile(len(data), crc32c(data)) for name, data in held.items()}
         return BackedDirectory(directory.folder, directory.source, backed, list(directory.backed.values()))

@@ -53,9 +53,9 @@ class BackupReport:
         """Of all files of the backup."""
         return self.copied + self.cloned + self.linked + self.kept
 
-    def count(self, how: str, size: int) -> None:
-        """A file got there."""
-        setattr(self, how, getattr(self, how) + size)
+    def add(self, how: str, size_bytes: int) -> None:
+        """A file got there in that way."""
+        setattr(self, how, getattr(self, how) + size_bytes)
 
 
 class Changed(Exception):

@@ -68,7 +68,7 @@ class PartitionCopy:
         self._target = target
         self._end_of = end_of
         self._taken: dict[str, Taken] = {}
-        self._wrong: list[Finding] = []  # with small files
+        self._wrong: list[Finding] = []  # with small files, and behind the log's end
         self._looked_again = False  # at what seemed wrong
         self._topic_id = topic_id_of(view.directory, placing.files)
         self._base_folder = ""
@@ -97,7 +97,7 @@ class PartitionCopy:
                 hint="a compaction, a truncation or a move is under way: ask again when it has ended",
             ) from changed
         for name, taken in self._taken.items():
-            self._placing.report.count(taken.how, taken.size)
+            self._placing.report.add(taken.how, taken.size)
             if taken.how != KEPT:
                 self._placing.syncs.add(os.path.join(self._target, name))
         self._placing.syncs.add_dir(self._target)
@@ -108,6 +108,10 @@ class PartitionCopy:
             place, position = -1, 0
         elif end == seen.log_end_offset:
             place, position = len(seen.segments) - 1, seen.end_position
+            if seen.unreadable_end is not None:  # no reader sees more, but more was there: all bytes are kept
+                position = seen.segments[-1].size
+                path, at, what = seen.unreadable_end
+                self._wrong.append(Finding(path, at, position - at, what))
         else:
             place, position = seen.end_position_of(end)
         wanted: set[str] = set()
@@ -227,7 +231,7 @@ class PartitionCopy:
         writer closes them.  Their names."""
         plan = native.IndexPlan(base, INDEX_INTERVAL_BYTES)
         with self._files.open(log, writable=False) as file:
-            for piece in LogScan(file, 0, size, check_crc=False):
+            for piece in LogScan(file, 0, size):
                 if not plan.add_table(piece.table):
                     break
         plan.add_last_time_entry()
@@ -348,7 +352,8 @@ class PartitionCopy:
         there, here = self._target + os.sep, self._view.directory + os.sep
         for finding in report.findings:
             told_of.findings.append(finding._replace(path=finding.path.replace(there, here)))
-        told_of.findings += self._wrong
+        known = {(finding.path, finding.position) for finding in told_of.findings}
+        told_of.findings += [each for each in self._wrong if (each.path, each.position) not in known]
         told_of.notes += [text.replace(there, here) for text in report.notes]
         return segments
 

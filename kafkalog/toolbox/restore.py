@@ -66,6 +66,7 @@ class RestoreReport:
 
     @property
     def partitions(self) -> int:
+        """How many there are."""
         return len(self.ends)
 
 

@@ -503,7 +503,7 @@ def test_a_backup_that_is_not_as_its_manifest_says_is_not_restored(shop: Path, t
         path.write_bytes(path.read_bytes() + b"x")
     else:
         path = tmp_path / "saved" / MANIFEST_FILE
-        path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+        path.write_text(path.read_text().replace('"version":1', '"version":2'))
     for act in (False, True):
         with pytest.raises((BadBytesError, NoSuchFileException)) as met:
             restore(tmp_path / "saved", tmp_path / "again", act=act, files=FAST)
@@ -586,3 +586,16 @@ def test_wrong_types(shop: Path, tmp_path: Path, option: str) -> None:
     with pytest.raises(IllegalArgumentException):
         restore(tmp_path, tmp_path / "again", act="no")  # type: ignore[arg-type]
     assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut"])
+def test_an_end_that_is_known_to_be_missing(shop: Path, tmp_path: Path, how: str) -> None:
+    """Readers see a shorter log; the bytes behind are kept, and told."""
+    last = max((shop / "orders-0").glob("*.log"))
+    if how == "flipped":
+        flip(last, 70)
+    else:
+        last.write_bytes(last.read_bytes()[:50])
+    report = backup(shop, tmp_path / "saved", files=FAST)
+    assert str(last) in {finding.path for finding in report.findings}
+    assert (copy_of(tmp_path / "saved") / "orders-0" / last.name).read_bytes() == last.read_bytes()
