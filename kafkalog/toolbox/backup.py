@@ -25,9 +25,9 @@ How files get there.  A file that the previous backup (`base`) has, and that is 
 inode, time of change and length, or the same bytes, is linked from there.  Else it is cloned where the file system can
 (a reflink); else, if `link` asks for that, the log of a closed segment is a hard link to the source's; else it is
 copied by the system.  With `link` the source and the backup share a file.  Kafka and kafkalog write to a closed
-segment's log only to cut it (a truncation, a recovery at damage): that cuts the backup's, too, which its manifest then
-tells; and a disk that loses the block loses both.  So it is not the default.  Two backups share files likewise, but
-nobody writes to those.
+segment's log only to cut it (a truncation, a recovery at damage), and to append to it then: that changes the backup's,
+too, which its manifest tells; and a disk that loses the block loses both.  So it is not the default.  Two backups share
+files likewise, but nobody writes to those.
 
 Every batch of a copy is checked as `verify` checks it, and the file's checksum worked out, in one read behind the
 copying.  What is wrong is told, and copied as it is; `strict` refuses.
