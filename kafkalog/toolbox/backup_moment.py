@@ -7,9 +7,10 @@ of `__transaction_state`:
 - T is when all partitions of `__transaction_state` were as long as they are copied.  They are measured twice in a row,
   until nobody has grown in between: then there was a moment at which all had these lengths.
 - A partition of records is looked at before T, and copied after T; it is cut in front of the first batch, behind that
-  look, that T knows nothing of: a marker of a transaction that T has open or does not know, or records of one that T
-  does not have in this partition.  Both came after T.  So everything that was there at T is in the copy, every
-  transaction that T has decided is there whole, and none is decided in one copy and open in another.
+  look and behind the last marker of what T has as completed, that T knows nothing of: a marker of a transaction that T
+  has open or does not know, or records of one that T does not have in this partition.  Both came after T.  So
+  everything that was there at T is in the copy, every transaction that T has decided is there whole, and none is
+  decided in one copy and open in another.
 - `__consumer_offsets` holds cursors, which must not lie behind the end of their partition's copy.  It is cut as early
   as may be: where it ended at the look before T, or behind the last batch that T needs, which is a marker of a
   transaction that T has as completed, or a commit of one that T has decided.  Both came before T, so whatever the
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 LOOKS_MAX = 10_000  # at the lengths of __transaction_state; two of them take less than most transactions
 REST_S = 0.001
 ID_BYTES = 10  # of a record's value: its version and the producer id
+COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 EPOCH_PER_END = 2  # the transaction version from which on
 
 
@@ -68,11 +70,14 @@ class Moment:
 
     def end_of_records(self, seen: Snapshot, look_end: int) -> int:
         """Where the copy of a partition of records ends, at the latest: `look_end` was its end before T."""
+        end = None
         for table in _batches_behind(seen, look_end):
             for row in table:
-                if not self._is_known(row, seen.topic_partition):
-                    return max(int(row["base_offset"]), look_end)
-        return seen.log_end_offset
+                if row["attributes"] & CONTROL_FLAG and self._is_needed(row, seen.topic_partition):
+                    end = None  # it came before T, and so did all in front of it
+                elif end is None and not self._is_known(row, seen.topic_partition):
+                    end = int(row["base_offset"])
+        return seen.log_end_offset if end is None else max(end, look_end)
 
     def end_of_cursors(self, seen: Snapshot, look_end: int) -> int:
         """Where the copy of a partition of `__consumer_offsets` ends, at the earliest."""
@@ -112,7 +117,7 @@ class Moment:
         if state.client_transaction_version >= EPOCH_PER_END or state.state in PREPARED:
             return True
         if state.state is TransactionState.ONGOING:
-            return int(row["max_timestamp"]) < state.start_timestamp
+            return int(row["max_timestamp"]) <= state.start_timestamp
         return int(row["max_timestamp"]) <= state.last_update_timestamp
 
     def _has_records(self, row: np.void, partition: TopicPartition) -> bool:
@@ -125,11 +130,9 @@ class Moment:
             return epoch < state.producer_epoch
         if state.state is TransactionState.ONGOING:
             return partition in listed_partitions(state)
-        if state.state is TransactionState.EMPTY or state.client_transaction_version >= EPOCH_PER_END:
-            return False  # of the next one
-        if state.state in PREPARED:
-            return partition in listed_partitions(state)
-        return int(row["max_timestamp"]) <= state.last_update_timestamp
+        if state.state not in PREPARED or state.client_transaction_version >= EPOCH_PER_END:
+            return False  # of the next one; those of the one before have its marker behind them
+        return partition in listed_partitions(state) and int(row["max_timestamp"]) <= state.last_update_timestamp
 
 
 def moment_of(views: dict[TopicPartition, PartitionView], files: Files) -> Moment:
@@ -214,7 +217,10 @@ def _states(seen: Snapshot, end: int, ids: set[int]) -> dict[str, TransactionMet
 def _state(record: Record) -> dict[str, TransactionMetadata | None]:
     """A transactional id and its state; nothing of a record that Kafka passes over."""
     try:
-        return dict([decode_transaction(record.key, record.value)])
+        name, state = decode_transaction(record.key, record.value)
+        if state is not None and state.state in COMPLETE:  # its own time is that of the decision, before the markers
+            state = state._replace(last_update_timestamp=max(state.last_update_timestamp, record.timestamp))
+        return {name: state}
     except (UnknownRecordTypeException, UnknownRecordVersionException):
         return {}
 
