@@ -37,6 +37,7 @@ INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a sh
 # Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name>, dashes as underscores, has it as `command`.
 COMMANDS = {
     "append": "Append records from stdin to a partition.",
+    "backup": "Copy log directories beside their writer: consistent, checked, incremental.",
     "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
     "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
     "compact": "Compact partitions as a broker's cleaner does, offline.",
@@ -54,6 +55,7 @@ COMMANDS = {
     "move": "Move a partition to another log directory, offline.",
     "recover": "Tell or do what an open after a crash does: cut what is torn, rebuild the rest.",
     "reindex": "Check the indexes of partitions against their logs and rebuild the wrong ones.",
+    "restore": "Check a backup, and bring it, or some partitions of it, back as log directories.",
     "retain": "Delete old segments by retention's rules, or until so many bytes are free.",
     "salvage": "Copy what can be read of damaged partitions to a new directory.",
     "spark": "Verify, recover, compact, export and import over a Spark cluster.",
@@ -65,6 +67,10 @@ COMMANDS = {
 # What `kafkalog <command> --help` ends with.
 EXAMPLES = {
     "append": ("kafkalog append /var/kafka-logs orders-0 -K : < lines.txt",),
+    "backup": (
+        "kafkalog backup /var/kafka-logs --to /backups/2026-11-27",
+        "kafkalog backup /var/kafka-logs --to /backups/2026-11-28 --base /backups",
+    ),
     "cat": (
         "kafkalog cat /var/kafka-logs orders --key customer-7 --json",
         "kafkalog cat /var/kafka-logs orders-0 --last 10 -f '%o %T %k: %s\\n'",
@@ -105,6 +111,10 @@ EXAMPLES = {
     "move": ("kafkalog move /disk1/kafka-logs/orders-0 /disk2/kafka-logs --yes",),
     "recover": ("kafkalog recover /var/kafka-logs orders-0",),
     "reindex": ("kafkalog reindex /var/kafka-logs orders-0 --yes",),
+    "restore": (
+        "kafkalog restore /backups/2026-11-28 /var/kafka-logs",
+        "kafkalog restore /backups/2026-11-28 /tmp/orders orders --yes",
+    ),
     "retain": (
         "kafkalog retain /var/kafka-logs --target-free 10GiB",
         "kafkalog retain /var/kafka-logs/orders -X retention.ms=86400000 --yes",

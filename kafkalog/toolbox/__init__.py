@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "abort_transactions",
+    "backup",
     "checkpoint_table",
     "compact",
     "cursor_changes",
@@ -20,6 +21,7 @@ __all__ = [
     "move",
     "recovery",
     "reindex",
+    "restore",
     "retain",
     "salvage",
     "search",

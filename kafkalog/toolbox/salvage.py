@@ -84,7 +84,7 @@ def salvage(
     the other's folder."""
     values.function(progress, "progress", "a function of the bytes just copied")
     source, target = (local_path(given, files=files) for given in (source_dir, target_dir))
-    _refuse_nested(source, target)
+    refuse_one_in_other(source, target)
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
         raise IllegalArgumentException("found something there, expected a new or empty folder", path=target)
     files.mkdirs(target)
@@ -117,7 +117,7 @@ def salvage(
     return report
 
 
-def _refuse_nested(source: str, target: str) -> None:
+def refuse_one_in_other(source: str, target: str) -> None:
     """The source is only read; a copy inside it would be a part of it."""
     places = [os.path.realpath(path) for path in (source, target)]
     above = os.path.commonpath(places)

@@ -14,6 +14,7 @@ import kafkalog
 
 COMMANDS = {
     "append": ("append", "DIR", "t-0", "--json"),
+    "backup": ("backup", "DIR", "--to", "TARGET"),
     "cat": ("cat", "DIR", "t-0"),
     "describe": ("describe", "DIR"),
     "cat filtered": ("cat", "DIR", "t-0", "--grep", "x", "--last", "1500"),

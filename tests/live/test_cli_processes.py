@@ -88,6 +88,7 @@ kafkalog.cli.app.run(sys.argv[1:])
         (["describe", "{dir}"], "t-0"),
         (["recover", "{dir}"], f"t-0/{LOG}"),
         (["salvage", "{dir}", "{dir}-new"], "t-0"),
+        (["backup", "{dir}", "--to", "{dir}-new"], f"t-0/{LOG}"),
         (["append", "{dir}", "t-0"], "."),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -86,6 +86,7 @@ def peak(*argv: str) -> tuple[int, int]:
         ("reindex", "{root}"),
         ("recover", "{root}", "--dry-run"),
         ("salvage", "{root}", "{target}"),
+        ("backup", "{root}", "--to", "{target}"),
     ],
     ids=lambda argv: " ".join(argv[:2]),
 )

@@ -14,6 +14,7 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import COMMANDS
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.toolbox.backup import backup
 from tests.client_transaction import client_transaction
 from tests.unit.cli_kit import Run, of_kafka, run
 from tests.unit.cursor_kit import commit, store_home
@@ -28,6 +29,7 @@ KAFKAS = {"compresscodec", "isvalid"}  # kafka-dump-log writes them so
 # Command lines; {clean}, {damaged} and {kafka} are log directories, {new} is a name that nothing has yet.
 LINES = {
     "append": ["append {clean} t-0 --json", "append {clean} t-0 --create --json"],
+    "backup": ["backup {clean} --to {new} --json", "backup {damaged} --to {new} --json"],
     "cat": ["cat {clean} t-0 --json", "cat {kafka} --json", "cat {damaged} t-0 --json --key k"],
     "checkpoint": [
         "checkpoint {clean} --json",
@@ -58,6 +60,7 @@ LINES = {
     "move": ["move {clean}/t-0 {other} --json"],
     "recover": ["recover {clean} --json", "recover {damaged} --from-start --json"],
     "reindex": ["reindex {clean} --json --all", "reindex {damaged} --json"],
+    "restore": ["restore {saved} {new} --json", "restore {saved} {new} t --json --yes"],
     "retain": ["retain {clean} -X retention.ms=1 --json"],
     "salvage": ["salvage {clean} {new} --json", "salvage {damaged} {new} --json"],
     "tier": [
@@ -115,7 +118,9 @@ def places(tmp_path: Path) -> dict[str, Path]:
         commit(home, "billing", {TopicPartition("t", 0): 0, TopicPartition("gone", 0): 1})
     tiered(tmp_path / "tiered", tmp_path / "tier")
     next((tmp_path / "tier").rglob("*.log")).unlink()
+    backup(roots["damaged"], tmp_path / "saved")
     return roots | {
+        "saved": tmp_path / "saved",
         "tiered": tmp_path / "tiered",
         "tier": tmp_path / "tier",
         "store": tmp_path / "store",
@@ -157,6 +162,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
                 assert isinstance(entry["topic"], str)
     wanted = {
         "append": {"appended"},
+        "backup": {"finding", "summary"},
         "cat": set(),
         "checkpoint": {"partition", "directory", "change"},
         "compact": {"partition", "summary"},
@@ -172,6 +178,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         "move": {"move"},
         "recover": {"partition", "summary"},
         "reindex": {"segment", "summary"},
+        "restore": {"partition", "finding", "summary"},
         "retain": {"partition", "summary"},
         "salvage": {"lost", "summary"},
         "topics": {"topic", "summary"},

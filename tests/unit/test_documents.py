@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kafkalog"
 DOCUMENTS = [
     ROOT / "docs" / "format.md",
+    ROOT / "docs" / "backup.md",
     ROOT / "docs" / "broker.md",
     ROOT / "docs" / "processes.md",
     ROOT / "docs" / "tiered-storage.md",

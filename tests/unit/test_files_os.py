@@ -73,6 +73,38 @@ def test_the_system_copies_as_far_as_it_can(path: str, tmp_path: Path, monkeypat
     assert file.copy_from(source, 25) == 0  # both are closed
 
 
+def test_a_clone_shares_or_is_not_made(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    OS_FILES.write_file(path, b"abc" * 5000)
+    with OS_FILES.open(path) as source, OS_FILES.open(str(tmp_path / "clone"), create=True) as clone:
+        if clone.clone_from(source):  # the file system has reflinks
+            assert clone.pread(20000, 0) == b"abc" * 5000
+        else:
+            assert clone.size() == 0
+
+        def refuse(code: int) -> None:
+            def ioctl(*_: object) -> None:
+                raise OSError(code, os.strerror(code))
+
+            monkeypatch.setattr("fcntl.ioctl", ioctl)
+
+        refuse(errno.EOPNOTSUPP)
+        assert not clone.clone_from(source)
+        refuse(errno.ENOSPC)
+        with pytest.raises(OSError, match="No space") as met:
+            clone.clone_from(source)
+        assert met.value.filename == str(tmp_path / "clone")
+
+
+def test_another_name(path: str, tmp_path: Path) -> None:
+    OS_FILES.write_file(path, b"abc")
+    OS_FILES.link(path, str(tmp_path / "other"))
+    assert OS_FILES.stat(path).inode == OS_FILES.stat(str(tmp_path / "other")).inode
+    with pytest.raises(FileExistsError):
+        OS_FILES.link(path, str(tmp_path / "other"))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOTSUP)):
+        RecordingFiles(str(tmp_path)).link(path, str(tmp_path / "third"))
+
+
 def test_a_hint_is_only_one(path: str) -> None:
     with OS_FILES.open(path, create=True) as file:
         file.pwrite(b"abc", 0)

@@ -18,7 +18,9 @@ from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.write_options import parse_sink_options
+from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.export import ExportOptions, export
+from kafkalog.toolbox.restore import restore
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
 from tests.unit.cli_kit import Run, run
@@ -63,6 +65,10 @@ DOORS: dict[str, Callable[[str, str], Any]] = {
     "verify": lambda path, here: verify(path),
     "salvage from": lambda path, here: salvage(path, "new", {}),
     "salvage to": lambda path, here: salvage(here, path, {TopicPartition("t", 0): here}),
+    "backup from": lambda path, here: backup(path, "new"),
+    "backup to": lambda path, here: backup(here, path),
+    "backup base": lambda path, here: backup(here, "new", base=path),
+    "restore from": lambda path, here: restore(path, "new"),
     "export from": lambda path, here: export(path, [TopicPartition("t", 0)], "new", ExportOptions()),
     "export to": lambda path, here: export(here, [TopicPartition("t", 0)], path, ExportOptions()),
     "Spark path": lambda path, here: source(path=path),
@@ -89,6 +95,8 @@ def test_a_scheme_is_refused_and_nothing_is_made(door: str, path: str, store: Pa
 
 COMMANDS = (  # those that read take an address as a bucket's
     ("append", ELSEWHERE, "t"),
+    ("backup", "HERE", "--to", ELSEWHERE),
+    ("backup", ELSEWHERE, "--to", "new"),
     ("cat", NO_ADDRESS),
     ("compact", ELSEWHERE),
     ("delete-records", f"{ELSEWHERE}/t-0", "--before", 1),
@@ -100,6 +108,8 @@ COMMANDS = (  # those that read take an address as a bucket's
     ("move", "HERE/t-0", ELSEWHERE),
     ("move", f"{ELSEWHERE}/t-0", "new"),
     ("recover", ELSEWHERE),
+    ("restore", ELSEWHERE, "new"),
+    ("restore", "HERE", ELSEWHERE),
     ("salvage", "HERE", ELSEWHERE),
     ("salvage", ELSEWHERE, "new"),
     ("topics", NO_ADDRESS),

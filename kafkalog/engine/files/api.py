@@ -9,6 +9,7 @@ but for the way in which a small file is replaced (`write_atomic`).
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import mmap
 import os
@@ -133,6 +134,11 @@ class File(ABC):
     def copy_from(self, source: File, size: int) -> int:
         """Copy the first `size` bytes of another file without reading them, as far as the system can; how many."""
         return 0
+
+    def clone_from(self, source: File) -> bool:
+        """Become a copy of another file that shares its blocks until one of them is changed (a reflink); False, and
+        nothing is done, where the file system has none."""
+        return False
 
     def write_synced(self, parts: Iterable[Buffer], position: int = 0) -> int:
         """Write all parts one behind the other from `position` on, and sync them; the number of bytes.  The disk is at
@@ -261,6 +267,11 @@ class Files(ABC):
     @abstractmethod
     def rename(self, src: str, dst: str) -> None:
         """Rename, replacing `dst`, in one step.  Durable only after `sync_dir` of both parents."""
+
+    def link(self, src: str, dst: str) -> None:
+        """Give a file another name, which must be new.  Durable only after `sync_dir`.  OSError where the file system,
+        or these files, cannot (EXDEV, EPERM, ENOTSUP, EMLINK)."""
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), dst)
 
     @abstractmethod
     def unlink(self, path: str) -> None:

@@ -120,6 +120,12 @@ class MountedFiles(OsFiles):
         else:
             super().rename(src, dst)
 
+    def link(self, src: str, dst: str) -> None:
+        if _mounts and (other := mounted(src) or mounted(dst)) is not None:
+            other.link(src, dst)
+        else:
+            super().link(src, dst)
+
     def unlink(self, path: str) -> None:
         if _mounts and (other := mounted(path)) is not None:
             other.unlink(path)

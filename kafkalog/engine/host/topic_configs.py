@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from kafkalog._limits import LONG_MAX
@@ -396,6 +396,21 @@ def take_over(source: str, target: str, topic: str, files: Files) -> bool:
         return False
     files.write_atomic(_path(target), _encode(found._replace(topics={**found.topics, topic: ours.topics[topic]})))
     return True
+
+
+def of_topics(directory: str, topics: Collection[str] | None, files: Files) -> bytes | None:
+    """A file's bytes with what a directory's has of `topics` alone (None: of all); None where it has none.
+
+    CorruptCheckpointException, OSError."""
+    try:
+        content = _read(_path(directory), files)
+    except FileNotFoundError:
+        return None
+    if topics is not None:
+        overrides = {topic: each for topic, each in content.topics.items() if topic in topics}
+        known = {topic: each for topic, each in content.known.items() if topic in topics}
+        content = content._replace(topics=overrides, known=known)
+    return _encode(content)
 
 
 def _path(directory: str) -> str:

@@ -1,0 +1,164 @@
+"""`kafkalog backup`: a consistent copy of log directories, beside whoever writes to them."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Collection, Iterator
+
+import click
+
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
+from kafkalog.cli.console import (
+    Progress,
+    emit,
+    emit_json,
+    fields,
+    locate,
+    log_bytes,
+    named_partitions,
+    note,
+    paint,
+    size_words,
+    some,
+)
+from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.remote_places import note_tiered
+from kafkalog.cli.salvage import SourcePath
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.toolbox.backup import backup
+from kafkalog.toolbox.backup_files import BackupReport
+
+_KEEP_STATE = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
+
+
+@click.command("backup", short_help="Copy log directories beside their writer.")
+@click.argument("log_dir", type=SourcePath())
+@click.argument("partitions", nargs=-1)
+@click.option("--to", "dest", type=LocalPath(), required=True, metavar="DEST", help="A folder that is new or empty.")
+@click.option(
+    "--base",
+    type=LocalPath(),
+    metavar="PREVIOUS",
+    help="An earlier backup, or a folder of backups (its newest): what did not change is linked from there.",
+)
+@click.option(
+    "--log-dir",
+    "others",
+    type=SourcePath(),
+    multiple=True,
+    metavar="DIR",
+    help="Another directory of the same store or broker (log.dirs), taken at the same moment; once for each.",
+)
+@click.option(
+    "--link",
+    is_flag=True,
+    help="Hard links to the logs of closed segments, where the file system has no reflinks: quick, takes no space, but "
+    "the backup shares these files with LOG_DIR. A truncation there, or a bad block, damages both.",
+)
+@click.option("--strict", is_flag=True, help="Make no backup of what is damaged (exit 1).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+def command(
+    log_dir: str,
+    partitions: tuple[str, ...],
+    dest: str,
+    base: str | None,
+    others: tuple[str, ...],
+    link: bool,
+    strict: bool,
+    as_json: bool,
+    progress: bool,
+) -> int:
+    """Copy the PARTITIONS (orders-0, orders, 'ord*'; default: all) of LOG_DIR to DEST.
+
+    A broker, or a store, may be writing to LOG_DIR: each partition's copy is a prefix of its log at one moment, cursors
+    lie within the copies, and transactions are decided alike in all of them.  Every batch is checked on the way; damage
+    is told, with file and position, and copied as it is (exit 1).  DEST is there once it is whole and on the disk.
+    It holds log directories (DEST/log-dir-1), which all commands read; `kafkalog restore` checks it and brings it back.
+    """
+    if others:
+        places = log_dirs_at([log_dir, *others])
+        folders = {tp: path for place in places for tp, path in list_partitions(place).items()}
+        chosen = named_partitions(folders, tuple(expanded(partitions, folders)), ", ".join(places))
+        folders, is_all = {tp: folders[tp] for tp in chosen}, not partitions
+    else:
+        root, folders = locate(log_dir, ())
+        if partitions:
+            folders = {tp: folders[tp] for tp in named_partitions(folders, tuple(expanded(partitions, folders)), root)}
+        places, is_all = [root], not partitions and root == log_dir
+    with Progress(log_bytes(folders.values()), "backed up", force=progress) as bar:
+        report = backup(
+            places,
+            dest,
+            partitions=None if is_all else list(folders),
+            base=base,
+            link=link,
+            strict=strict,
+            progress=bar.advance,
+        )
+    for place in places:
+        here = {tp: path for tp, path in folders.items() if os.path.dirname(path) == place.rstrip(os.sep)}
+        note_tiered(place, here, "the backup has what is on the disk: the bucket is to be kept by itself")
+    if not is_all and not any(tp.topic in _KEEP_STATE for tp in folders):
+        note("note: cursors and transactions are kept in topics of their own, which were not named: they stay away")
+    return _tell(report, as_json)
+
+
+def expanded(wanted: Collection[str], found: Collection[TopicPartition]) -> Iterator[str]:
+    """Names as they are, patterns as the topics and partitions that they fit."""
+    known = sorted({tp.topic for tp in found} | {str(tp) for tp in found})
+    for each in wanted:
+        if not any(sign in each for sign in "*?["):
+            yield each
+            continue
+        hits = fnmatch.filter(known, each)
+        if not hits:
+            raise Usage(f"no topic or partition fits {each!r}, found {some(known)}")
+        yield from hits
+
+
+def _tell(report: BackupReport, as_json: bool) -> int:
+    for finding in report.findings:
+        if as_json:
+            emit_json({"kind": "finding", **fields(finding)})
+        else:
+            emit(paint(str(finding), "red"))
+    for text in report.notes:
+        note(f"note: {text}")
+    if as_json:
+        emit_json(
+            {
+                "kind": "summary",
+                "path": report.path,
+                "base": report.base,
+                "partitions": report.partitions,
+                "segments": report.segments,
+                "batches": report.batches,
+                "records": report.records,
+                "bytes": report.bytes,
+                "copied": report.copied,
+                "cloned": report.cloned,
+                "linked": report.linked,
+                "kept": report.kept,
+                "findings": len(report.findings),
+            }
+        )
+    else:
+        ways = {
+            "copied": report.copied,
+            "shared by reflinks": report.cloned,
+            "linked to the source": report.linked,
+            f"unchanged since {report.base}": report.kept,
+        }
+        how = ", ".join(f"{size_words(size)} {what}" for what, size in ways.items() if size)
+        verdict = paint(f"{len(report.findings)} findings", "red") if report.findings else paint("clean", "green")
+        emit(
+            f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
+            f"{size_words(report.bytes)} in {report.path} ({how or 'nothing to copy'})"
+        )
+        if report.findings:
+            note("the damage was copied as it is: `kafkalog salvage` copies what can be read")
+    return FINDINGS if report.findings else CLEAN

@@ -1,0 +1,388 @@
+"""A consistent copy of log directories beside their writer: a store, in this process or another, or a running broker.
+
+What a backup is.  A folder with a copy of each log directory (`log-dir-1`, `log-dir-2` ...) and `manifest.json`, which
+names every file with its size and checksum (`backup_manifest`).  Each copy is a log directory itself: every command
+that reads works on it.  The source is only read, and not locked.
+
+What is consistent.  Each partition's copy is a prefix of its log at one moment: the segments that a reader's view shows
+(`PartitionView`), the closed ones whole, the last one up to the end of its last whole batch.  A segment is taken only
+if it is, before and behind the copying, the file that the view saw; where retention, compaction or a truncation came
+in between, the view looks again, and what is copied already and still the same stays.  A last segment that was written
+to meanwhile is compared with its copy once more, which tells an append from a truncation.  Its indexes are made anew;
+leader epochs are cut where the log ends; producer snapshots of later offsets stay away.
+
+Over partitions: cursors never point behind the end of a partition's copy, and every transaction is decided alike in all
+of them, also after the restored directory was opened.  `backup_moment` says by which order, and which cuts.  Those of
+`__remote_log_metadata` and the cluster's metadata come last: they may know of more than is there, not of less.  Topics'
+settings are those of the time at which partitions were listed.
+
+Checkpoints say no more than what is there.  A recovery point is the copy's end, for all of it is synced and was checked
+(of a partition with damage it is the source's, if that is less); the next open recovers the last segment of each
+partition, as after a crash, and loses nothing.  High watermarks and the cleaner's offsets are cut at the end.  There is
+no clean-shutdown marker.
+
+How files get there.  A file that the previous backup (`base`) has, and that is the same file in the source since, by
+inode, time of change and length, or the same bytes, is linked from there.  Else it is cloned where the file system can
+(a reflink); else, if `link` asks for that, the log of a closed segment is a hard link to the source's; else it is
+copied by the system.  With `link` the source and the backup share a file.  Kafka and kafkalog write to a closed
+segment's log only to cut it (a truncation, a recovery at damage), and to append to it then: that changes the backup's,
+too, which its manifest tells; and a disk that loses the block loses both.  So it is not the default.  Two backups share
+files likewise, but nobody writes to those.
+
+Every batch of a copy is checked as `verify` checks it, and the file's checksum worked out, in one read behind the
+copying.  What is wrong is told, and copied as it is; `strict` refuses.
+
+When it is complete.  All is written to `DEST.partial`; files are synced, then folders, then the manifest is written and
+synced, and the folder gets its name.  So a folder of that name is a whole backup, wherever a crash came; what a killed
+one left is removed by the next one to the same place.  An error removes it at once, which frees a full disk.
+
+Used by one thread; syncs wait in a few others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files, local_path, parent_dir
+from kafkalog.engine.format import names, values
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.small_files import read_small
+from kafkalog.engine.host.log_directories import absolute_paths
+from kafkalog.engine.host.log_dirs import list_partitions, refuse_inside
+from kafkalog.engine.host.topic_configs import of_topics
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.errors import (
+    CorruptCheckpointException,
+    CorruptRecordException,
+    IllegalArgumentException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.toolbox.backup_files import COPIED, BackupReport, Base, Placing, Progress, Syncs
+from kafkalog.toolbox.backup_manifest import (
+    MANIFEST_FILE,
+    PARTIAL_SUFFIX,
+    BackedDirectory,
+    BackedFile,
+    BackedPartition,
+    Manifest,
+)
+from kafkalog.toolbox.backup_moment import Moment, moment_of
+from kafkalog.toolbox.backup_partition import PartitionCopy
+from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.report import Finding, told
+from kafkalog.toolbox.salvage import refuse_one_in_other
+
+__all__ = ["BackupReport", "backup"]
+
+LOOKS_MAX = 20  # at the topics' settings beside the partitions
+KEPT_AT_THE_TOP = (names.META_PROPERTIES_FILE, "bootstrap.checkpoint")
+# Partitions of these are taken in this order; `__transaction_state` first, topics' own in between (see the module).
+_ORDER = {names.TRANSACTION_STATE_TOPIC: 0, names.GROUP_METADATA_TOPIC: 1}
+_LAST = {names.REMOTE_LOG_METADATA_TOPIC: 3, names.CLUSTER_METADATA_TOPIC: 4}
+
+
+# More than eight parameters would be; `files` and `progress` are for tests and for the command line.
+def backup(
+    log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    dest: str | os.PathLike[str],
+    *,
+    partitions: Collection[TopicPartition | str] | None = None,
+    base: str | os.PathLike[str] | None = None,
+    link: bool = False,
+    strict: bool = False,
+    files: Files = OS_FILES,
+    progress: Progress | None = None,
+) -> BackupReport:
+    """Copy one or several log directories to the new folder `dest`, beside whoever writes to them.
+
+    `log_dirs` are all directories of one store or broker: what is in them is of one moment.  `partitions` ("orders-0",
+    or pairs) are the only ones to take; without `__transaction_state` and `__consumer_offsets` among them transactions
+    and cursors stay away.  `base` is an earlier backup, or a folder of backups, of which the newest counts: files that
+    did not change are linked from there.  `link`: logs of closed segments are hard links to the source's (see the
+    module for what that risks).  `strict`: refuse where the source is damaged.  `progress` is called with the bytes of
+    logs just taken.
+
+    Returns a BackupReport.
+
+    Errors: IllegalArgumentException (`dest` is there, or in a log directory), LogDirLockedException (another backup to
+    `dest` is under way), UnknownTopicOrPartitionException, NoSuchFileException, CorruptRecordException (`strict`),
+    CorruptCheckpointException (a base that is none), BeingWrittenException (a partition that never rests), OSError.
+    What is there of the backup is removed then.
+
+        from kafkalog.toolbox.backup import backup
+
+        report = backup("shop", "/backups/2026-11-27", base="/backups")
+        print(report.records, report.copied, report.findings)
+    """
+    values.function(progress, "progress", "a function of the bytes just taken")
+    link, strict = values.flag(link, "link"), values.flag(strict, "strict")
+    sources = absolute_paths(log_dirs, files)
+    if len(set(sources)) < len(sources):
+        raise IllegalArgumentException(f"log_dirs: found one twice in {', '.join(sources)}, expected each once")
+    target = os.path.abspath(local_path(dest, what="dest", files=files))
+    _check_target(sources, target, files)
+    previous = None
+    if base is not None:
+        base_path = os.path.abspath(local_path(base, what="base", files=files))
+        previous = Base.open(base_path, sources, files)
+    wanted = None if partitions is None else {str(each) for each in partitions}
+    files.mkdirs_synced(parent_dir(target))
+    with ExitStack() as stack:
+        stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
+        _check_target(sources, target, files)
+        partial_path = target + PARTIAL_SUFFIX
+        files.remove_tree(partial_path)
+        try:
+            with Syncs(files) as syncs:
+                report = BackupReport(target, None if previous is None else previous.path)
+                placing = Placing(files, previous, link, report, syncs)
+                content = _Run(sources, partial_path, wanted, placing, progress).take()
+            if strict and report.findings:
+                worst = report.findings[0]
+                raise CorruptRecordException(
+                    f"found {worst.what}" + (f" ({len(report.findings)} findings)" * (len(report.findings) > 1)),
+                    path=worst.path,
+                    position=worst.position,
+                    hint="without strict it is copied as it is; `kafkalog verify` shows all of it",
+                )
+            files.write_atomic(os.path.join(partial_path, MANIFEST_FILE), content.encode())
+            if files.exists(target):
+                files.rmdir(target)  # it was empty
+            files.rename(partial_path, target)
+        except BaseException:
+            with suppress(OSError):
+                files.remove_tree(partial_path)
+            raise
+        files.sync_dir(parent_dir(target))
+    return report
+
+
+def _check_target(sources: Iterable[str], target: str, files: Files) -> None:
+    for source in sources:
+        refuse_one_in_other(source, target)
+    if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
+        raise IllegalArgumentException(
+            "found something there, expected a folder that is new or empty",
+            path=target,
+            hint="each backup has a folder of its own: name another one",
+        )
+    refuse_inside(target, files)
+
+
+class _Directory(NamedTuple):
+    """A log directory that is taken, and its folder in the backup."""
+
+    source: str
+    folder: str
+    target: str
+    chosen: dict[TopicPartition, str]
+    lines: CheckpointLines
+    backed: dict[TopicPartition, BackedPartition]
+    offsets: dict[str, dict[TopicPartition, int]]  # lines of its checkpoints, by file name
+
+
+class _Run:
+    """One backup, up to its manifest."""
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        target: str,
+        wanted: Collection[str] | None,
+        placing: Placing,
+        progress: Progress | None,
+    ) -> None:
+        self.files = placing.files
+        self.report = placing.report
+        self._placing = placing
+        self._progress = progress or (lambda size_bytes: None)
+        self._sources = sources
+        self._target = target
+        self._wanted = wanted
+        self._settings: dict[str, bytes | None] = {}
+        self._views: dict[TopicPartition, PartitionView] = {}
+        self._looks: dict[TopicPartition, int] = {}  # where each ended before the moment
+        self._moment: Moment | None = None
+
+    def take(self) -> Manifest:
+        """All files, synced, and what they are."""
+        begun_ms = SYSTEM_CLOCK.milliseconds()
+        directories = self._listed()
+        try:
+            self._look(directories)
+            order = [(partition, each) for each in directories for partition in each.chosen]
+            order.sort(key=lambda pair: _LAST.get(pair[0].topic, _ORDER.get(pair[0].topic, 2)))
+            for partition, directory in order:
+                self._take(directory, partition)
+        finally:
+            for view in self._views.values():
+                view.close()
+        backed = [self._finish(each) for each in directories]
+        self._placing.syncs.wait()
+        self.files.sync_dir(self._target)
+        from kafkalog import __version__
+
+        return Manifest(f"kafkalog {__version__}", begun_ms, SYSTEM_CLOCK.milliseconds(), backed, self.report.findings)
+
+    # --- what there is -------------------------------------------------------------------------------
+
+    def _listed(self) -> list[_Directory]:
+        """The partitions to take, and the topics' settings of the same time."""
+        for _ in range(LOOKS_MAX):
+            before = [self._raw_settings(source) for source in self._sources]
+            found = {source: list_partitions(source, files=self.files) for source in self._sources}
+            if before == [self._raw_settings(source) for source in self._sources]:
+                break
+        directories = []
+        missing = set(self._wanted or ())
+        for number, (source, there) in enumerate(found.items(), 1):
+            chosen = {each: path for each, path in there.items() if self._wanted is None or str(each) in self._wanted}
+            missing -= set(map(str, chosen))
+            folder = f"log-dir-{number}"
+            target = os.path.join(self._target, folder)
+            self.files.mkdirs(target)
+            lines = CheckpointLines(source, self.files)
+            offsets: dict[str, dict[TopicPartition, int]] = {name: {} for name in names.OFFSET_CHECKPOINT_FILES}
+            directories.append(_Directory(source, folder, target, chosen, lines, {}, offsets))
+            passing = folders_of(source, self.files).moving
+            if passing:
+                self.report.notes.append(
+                    f"{source}: not taken: {', '.join(os.path.basename(path) for path in passing[:3])}"
+                    + (f" and {len(passing) - 3} more" if len(passing) > 3 else "")
+                    + ", which are on their way in or out"
+                )
+        if missing:
+            raise UnknownTopicOrPartitionException(f"no partition {min(missing)} in {', '.join(self._sources)}")
+        twice = [each for each in directories[0].chosen if any(each in other.chosen for other in directories[1:])]
+        if twice:
+            raise IllegalArgumentException(
+                f"found {twice[0]} in two of the directories, expected those of one store or broker",
+                path=directories[0].source,
+                hint="take a backup of each by itself",
+            )
+        for directory in directories:
+            topics = None if self._wanted is None else {each.topic for each in directory.chosen}
+            self._keep_settings(directory, topics)
+        return directories
+
+    def _raw_settings(self, source: str) -> bytes | None:
+        try:
+            return read_small(os.path.join(source, names.TOPIC_CONFIGS_FILE), self.files)
+        except FileNotFoundError:
+            return None
+
+    def _keep_settings(self, directory: _Directory, topics: Collection[str] | None) -> None:
+        try:
+            self._settings[directory.source] = of_topics(directory.source, topics, self.files)
+        except CorruptCheckpointException as error:
+            path = os.path.join(directory.source, names.TOPIC_CONFIGS_FILE)
+            self.report.findings.append(Finding(path, error.position or 0, 0, told(error)))
+            self._settings[directory.source] = self._raw_settings(directory.source)
+
+    def _look(self, directories: Sequence[_Directory]) -> None:
+        """Where partitions end before the moment of transactions, and that moment, if there are any."""
+        topic = names.TRANSACTION_STATE_TOPIC
+        states = [(each, partition) for each in directories for partition in each.chosen if partition.topic == topic]
+        if not states:
+            return
+        for directory in directories:
+            for partition in directory.chosen:
+                if partition.topic != topic:
+                    with suppress(UnknownTopicOrPartitionException):
+                        view = self._view(directory, partition)
+                        self._looks[partition] = view.log_end_offset
+                        view.rest()
+        views = {partition: self._view(directory, partition) for directory, partition in states}
+        self._moment = moment_of(views, self.files)
+
+    def _view(self, directory: _Directory, partition: TopicPartition) -> PartitionView:
+        if partition not in self._views:
+            self._views[partition] = PartitionView(
+                directory.source, partition, files=self.files, checkpoints=directory.lines
+            )
+        return self._views[partition]
+
+    def _end(self, seen: Snapshot) -> int:
+        """Where the copy of a partition ends."""
+        partition, moment = seen.topic_partition, self._moment
+        if moment is None:
+            return seen.log_end_offset
+        if partition.topic == names.TRANSACTION_STATE_TOPIC:
+            end = moment.ends[partition]
+        elif partition.topic in _LAST or partition not in self._looks:
+            return seen.log_end_offset
+        else:
+            is_cursors = partition.topic == names.GROUP_METADATA_TOPIC
+            try:
+                find = moment.end_of_cursors if is_cursors else moment.end_of_records
+                end = find(seen, self._looks[partition])
+            except CorruptRecordException:  # the check of the copy tells
+                end = seen.log_end_offset
+        return max(seen.log_start_offset, min(end, seen.log_end_offset))
+
+    # --- one partition -------------------------------------------------------------------------------
+
+    def _take(self, directory: _Directory, partition: TopicPartition) -> None:
+        target = os.path.join(directory.target, str(partition))
+        # Before it is copied: a cleaner that goes on meanwhile has not cleaned the copy.
+        lines = {name: directory.lines.line(name, partition) for name in names.OFFSET_CHECKPOINT_FILES}
+        try:
+            view = self._view(directory, partition)
+            if self._moment is not None:
+                view.refresh()
+            copy = PartitionCopy(self._placing, view, target, self._end, self._progress)
+            backed = copy.take()
+        except UnknownTopicOrPartitionException:
+            self.files.remove_tree(target)
+            self.report.notes.append(f"{partition} was deleted, or moved, before it was copied")
+            return
+        finally:
+            taken = self._views.pop(partition, None)
+            if taken is not None:
+                taken.close()
+        directory.backed[partition] = backed
+        end = backed.end_offset
+        is_sound = all(segment.is_sound for segment in backed.segments)
+        flushed = lines[names.RECOVERY_POINT_CHECKPOINT_FILE] or 0
+        directory.offsets[names.RECOVERY_POINT_CHECKPOINT_FILE][partition] = end if is_sound else min(flushed, end)
+        if backed.segments and backed.log_start_offset > backed.segments[0].base_offset:
+            directory.offsets[names.LOG_START_OFFSET_CHECKPOINT_FILE][partition] = backed.log_start_offset
+        for name in (names.HIGH_WATERMARK_CHECKPOINT_FILE, names.CLEANER_OFFSET_CHECKPOINT_FILE):
+            line = lines[name]
+            if line is not None:
+                directory.offsets[name][partition] = min(line, end)
+
+    def _finish(self, directory: _Directory) -> BackedDirectory:
+        """A directory's own files."""
+        files, target = self.files, directory.target
+        held: dict[str, bytes] = {}
+        settings = self._settings[directory.source]
+        if settings is not None:
+            held[names.TOPIC_CONFIGS_FILE] = settings
+        for name in KEPT_AT_THE_TOP:
+            with suppress(FileNotFoundError):
+                held[name] = read_small(os.path.join(directory.source, name), files)
+        for name, lines in directory.offsets.items():
+            always = (names.RECOVERY_POINT_CHECKPOINT_FILE, names.LOG_START_OFFSET_CHECKPOINT_FILE)
+            if lines or name in always:
+                checkpoint = OffsetCheckpointFile(os.path.join(target, name), files, create=False)
+                checkpoint.write({each: offset for each, offset in lines.items() if checkpoint.can_hold(each)})
+                held[name] = files.read_bytes(checkpoint.path)
+        for name, data in held.items():
+            if name not in directory.offsets:
+                files.write_file(os.path.join(target, name), data, sync=True)
+            self.report.add(COPIED, len(data))
+        files.sync_dir(target)
+        backed = {name: BackedFile(len(data), crc32c(data)) for name, data in held.items()}
+        return BackedDirectory(directory.folder, directory.source, backed, list(directory.backed.values()))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,239 @@
+"""How files get into a backup, and what is told of them: linked, cloned, copied, synced, with their checksums.
+
+Knows nothing of segments or partitions; see `kafkalog.toolbox.backup` for what is done when.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog.engine.files import File, Files, FileStat
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.remote.objects import parts_of
+from kafkalog.toolbox.backup_manifest import BackedFile, BackedPartition, Manifest, newest_backup
+from kafkalog.toolbox.report import Finding
+
+__all__ = ["BackupReport", "Base", "Changed", "LogDigest", "Placing", "Syncs", "Taken", "digest_of"]
+
+DIGEST_BYTES = 1 << 19
+SYNC_THREADS = 8  # that wait for the disk: it makes one commit of several syncs
+COPIED, CLONED, LINKED, KEPT = "copied", "cloned", "linked", "kept"
+NO_STAMP = (0, 0, 0)
+
+Progress = Callable[[int], None]
+
+
+@dataclass
+class BackupReport:
+    """What was taken.  Bytes of all files: `copied`, `cloned` (reflinks), `linked` to the source's, `kept` from the
+    base.  `findings`: what is wrong with the source, which was copied as it is."""
+
+    path: str
+    base: str | None = None
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    copied: int = 0
+    cloned: int = 0
+    linked: int = 0
+    kept: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """Of all files of the backup."""
+        return self.copied + self.cloned + self.linked + self.kept
+
+    def add(self, how: str, size_bytes: int) -> None:
+        """A file got there in that way."""
+        setattr(self, how, getattr(self, how) + size_bytes)
+
+
+class Changed(Exception):
+    """The source is not what the view saw: look again."""
+
+
+class Base:
+    """An earlier backup: what it has of a partition."""
+
+    def __init__(self, path: str, manifest: Manifest) -> None:
+        self.path = path
+        self._partitions = manifest.partitions()
+
+    @classmethod
+    def open(cls, path: str, sources: Collection[str], files: Files) -> Base | None:
+        """The backup, or the newest of these sources in a folder of backups; None where that has none yet."""
+        found = newest_backup(path, files, sources=sources)
+        return None if found is None else cls(*found)
+
+    def of(self, partition: TopicPartition, topic_id: str | None) -> tuple[str, BackedPartition] | None:
+        """Its folder, and what is in it; None where it is not there, or of another topic of that name."""
+        found = self._partitions.get(partition)
+        if found is None or found[1].topic_id != topic_id:
+            return None
+        return os.path.join(self.path, found[0].folder, str(partition)), found[1]
+
+
+class Syncs:
+    """Threads that sync files; a context manager, behind which all are synced, or an error is raised."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._pool = ThreadPoolExecutor(SYNC_THREADS, "kafkalog-backup-sync")
+        self._waiting: list[Future[None]] = []
+
+    def add(self, path: str) -> None:
+        """A file that is written."""
+        self._submit(self._files.sync_file, path)
+
+    def add_dir(self, path: str) -> None:
+        """A folder whose names are all there."""
+        self._submit(self._files.sync_dir, path)
+
+    def _submit(self, sync: Callable[[str], None], path: str) -> None:
+        self._waiting.append(self._pool.submit(sync, path))
+        if len(self._waiting) >= 4 * SYNC_THREADS:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until all are synced."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.result()
+
+    def __enter__(self) -> Syncs:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Taken(NamedTuple):
+    """A file that is in the backup: how it got there, what it is, and the source's stamp.  `crc32c` is -1 where it is
+    not known yet."""
+
+    how: str
+    size: int
+    crc32c: int
+    stamp: tuple[int, int, int]  # inode, mtime_ms, size; (0, 0, 0) of what was written anew
+
+    def backed(self) -> BackedFile:
+        assert self.crc32c >= 0, self
+        return BackedFile(self.size, self.crc32c, *self.stamp)
+
+
+def stamp_of(stat: FileStat) -> tuple[int, int, int]:
+    return stat.inode, stat.mtime_ms, stat.size
+
+
+class Placing:
+    """Puts files into a backup.  `base`: the earlier one; `link`: logs of closed segments become links."""
+
+    def __init__(self, files: Files, base: Base | None, link: bool, report: BackupReport, syncs: Syncs) -> None:
+        self.files = files
+        self.base = base
+        self.report = report
+        self.syncs = syncs
+        self._link = link
+        self._said_no_link = False
+
+    def place(self, source: str, target: str, size: int, *, may_link: bool = False) -> str:
+        """Puts the first bytes of a file into a new one, or gives it another name; how."""
+        files = self.files
+        with files.open(source, writable=False) as file:
+            with files.open(target, create=True, exclusive=True) as out:
+                if out.clone_from(file):
+                    if out.size() > size:
+                        out.truncate(size)
+                    return CLONED
+                if not (may_link and self._link):
+                    return self._copied(file, out, size)
+            files.unlink(target)
+            try:
+                files.link(source, target)
+                return LINKED
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                self._cannot_link(error)
+            with files.open(target, create=True, exclusive=True) as out:
+                return self._copied(file, out, size)
+
+    @staticmethod
+    def _copied(file: File, out: File, size: int) -> str:
+        """The system copies, as far as it can.  Changed where the file is shorter by now."""
+        end = out.copy_from(file, size)
+        for part in parts_of(file, min(size, file.size()), begin=end):
+            out.pwrite(part, end)
+            end += len(part)
+        if end != size or out.size() != size:
+            raise Changed(file.path)
+        out.flush_soon(0, size)
+        return COPIED
+
+    def _cannot_link(self, error: OSError) -> None:
+        """Says once that logs are copied, though they were to be linked."""
+        if not self._said_no_link:
+            self._said_no_link = True
+            self.report.notes.append(f"logs are copied: the file system links none ({error.strerror})")
+
+    def digest(self, path: str, size: int) -> int:
+        """The CRC-32C of the first bytes of a file."""
+        with self.files.open(path, writable=False) as file:
+            return digest_of(file, 0, size)
+
+
+def digest_of(file: File, begin: int, end: int, crc: int = 0) -> int:
+    """The CRC-32C of what came before and the bytes [begin, end), as far as the file has them."""
+    buffer = memoryview(bytearray(min(DIGEST_BYTES, max(end - begin, 0))))
+    while begin < end and (got := file.pread_into(buffer[: min(len(buffer), end - begin)], begin)):
+        crc = crc32c(buffer[:got], crc)
+        begin += got
+    return crc
+
+
+class LogDigest:
+    """The checksum of a segment's log, of the bytes that its check reads anyway, and its newest timestamp."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._end = 0
+        self.crc32c = 0
+        self.newest_time_ms = -1
+
+    def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
+        """The next batches; see SegmentCheck."""
+        begin, end = int(table["position"][0]), int(table["position"][-1]) + int(table["size"][-1])
+        self._pass_over(begin)
+        self.crc32c = crc32c(data[begin - position : end - position], self.crc32c)
+        self._end = end
+        self.newest_time_ms = max(self.newest_time_ms, int(table["max_timestamp"].max()))
+
+    def finish(self, size: int) -> None:
+        """The file has so many bytes."""
+        self._pass_over(size)
+
+    def _pass_over(self, end: int) -> None:
+        """Bytes that are no batch."""
+        if self._end < end:
+            with self._files.open(self._path, writable=False) as file:
+                self.crc32c = digest_of(file, self._end, end, self.crc32c)
+            self._end = end
+
+
+def __dir__() -> list[str]:
+    return __all__

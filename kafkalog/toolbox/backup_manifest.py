@@ -1,0 +1,299 @@
+"""What a backup consists of: `manifest.json`, which is written last, and makes a folder a backup.
+
+It names every file with its size and CRC-32C, so that a restore, or a later backup, takes nothing for what it is not.
+Of files of closed segments it also has what they were in the source (inode, time of change, length), by which the next
+backup sees that they are unchanged.  Whatever is read from a manifest is checked: no name leads out of the backup.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.small_files import read_small
+from kafkalog.errors import CorruptCheckpointException, KafkalogError, NoSuchFileException
+from kafkalog.toolbox.report import Finding
+
+__all__ = [
+    "MANIFEST_FILE", "PARTIAL_SUFFIX", "BackedDirectory", "BackedFile", "BackedPartition", "BackedSegment", "Manifest",
+    "is_backup", "newest_backup", "read_manifest",
+]  # fmt: skip
+
+MANIFEST_FILE = "manifest.json"
+PARTIAL_SUFFIX = ".partial"  # of a folder that is not whole yet
+MANIFEST_BYTES_MAX = 4 << 30  # some hundred bytes a file
+FORMAT = "kafkalog backup"
+VERSION = 1
+UINT_MAX = (1 << 32) - 1
+WHAT_TO_DO = "take another backup: what this one holds is not known"
+
+
+class BackedFile(NamedTuple):
+    """A file of a backup.  `inode`, `mtime_ms` and `source_size` are the source's when it was taken."""
+
+    size: int
+    crc32c: int
+    inode: int = 0
+    mtime_ms: int = 0
+    source_size: int = 0
+
+
+class BackedSegment(NamedTuple):
+    """A segment: the offset behind its last batch, its newest timestamp in ms (-1: none), its last leader epoch.  A
+    closed one was taken whole; a sound one had nothing wrong."""
+
+    base_offset: int
+    end_offset: int
+    newest_time_ms: int
+    leader_epoch: int
+    batches: int
+    records: int
+    is_closed: bool
+    is_sound: bool
+
+
+class BackedPartition(NamedTuple):
+    """A partition: [log_start_offset, end_offset), its segments in order, its files by name."""
+
+    partition: TopicPartition
+    topic_id: str | None
+    log_start_offset: int
+    end_offset: int
+    segments: Sequence[BackedSegment]
+    files: Mapping[str, BackedFile]
+
+
+class BackedDirectory(NamedTuple):
+    """A log directory: its `folder` in the backup, where it was, its own files, its partitions."""
+
+    folder: str
+    source: str
+    files: Mapping[str, BackedFile]
+    partitions: Sequence[BackedPartition]
+
+
+class Manifest(NamedTuple):
+    """A whole backup.  Times in ms since 1970; `findings`: what was wrong with the source."""
+
+    tool: str
+    begun_ms: int
+    finished_ms: int
+    directories: Sequence[BackedDirectory]
+    findings: Sequence[Finding] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(
+            each.size
+            for directory in self.directories
+            for held in (directory.files, *(partition.files for partition in directory.partitions))
+            for each in held.values()
+        )
+
+    def partitions(self) -> dict[TopicPartition, tuple[BackedDirectory, BackedPartition]]:
+        """All of them, with the directory of each."""
+        return {each.partition: (directory, each) for directory in self.directories for each in directory.partitions}
+
+    def encode(self) -> bytes:
+        """The file's bytes."""
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "tool": self.tool,
+            "begunMs": self.begun_ms,
+            "finishedMs": self.finished_ms,
+            "directories": [_directory_fields(each) for each in self.directories],
+            "findings": [
+                {"path": each.path, "position": each.position, "length": each.length, "what": each.what}
+                for each in self.findings
+            ],
+        }
+        return json.dumps(content, separators=(",", ":")).encode("utf-8", "surrogateescape") + b"\n"
+
+
+def _directory_fields(directory: BackedDirectory) -> dict[str, Any]:
+    return {
+        "folder": directory.folder,
+        "source": directory.source,
+        "files": _file_fields(directory.files),
+        "partitions": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "topicId": each.topic_id,
+                "logStartOffset": each.log_start_offset,
+                "endOffset": each.end_offset,
+                "segments": [
+                    {
+                        "baseOffset": segment.base_offset,
+                        "endOffset": segment.end_offset,
+                        "newestTimeMs": segment.newest_time_ms,
+                        "leaderEpoch": segment.leader_epoch,
+                        "batches": segment.batches,
+                        "records": segment.records,
+                        "closed": segment.is_closed,
+                        "sound": segment.is_sound,
+                    }
+                    for segment in each.segments
+                ],
+                "files": _file_fields(each.files),
+            }
+            for each in directory.partitions
+        ],
+    }
+
+
+def _file_fields(files: Mapping[str, BackedFile]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "size": each.size,
+            "crc32c": f"{each.crc32c:08x}",
+            "source": [each.inode, each.mtime_ms, each.source_size],
+        }
+        for name, each in sorted(files.items())
+    ]
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def is_backup(path: str, files: Files = OS_FILES) -> bool:
+    """Whether a folder has a manifest: only a backup that is whole has."""
+    return files.exists(os.path.join(path, MANIFEST_FILE))
+
+
+def newest_backup(
+    path: str, files: Files = OS_FILES, *, sources: Collection[str] | None = None
+) -> tuple[str, Manifest] | None:
+    """The backup at `path`; else the newest of those that are in that folder (of one of these `sources`); None where
+    there is none.
+
+    NoSuchFileException, CorruptCheckpointException, OSError."""
+    if not files.is_dir(path):
+        raise NoSuchFileException("no such folder", path=path, hint="expected a backup, or a folder of backups")
+    if is_backup(path, files):
+        return path, read_manifest(path, files)
+    newest: tuple[str, Manifest] | None = None
+    for name in files.list_dir(path):
+        inside = os.path.join(path, name)
+        if not is_backup(inside, files) or name.endswith(PARTIAL_SUFFIX):
+            continue
+        manifest = read_manifest(inside, files)
+        is_of_them = sources is None or any(each.source in sources for each in manifest.directories)
+        if is_of_them and (newest is None or manifest.finished_ms >= newest[1].finished_ms):
+            newest = (inside, manifest)
+    return newest
+
+
+def read_manifest(path: str, files: Files = OS_FILES) -> Manifest:
+    """What the backup at `path` says that it holds.  NoSuchFileException where that is no backup;
+    CorruptCheckpointException where the manifest is none; OSError."""
+    manifest = os.path.join(path, MANIFEST_FILE)
+    try:
+        data = read_small(manifest, files, bytes_max=MANIFEST_BYTES_MAX, hint=WHAT_TO_DO)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoSuchFileException(
+            f"found no {MANIFEST_FILE}, expected a backup that is whole",
+            path=path,
+            hint="a folder of `kafkalog backup --to`; one that ends in .partial was not finished",
+        ) from None
+    try:
+        content = json.loads(data.decode("utf-8", "surrogateescape"))
+        if content["format"] != FORMAT or content["version"] != VERSION:
+            raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+        return Manifest(
+            _text(content["tool"]),
+            _whole(content["begunMs"]),
+            _whole(content["finishedMs"]),
+            [_directory(each) for each in content["directories"]],
+            [
+                Finding(_text(each["path"]), _whole(each["position"]), _whole(each["length"]), _text(each["what"]))
+                for each in content["findings"]
+            ],
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, KafkalogError) as error:
+        raise CorruptCheckpointException(
+            f"found {type(error).__name__}: {error}; expected {FORMAT!r}, version {VERSION}",
+            path=manifest,
+            hint=WHAT_TO_DO,
+        ) from None
+
+
+def _directory(fields: Any) -> BackedDirectory:
+    folder = _name(fields["folder"])
+    return BackedDirectory(
+        folder, _text(fields["source"]), _files(fields["files"]), [_partition(each) for each in fields["partitions"]]
+    )
+
+
+def _partition(fields: Any) -> BackedPartition:
+    topic = _text(fields["topic"])
+    names.validate_topic_name(topic)
+    topic_id = fields["topicId"]
+    return BackedPartition(
+        TopicPartition(topic, _whole(fields["partition"])),
+        None if topic_id is None else _text(topic_id),
+        _whole(fields["logStartOffset"]),
+        _whole(fields["endOffset"]),
+        [
+            BackedSegment(
+                _whole(each["baseOffset"]),
+                _whole(each["endOffset"]),
+                _whole(each["newestTimeMs"], low=-1),
+                _whole(each["leaderEpoch"], low=-1),
+                _whole(each["batches"]),
+                _whole(each["records"]),
+                bool(each["closed"]),
+                bool(each["sound"]),
+            )
+            for each in fields["segments"]
+        ],
+        _files(fields["files"]),
+    )
+
+
+def _files(listed: Any) -> dict[str, BackedFile]:
+    found = {}
+    for each in listed:
+        crc32c = int(_text(each["crc32c"]), 16)
+        inode, mtime_ms, source_size = each["source"]
+        found[_name(each["name"])] = BackedFile(
+            _whole(each["size"]),
+            _whole(crc32c, high=UINT_MAX),
+            _whole(inode, high=2 * LONG_MAX + 1),
+            _whole(mtime_ms, low=-LONG_MAX),
+            _whole(source_size),
+        )
+    return found
+
+
+def _name(value: Any) -> str:
+    """Of a file or folder, as it stands in its folder."""
+    text = _text(value)
+    if not text or text in (os.curdir, os.pardir) or "/" in text or os.sep in text or "\0" in text:
+        raise ValueError(f"the name {text!r}, expected one that stays in its folder")
+    return text
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r}, expected text")
+    return value
+
+
+def _whole(value: Any, *, low: int = 0, high: int = LONG_MAX) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{value!r}, expected a whole number from {low} to {high}")
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

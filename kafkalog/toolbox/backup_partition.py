@@ -1,0 +1,372 @@
+"""One partition on its way into a backup: which files, up to where, and what their check says.
+
+See `kafkalog.toolbox.backup` for what is consistent.  Used by one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import zip_longest
+
+from kafkalog._limits import INT_MAX
+from kafkalog._native.codec import batches as native
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
+from kafkalog.engine.format.index_entries import TXN_ENTRIES
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
+from kafkalog.engine.format.snapshots import read_snapshot
+from kafkalog.engine.log.snapshot import SegmentView, Snapshot
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment import index_reader
+from kafkalog.engine.segment.scan import LogScan
+from kafkalog.errors import BadBytesError, BeingWrittenException, CorruptCheckpointException
+from kafkalog.toolbox.backup_files import (
+    CLONED,
+    COPIED,
+    KEPT,
+    LINKED,
+    NO_STAMP,
+    Changed,
+    LogDigest,
+    Placing,
+    Progress,
+    Taken,
+    stamp_of,
+)
+from kafkalog.toolbox.backup_manifest import BackedPartition, BackedSegment
+from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES
+from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report, told
+from kafkalog.toolbox.segment_check import SegmentCheck
+
+__all__ = ["PartitionCopy"]
+
+LOOKS_MAX = 20  # at a partition whose files change while they are copied
+REST_S = 0.02  # longer before each look
+
+
+class PartitionCopy:
+    """One partition on its way into the backup."""
+
+    def __init__(
+        self,
+        placing: Placing,
+        view: PartitionView,
+        target: str,
+        end_of: Callable[[Snapshot], int],
+        progress: Progress,
+    ) -> None:
+        """`end_of`: the offset at which the copy of what a view shows ends."""
+        self._placing = placing
+        self._files = placing.files
+        self._progress = progress
+        self._view = view
+        self._target = target
+        self._end_of = end_of
+        self._taken: dict[str, Taken] = {}
+        self._wrong: list[Finding] = []  # with small files, and behind the log's end
+        self._looked_again = False  # at what seemed wrong
+        self._topic_id = topic_id_of(view.directory, placing.files)
+        self._base_folder = ""
+        self._base: BackedPartition | None = None
+        found = None if placing.base is None else placing.base.of(view.topic_partition, self._topic_id)
+        if found is not None:
+            self._base_folder, self._base = found
+
+    def take(self) -> BackedPartition:
+        """Copies and checks it.  UnknownTopicOrPartitionException where it went away."""
+        self._files.mkdirs(self._target)
+        for look in range(LOOKS_MAX):
+            seen = self._view.snapshot
+            self._wrong.clear()
+            try:
+                backed = self._take(seen, self._end_of(seen))
+                break
+            except (Changed, FileNotFoundError) as error:
+                changed = error
+            time.sleep(REST_S * look)
+            self._view.refresh()
+        else:
+            raise BeingWrittenException(
+                f"{seen.topic_partition} is being written: its files changed at each of {LOOKS_MAX} looks",
+                path=seen.directory,
+                hint="a compaction, a truncation or a move is under way: ask again when it has ended",
+            ) from changed
+        for name, taken in self._taken.items():
+            self._placing.report.add(taken.how, taken.size)
+            if taken.how != KEPT:
+                self._placing.syncs.add(os.path.join(self._target, name))
+        self._placing.syncs.add_dir(self._target)
+        return backed
+
+    def _take(self, seen: Snapshot, end: int) -> BackedPartition:
+        if not seen.segments:
+            place, position = -1, 0
+        elif end == seen.log_end_offset:
+            place, position = len(seen.segments) - 1, seen.end_position
+            if seen.unreadable_end is not None:  # no reader sees more, but more was there: all bytes are kept
+                position = seen.segments[-1].size
+                path, at, what = seen.unreadable_end
+                self._wrong.append(Finding(path, at, position - at, what))
+        else:
+            place, position = seen.end_position_of(end)
+        wanted: set[str] = set()
+        for number, segment in enumerate(seen.segments[: place + 1]):
+            wanted |= self._closed(segment) if number < place else self._last(segment, position, end)
+        wanted |= self._small_files(seen, end)
+        for name in self._files.list_dir(self._target):  # what an earlier look left, whole or not
+            if name not in wanted:
+                self._files.unlink(os.path.join(self._target, name))
+                self._taken.pop(name, None)
+        segments = self._checked([segment.base_offset for segment in seen.segments[: place + 1]])
+        for name, taken in self._taken.items():
+            if taken.crc32c < 0:
+                digest = self._placing.digest(os.path.join(self._target, name), taken.size)
+                self._taken[name] = taken._replace(crc32c=digest)
+        start = min(seen.log_start_offset, end)
+        backed = {name: taken.backed() for name, taken in sorted(self._taken.items())}
+        return BackedPartition(seen.topic_partition, self._topic_id, start, end, segments, backed)
+
+    # --- segments ------------------------------------------------------------------------------------
+
+    def _closed(self, segment: SegmentView) -> set[str]:
+        """A whole segment's files; their names."""
+        log = os.path.basename(names.log_file(segment.directory, segment.base_offset))
+        self._whole(segment.path, log, (segment.inode, segment.mtime_ms), may_link=True)
+        found = {log}
+        stem = names.segment_stem(segment.directory, segment.base_offset)
+        for suffix in names.INDEX_FILE_SUFFIXES:
+            name = os.path.basename(stem) + suffix
+            for source in (stem + suffix + segment.suffix, stem + suffix + names.SWAP_FILE_SUFFIX):
+                with suppress(FileNotFoundError):
+                    self._whole(source, name, None)
+                    found.add(name)
+                    break
+        stat = self._files.stat(segment.path)
+        if (stat.inode, stat.mtime_ms) != (segment.inode, segment.mtime_ms):
+            raise Changed(segment.path)  # and so its indexes may be another one's
+        return found
+
+    def _whole(self, source: str, name: str, known: tuple[int, int] | None, *, may_link: bool = False) -> None:
+        """A file that nobody writes to; `known` are the inode and the time of change that it must have."""
+        files = self._files
+        stamp = stamp_of(files.stat(source))
+        if known is not None and stamp[:2] != known:
+            raise Changed(source)
+        before = self._taken.get(name)
+        if before is not None and before.stamp == stamp:
+            return
+        target = os.path.join(self._target, name)
+        files.unlink_if_exists(target)
+        self._taken.pop(name, None)
+        taken = self._from_base(source, name, target, stamp)
+        if taken is None:
+            taken = Taken(self._placing.place(source, target, stamp[2], may_link=may_link), stamp[2], -1, stamp)
+        if taken.how in (COPIED, CLONED) and may_link:
+            files.set_mtime_ms(target, stamp[1])  # retention goes by it where records have no times
+        if stamp_of(files.stat(source)) != stamp or (taken.how == LINKED and files.stat(target).inode != stamp[0]):
+            raise Changed(source)
+        self._taken[name] = taken
+        if may_link:
+            self._progress(stamp[2])
+
+    def _from_base(self, source: str, name: str, target: str, stamp: tuple[int, int, int]) -> Taken | None:
+        """A link to what the base has, if that is the same file, or the same bytes; None where it is not."""
+        base, files = self._base, self._files
+        held = None if base is None else base.files.get(name)
+        segment = names.segment_base(name, os.path.splitext(name)[1])
+        if base is None or held is None or held.size != stamp[2]:
+            return None
+        if not any(each.base_offset == segment and each.is_closed and each.is_sound for each in base.segments):
+            return None
+        if (held.inode, held.mtime_ms, held.source_size) != stamp and not (
+            name.endswith(names.LOG_FILE_SUFFIX) and self._placing.digest(source, held.size) == held.crc32c
+        ):
+            return None
+        there = os.path.join(self._base_folder, name)
+        try:
+            if files.stat(there).size != held.size:
+                return None  # somebody changed the base
+            files.link(there, target)
+        except OSError:  # it is on another file system, or has all the names that it may have
+            return None
+        return Taken(KEPT, held.size, held.crc32c, stamp)
+
+    def _last(self, segment: SegmentView, position: int, end: int) -> set[str]:
+        """The files of the segment in which the copy ends, at a position and an offset; their names."""
+        files, base = self._files, segment.base_offset
+        log = os.path.basename(names.log_file(segment.directory, base))
+        target = os.path.join(self._target, log)
+        files.unlink_if_exists(target)
+        self._taken.pop(log, None)
+        stat = files.stat(segment.path)
+        if stat.inode != segment.inode or stat.size < position:
+            raise Changed(segment.path)
+        how = self._placing.place(segment.path, target, position)
+        files.set_mtime_ms(target, segment.mtime_ms)
+        found = {log, *self._indexes(target, base, position)}
+        name = log.removesuffix(names.LOG_FILE_SUFFIX) + names.TXN_INDEX_FILE_SUFFIX
+        for suffix in {segment.suffix, names.SWAP_FILE_SUFFIX}:
+            with suppress(FileNotFoundError):
+                data = read_small(os.path.join(segment.directory, name + suffix), files)
+                raw = index_reader.entries_of(data, TXN_ENTRIES)
+                found.add(self._put(name, raw[raw["last_offset"] < end].tobytes()))
+        stat = files.stat(segment.path)
+        if stat.inode != segment.inode or stat.size < position:
+            raise Changed(segment.path)
+        if (stat.size, stat.mtime_ms) != (segment.size, segment.mtime_ms) and (
+            self._placing.digest(segment.path, position) != self._placing.digest(target, position)
+        ):
+            raise Changed(segment.path)  # cut, and longer again
+        self._taken[log] = Taken(how, position, -1, NO_STAMP)
+        self._progress(position)
+        return found
+
+    def _indexes(self, log: str, base: int, size: int) -> Iterator[str]:
+        """Makes the indexes of a log that may have more: the source's hold entries of what was cut off, too, until its
+        writer closes them.  Their names."""
+        plan = native.IndexPlan(base, INDEX_INTERVAL_BYTES)
+        with self._files.open(log, writable=False) as file:
+            for piece in LogScan(file, 0, size):
+                if not plan.add_table(piece.table):
+                    break
+        plan.add_last_time_entry()
+        for path, entries in (
+            (names.offset_index_file(self._target, base), plan.offset_entries),
+            (names.time_index_file(self._target, base), plan.time_entries),
+        ):
+            yield self._put(os.path.basename(path), entries)
+
+    # --- small files ---------------------------------------------------------------------------------
+
+    def _small_files(self, seen: Snapshot, end: int) -> set[str]:
+        """What a partition has beside its segments, up to an offset; the names."""
+        files, found = self._files, set()
+        path = LeaderEpochCheckpointFile.new_file(seen.directory)
+        epochs = LeaderEpochCheckpointFile(path, files, create=False)
+        with suppress(FileNotFoundError):
+            try:
+                data = epochs.encode([each for each in epochs.read() if each.start_offset < end])
+            except CorruptCheckpointException as error:
+                self._doubt(path, error)
+                data = read_small(path, files)
+            found.add(self._put(names.LEADER_EPOCH_CHECKPOINT_FILE, data))
+        with suppress(FileNotFoundError):
+            path = os.path.join(seen.directory, names.PARTITION_METADATA_FILE)
+            found.add(self._put(names.PARTITION_METADATA_FILE, read_small(path, files, bytes_max=NOTE_BYTES_MAX)))
+        listed = files.list_files(seen.directory)
+        for offset in names.offsets_in(listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX):
+            if offset <= end:
+                path = names.producer_snapshot_file(seen.directory, offset)
+                with suppress(FileNotFoundError):
+                    name = self._put(os.path.basename(path), read_small(path, files))
+                    try:
+                        read_snapshot(os.path.join(self._target, name), files)
+                    except BadBytesError as error:
+                        self._doubt(path, error)
+                    found.add(name)
+        if seen.topic_partition.topic == names.CLUSTER_METADATA_TOPIC:
+            for name in listed:
+                if name == "quorum-state" or name.endswith(".checkpoint"):
+                    with suppress(FileNotFoundError):
+                        path = os.path.join(seen.directory, name)
+                        found.add(self._put(name, read_small(path, files, bytes_max=INT_MAX)))
+        return found
+
+    def _put(self, name: str, data: bytes) -> str:
+        target = os.path.join(self._target, name)
+        self._files.unlink_if_exists(target)  # it may be a link to the base's
+        self._files.write_file(target, data)
+        self._taken[name] = Taken(COPIED, len(data), crc32c(data), NO_STAMP)
+        return name
+
+    def _doubt(self, path: str, error: BadBytesError) -> None:
+        """Something seems wrong with a small file: look again; what stays so is told."""
+        self._wrong.append(Finding(path, error.position or 0, 0, told(error)))
+
+    # --- the check -----------------------------------------------------------------------------------
+
+    def _checked(self, bases: Sequence[int]) -> list[BackedSegment]:
+        """What the copy of each segment holds.  What seems wrong is copied and looked at a second time."""
+        report = Report()
+        checker = SegmentCheck(self._target, self._files, report)
+        segments: list[BackedSegment] = []
+        doubted: list[int] = []
+        for base, following in zip_longest(bases, bases[1:]):
+            kept = self._kept(base)
+            if kept is not None:
+                segments.append(kept)
+                checker.next_offset = max(checker.next_offset, kept.end_offset)
+                checker.epoch = max(checker.epoch, kept.leader_epoch)
+                report.segments += 1
+                report.batches += kept.batches
+                report.records += kept.records
+                continue
+            path = names.log_file(self._target, base)
+            digest = LogDigest(self._files, path)
+            checker.observe = digest.observe
+            before = (report.batches, report.records, len(report.findings))
+            is_there = checker.check(base, following)
+            assert is_there, path  # nobody else is in the backup
+            name = os.path.basename(path)
+            taken = self._taken[name]
+            digest.finish(taken.size)
+            if taken.crc32c not in (-1, digest.crc32c):
+                report.add(path, 0, 0, "the base's file reads back as other bytes: is its disk failing?")
+                self._placing.report.notes.append(f"{self._base_folder}/{name}: not as its manifest says")
+            self._taken[name] = taken._replace(crc32c=digest.crc32c)
+            is_sound = len(report.findings) == before[2]
+            if not is_sound:
+                doubted.append(base)
+            segments.append(
+                BackedSegment(
+                    base,
+                    max(checker.next_offset, base),
+                    digest.newest_time_ms,
+                    checker.epoch,
+                    report.batches - before[0],
+                    report.records - before[1],
+                    following is not None,
+                    is_sound,
+                )
+            )
+        if (doubted or self._wrong) and not self._looked_again:
+            self._looked_again = True
+            self._wrong.clear()
+            for base in doubted:
+                prefix = names.filename_prefix_from_offset(base)
+                for name in [name for name in self._taken if name.startswith(prefix)]:
+                    self._files.unlink_if_exists(os.path.join(self._target, name))
+                    del self._taken[name]
+            time.sleep(SECOND_LOOK_S)
+            raise Changed(self._view.directory)
+        told_of = self._placing.report
+        told_of.partitions += 1
+        told_of.segments += report.segments
+        told_of.batches += report.batches
+        told_of.records += report.records
+        there, here = self._target + os.sep, self._view.directory + os.sep
+        for finding in report.findings:
+            told_of.findings.append(finding._replace(path=finding.path.replace(there, here)))
+        known = {(finding.path, finding.position) for finding in told_of.findings}
+        told_of.findings += [each for each in self._wrong if (each.path, each.position) not in known]
+        told_of.notes += [text.replace(there, here) for text in report.notes]
+        return segments
+
+    def _kept(self, base: int) -> BackedSegment | None:
+        """What the base says of a segment all of whose files are from there."""
+        if self._base is None:
+            return None
+        prefix = names.filename_prefix_from_offset(base)
+        its_own = [f"{prefix}{suffix}" for suffix in (names.LOG_FILE_SUFFIX, *names.INDEX_FILE_SUFFIXES)]
+        if any(self._taken[name].how != KEPT for name in its_own if name in self._taken):
+            return None
+        return next((each for each in self._base.segments if each.base_offset == base), None)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,136 @@
+"""Which batches a moment of `__transaction_state` knows, by the whole table of states and versions."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kafkalog._native.codec.batches import BATCH_DTYPE
+from kafkalog.engine.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.transaction_records import TransactionMetadata, TransactionState
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.errors import BeingWrittenException
+from kafkalog.toolbox import backup_moment
+from kafkalog.toolbox.backup_moment import Moment, moment_of
+from tests.file_doubles import UnsyncedFiles
+from tests.unit.store_kit import log_of, open_store
+
+HERE, ELSEWHERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+PRODUCER, EPOCH, NOW_MS = 7, 5, 1000
+S = TransactionState
+PREPARED, COMPLETE = (S.PREPARE_COMMIT, S.PREPARE_ABORT), (S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
+FILES = UnsyncedFiles()
+
+
+def row(epoch: int, *, marker: bool, time_ms: int = NOW_MS, producer_id: int = PRODUCER) -> np.void:
+    table = np.zeros(1, BATCH_DTYPE)
+    table["producer_id"], table["producer_epoch"], table["max_timestamp"] = producer_id, epoch, time_ms
+    table["attributes"] = TRANSACTIONAL_FLAG | (CONTROL_FLAG if marker else 0)
+    return table[0]
+
+
+def moment(state: TransactionState, version: int) -> Moment:
+    partitions = {"orders": (0,)} if state is S.ONGOING or state in PREPARED else {}
+    metadata = TransactionMetadata(
+        PRODUCER, EPOCH, 60_000, state, partitions, NOW_MS, NOW_MS - 10, client_transaction_version=version
+    )
+    return Moment({}, [metadata], former=[PRODUCER, 3])
+
+
+STATES = [state for state in S if state not in (S.DEAD, S.PREPARE_EPOCH_FENCE)]
+
+
+@pytest.mark.parametrize(("state", "version"), [*itertools.product(STATES, [0, 2])])
+def test_earlier_epochs_are_known_and_later_ones_not(state: TransactionState, version: int) -> None:
+    then = moment(state, version)
+    for marker in (False, True):
+        assert then._is_known(row(EPOCH - 1, marker=marker), ELSEWHERE)
+        assert not then._is_known(row(EPOCH + 1, marker=marker), HERE)
+        assert not then._is_known(row(0, marker=marker, producer_id=8), HERE)  # nobody's
+        assert then._is_known(row(9, marker=marker, producer_id=3), HERE)  # an id that was replaced
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "marker", "records"),
+    [  # of the state's own epoch, at its time: is the marker known, are records in a listed partition
+        (S.EMPTY, 0, False, False),
+        (S.EMPTY, 2, False, False),
+        (S.ONGOING, 2, True, True),  # the marker of the transaction before
+        (S.ONGOING, 0, False, True),  # the marker of this one
+        *((state, 2, True, False) for state in (*PREPARED, *COMPLETE)),  # the marker has it; records are the next one's
+        *((state, 0, True, True) for state in PREPARED),
+        *((state, 0, True, False) for state in COMPLETE),  # its records have the marker behind them
+    ],
+)
+def test_the_same_epoch(state: TransactionState, version: int, marker: bool, records: bool) -> None:
+    then = moment(state, version)
+    assert then._is_known(row(EPOCH, marker=True), HERE) is marker
+    assert then._is_known(row(EPOCH, marker=False), HERE) is records
+    if state is S.ONGOING or (state in PREPARED and version == 0):
+        assert not then._is_known(row(EPOCH, marker=False), ELSEWHERE)  # it came there later
+
+
+def test_old_clients_go_by_times() -> None:
+    for state in COMPLETE:
+        then = moment(state, 0)
+        assert then._is_known(row(EPOCH, marker=True, time_ms=NOW_MS), HERE)
+        assert not then._is_known(row(EPOCH, marker=True, time_ms=NOW_MS + 1), HERE)
+    for state in PREPARED:
+        assert not moment(state, 0)._is_known(row(EPOCH, marker=False, time_ms=NOW_MS + 1), HERE)
+    then = moment(S.ONGOING, 0)
+    assert then._is_known(row(EPOCH, marker=True, time_ms=NOW_MS - 11), HERE)  # of the one before
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_marker_that_is_written_again_is_not_needed(state: TransactionState) -> None:
+    then = moment(state, 2)
+    assert then._is_needed(row(EPOCH - 1, marker=True), HERE)
+    assert then._is_needed(row(EPOCH, marker=True), HERE) is (state is S.ONGOING or state in COMPLETE)
+
+
+def test_a_moment_of_a_store(tmp_path: Path) -> None:
+    """Two ids at rest, one open: records behind the moment are not in the copies, cursors end as early as may be."""
+    with open_store(tmp_path / "shop", files=FILES) as store:
+        store.create_topic("orders")
+        for name in ("a", "b"):
+            with store.transaction(name) as txn:
+                txn.append("orders", b"1")
+        open_one = store.transaction("c")
+        open_one.begin()
+        open_one.append("orders", b"half")
+        look = PartitionView(tmp_path / "shop", "orders-0", files=FILES).log_end_offset
+        states = sorted(each.topic_partition for each in store.manager.logs_by_topic("__transaction_state"))
+        views = {each: PartitionView(tmp_path / "shop", each, files=FILES) for each in states}
+        then = moment_of(views, FILES)
+        assert then.ends == {each: log_of(store, str(each)).log_end_offset for each in states}
+        view = PartitionView(tmp_path / "shop", "orders-0", files=FILES)
+        assert then.end_of_records(view.snapshot, look) == look
+        store.topic("orders").append(b"plain")
+        view.refresh()
+        assert then.end_of_records(view.snapshot, look) == look + 1
+        open_one.append("orders", b"more of it")
+        view.refresh()
+        assert then.end_of_records(view.snapshot, look) == look + 2
+        open_one.commit()
+        store.topic("orders").append(b"plain")
+        view.refresh()
+        assert then.end_of_records(view.snapshot, look) == look + 2  # in front of the marker
+        assert then.end_of_cursors(view.snapshot, look) == look + 2
+
+
+def test_states_that_never_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(tmp_path / "shop", files=FILES) as store:
+        store.create_topic("orders")
+        with store.transaction("a") as txn:
+            txn.append("orders", b"1")
+        (states,) = store.manager.logs_by_topic("__transaction_state")
+    sizes = itertools.count()
+    monkeypatch.setattr(backup_moment, "_length", lambda *_: ("", 0, next(sizes)))
+    monkeypatch.setattr(backup_moment, "LOOKS_MAX", 3)
+    view = PartitionView(tmp_path / "shop", states.topic_partition, files=FILES)
+    with pytest.raises(BeingWrittenException, match="__transaction_state grew"):
+        moment_of({states.topic_partition: view}, FILES)
