@@ -16,6 +16,7 @@ from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, to
 from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.snapshot import SegmentView
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.scan import LogScan
@@ -41,11 +42,12 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
         if name.endswith((names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)):
             note(f"note: {os.path.join(log_dir, name)} is left out (deleted, stray or moving)")
     detailed = segments or as_json
+    checkpoints = CheckpointLines(log_dir)
     known = topic_settings(log_dir, (), broker_file)
     if not as_json:
         emit(f"{'PARTITION':<32} {'START':>12} {'END':>12} {'SEGMENTS':>8} {'SIZE':>10}  LAST WRITTEN")
     for partition, path in chosen.items():
-        with PartitionView(log_dir, partition) as view:
+        with PartitionView(log_dir, partition, checkpoints=checkpoints) as view:
             size = sum(segment.size for segment in view.segments)
             listed = [_segment(view, segment) for segment in view.segments] if detailed else []
             if as_json:

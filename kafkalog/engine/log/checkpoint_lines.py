@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.files import OS_FILES, Files, FileStat
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
@@ -45,6 +45,15 @@ class Told(NamedTuple):
         return self.offset
 
 
+class _Parsed(NamedTuple):
+    """A checkpoint as it was read.  Who writes one makes a new file and renames it, so another `stat` is another file."""
+
+    stat: FileStat
+    data: bytes
+    is_blank: bool
+    entries: Mapping[TopicPartition, int]
+
+
 class CheckpointLines:
     """The checkpoints of `log_dir`; `only` keeps that partition's lines and forgets the others'."""
 
@@ -52,7 +61,7 @@ class CheckpointLines:
         self._log_dir = log_dir
         self._files = files
         self._only = only
-        self._parsed: dict[str, tuple[bytes, Mapping[TopicPartition, int]]] = {}  # by name: its bytes, its lines
+        self._parsed: dict[str, _Parsed] = {}  # by name
 
     def line(self, name: str, partition: TopicPartition) -> int | None:
         """The partition's offset in the checkpoint of that name, now; None without one."""
@@ -62,13 +71,18 @@ class CheckpointLines:
         """As `line`, and what is wrong with a checkpoint that is there."""
         path = os.path.join(self._log_dir, name)
         try:
-            data = read_small(path, self._files)
-            before = self._parsed.get(name)
-            if before is None or before[0] != data:
-                entries = dict(OffsetCheckpointFile(path, self._files, create=False).decode(data))
-                if self._only is not None:
-                    entries = {key: offset for key, offset in entries.items() if key == self._only}
-                before = self._parsed[name] = (data, entries)
+            stat = self._files.stat(path)  # before it is read: what is written meanwhile is read again
+            found = self._parsed.get(name)
+            if found is None or found.stat != stat or not stat.inode:
+                data = read_small(path, self._files)
+                if found is None or found.data != data:
+                    entries = dict(OffsetCheckpointFile(path, self._files, create=False).decode(data))
+                    if self._only is not None:
+                        entries = {key: offset for key, offset in entries.items() if key == self._only}
+                    found = _Parsed(stat, data, len(data.split(None, 2)) < 2, entries)
+                else:
+                    found = found._replace(stat=stat)
+                self._parsed[name] = found
         except FileNotFoundError:
             return Told()
         except BadBytesError as error:
@@ -78,4 +92,4 @@ class CheckpointLines:
             return Told(problem=CorruptCheckpointException(str(error), path=path))
         except OSError as error:
             return Told(problem=KafkaStorageException.because_of(error, "cannot read the checkpoint"))
-        return Told(before[1].get(partition), is_blank=len(data.split()) < 2)
+        return Told(found.entries.get(partition), is_blank=found.is_blank)
