@@ -66,7 +66,8 @@ def look_while_it_rests(
     folder = os.path.join(log_dir, str(partition))
     last: frozenset[Wrong] = frozenset()
     for number in range(LOOKS_MAX):
-        time.sleep(REST_S * number)
+        if number:
+            time.sleep(REST_S * number)
         before = _seen(log_dir, partition, files)
         error: Exception | None = None
         try:

@@ -201,15 +201,10 @@ class PartitionView(Closing):
         return Snapshot(self._files, self._open_files, self.topic_partition, self.directory, listed, segments)
 
     def _look(self) -> Snapshot:
-        if not self._files.is_dir(self.directory):
-            raise UnknownTopicOrPartitionException(
-                f"no partition {self.topic_partition} in {self.log_dir}",
-                hint="expected a folder of that name; list them with `kafkalog describe`",
-            )
+        mtime_ms = self._folder_mtime_ms()  # before the listing
         clean = self._closed_cleanly()
         # Before the files are measured: what was flushed by then is in them, however busy their writer is.
         flushed = self._checkpoints.line(names.RECOVERY_POINT_CHECKPOINT_FILE, self.topic_partition)
-        mtime_ms = self._files.stat(self.directory).mtime_ms  # before the listing
         listed = self._listing()
         seen = self._empty(listed, self._segments(listed))
         checkpoint = self._checkpoints.line(names.LOG_START_OFFSET_CHECKPOINT_FILE, self.topic_partition) or 0
@@ -224,6 +219,18 @@ class PartitionView(Closing):
         seen.closed_cleanly = clean and self._closed_cleanly()
         seen.unreadable_end = self._judge_end(seen, why, flushed, start, clean=seen.closed_cleanly)
         return seen
+
+    def _folder_mtime_ms(self) -> int:
+        try:
+            stat = self._files.stat(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            stat = None
+        if stat is None or not stat.is_dir:
+            raise UnknownTopicOrPartitionException(
+                f"no partition {self.topic_partition} in {self.log_dir}",
+                hint="expected a folder of that name; list them with `kafkalog describe`",
+            )
+        return stat.mtime_ms
 
     def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:
         """Those of a listing.  FileNotFoundError where it has become too old to tell where the log ends: what retention
