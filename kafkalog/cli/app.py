@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import kafkalog
+from kafkalog.cli.harmless import harmless
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.errors import (
     BadBytesError,
@@ -329,5 +330,5 @@ def _invoke(argv: Sequence[str] | None) -> int:
 
 
 def _fail(text: str, code: int) -> int:
-    click.echo(f"kafkalog: {text}", err=True)
+    click.echo(f"kafkalog: {harmless(text)}", err=True)
     return code

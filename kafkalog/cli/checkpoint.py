@@ -9,13 +9,22 @@ import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, paint
-from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkaException
 from kafkalog.toolbox.checkpoint_table import Change, CheckpointTable, change_line, checkpoint_table, plan_change
 
-HEADERS = ("PARTITION", "RECOVERY POINT", "LOG START", "HIGH WATERMARK", "CLEANER", "FIRST SEGMENT", "LOG END")
+COLUMNS = (
+    Column("PARTITION"),
+    Column("RECOVERY POINT", right=True),
+    Column("LOG START", right=True, drop=3),
+    Column("HIGH WATERMARK", right=True),
+    Column("CLEANER", right=True, drop=2),
+    Column("FIRST SEGMENT", right=True, drop=1),
+    Column("LOG END", right=True),
+)
 
 
 class _ShowUnlessSet(click.Group):
@@ -75,10 +84,10 @@ def _print(table: CheckpointTable) -> None:
         emit(f"  not there: {', '.join(absent)}")
     if table.rows:
         print_table(
-            HEADERS,
+            COLUMNS,
             [
                 (
-                    row.partition,
+                    Cell(str(row.partition), "red" if row.findings else ""),
                     *("-" if row.lines[name] is None else row.lines[name] for name in names.OFFSET_CHECKPOINT_FILES),
                     *(("no folder", "-") if row.extent is None else (row.extent.first_base, row.extent.log_end_offset)),
                 )

@@ -6,8 +6,9 @@ import click
 
 from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import emit, emit_json, size_words
-from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.tables import print_table
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.toolbox.disk_usage import Sum, disk_usage
 

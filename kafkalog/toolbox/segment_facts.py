@@ -133,6 +133,20 @@ def _last_time(segment: SegmentView) -> int:
     return -1 if found is None else found[0]
 
 
+def last_timestamp(seen: Snapshot) -> int:
+    """The largest timestamp of the last segment that has one: by its time index, and the batch headers behind the last
+    entry of its offset index; -1 without records.  FileNotFoundError where a segment has gone."""
+    for place in reversed(range(len(seen.segments))):
+        segment = seen.segments[place]
+        end = seen.readable_bytes(segment)
+        found = _last_time(segment)
+        if end and not (seen.may_overlap(segment) and found >= 0):  # in a tier each read is a request
+            found = max(found, _largest_behind(seen, segment, _last_indexed_position(seen, place), end))
+        if found >= 0:
+            return found
+    return -1
+
+
 def _last_indexed_position(seen: Snapshot, place: int) -> int:
     """From where the headers of a segment say what its index does not."""
     return next(iter(seen.reader(place).starts(seen.segments[place].offset_entries.last_entry())))

@@ -71,6 +71,11 @@ class Topics:
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unsettled: list[BeingWrittenException | UnknownTopicOrPartitionException] = field(default_factory=list)
+    partitions: dict[str, dict[TopicPartition, str]] = field(default_factory=dict)  # folders, by log directory
+
+    def folders(self, log_dir: str) -> dict[TopicPartition, str]:
+        """The partitions' folders that were found in one of the directories."""
+        return self.partitions.get(log_dir, {})
 
 
 def topics(
@@ -85,6 +90,7 @@ def topics(
     homes: dict[TopicPartition, str] = {}
     for log_dir in log_dirs:
         found = folders_of(log_dir, files)
+        result.partitions[log_dir] = found.partitions
         _tell_odd(found, result)
         checkpoints = CheckpointLines(log_dir, files)
         for partition, path in found.partitions.items():
