@@ -179,4 +179,3 @@ def setting_fields(known: TopicSettings, topic: str, keys: Iterable[str]) -> dic
 
 def setting_value(value: object) -> object:
     return ",".join(map(str, value)) if isinstance(value, tuple) else value
-

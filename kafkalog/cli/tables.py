@@ -178,9 +178,7 @@ def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [
-        max([_cells(column.title), *(_cells(row[place]) for row in rows)]) for place, column in enumerate(columns)
-    ]
+    return [max([_cells(column.title), *(_cells(row[place]) for row in rows)]) for place, column in enumerate(columns)]
 
 
 def _narrow(widths: list[int], kept: Sequence[int], width: int) -> None:
