@@ -44,7 +44,8 @@ def command(
     At the first damage the log is cut and everything behind it dropped, as Kafka does: `kafkalog salvage` keeps more.
     Each partition is told with its old end, as far as batches can still be found, its new end, and how many records
     are lost at most; a table of what is lost of each topic ends it, with the times between which the records lie, by
-    the headers and time indexes behind the damage.  Without --yes it is all done on a copy of what changes, in a temporary folder, and thrown away.
+    the headers and time indexes behind the damage.  Without --yes it is all done on a copy of what changes, in a
+    temporary folder, and thrown away.
     Exit 1 when something was, or would be, cut.  Beside a program that writes the command looks again at what seems
     wrong, and says that the partition is being written if each look finds something else (exit 4).
     """
@@ -61,8 +62,8 @@ def command(
 def print_all(
     results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: Iterable[str], place: str | None = None
 ) -> int:
-    """Each partition as it comes, what is lost of each topic, and a summary; the exit code.  `place`: the one directory,
-    for which the command that helps next is named, too."""
+    """Each partition as it comes, what is lost of each topic, and a summary; the exit code.  `place`: the one
+    directory, for which the command that helps next is named, too."""
     code = CLEAN
     lost: list[LostRange] = []
     waits = []  # what a recovery would open

@@ -33,7 +33,8 @@ def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool
     Each line of the damage map has file, first byte, end, and what is wrong.  Works beside a running broker, whose
     last batches may then be half written.  With --remote the tier's copies are checked, too, of segments that the disk
     has as well (these are counted once).  It ends with a table of what is lost of each topic: records at most, ranges
-    of offsets, and between which times, by the batches and time indexes around the damage.  Exit 0 when all is well, 1 with findings.
+    of offsets, and between which times, by the batches and time indexes around the damage.  Exit 0 when all is well,
+    1 with findings.
     """
     root, chosen = locate(log_dir, partitions)
     some = list(chosen) if partitions or root != log_dir else None

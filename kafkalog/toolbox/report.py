@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.errors import KafkalogError, RemoteResourceNotFoundException
-
 from kafkalog.toolbox.losses import LostRange
 
 if TYPE_CHECKING:

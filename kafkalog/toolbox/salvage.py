@@ -63,8 +63,8 @@ class Lost(NamedTuple):
 
 @dataclass
 class SalvageReport:
-    """What was copied and what was not; `ranges` are the lost records of it, with their times.  `unsettled`: why partitions were not: somebody is writing them, or they went
-    away meanwhile."""
+    """What was copied and what was not; `ranges` are the lost records of it, with their times.  `unsettled`: why
+    partitions were not: somebody is writing them, or they went away meanwhile."""
 
     lost: list[Lost] = field(default_factory=list)
     partitions: int = 0

@@ -43,6 +43,7 @@ ALLOWED = {
     ("engine/remote/aiven_keys.py", "urandom"): "keys and nonces",
     ("engine/remote/read_only.py", "write"): "to the socket of who asked",
     ("spark/jobs/shuffle.py", "tempfile"): "bits, in a file of the task's own",
+    ("cli/tables.py", "shutil"): "the terminal's width; no file",
     **{
         ("cli/app.py", use): "the null device, in place of standard streams that are closed"
         for use in ("open", "builtin open", "close", "dup2", "devnull", "O_RDWR", "O_WRONLY")

@@ -46,7 +46,7 @@ class Told(NamedTuple):
 
 
 class _Parsed(NamedTuple):
-    """A checkpoint as it was read.  Who writes one makes a new file and renames it, so another `stat` is another file."""
+    """A checkpoint as it was read.  Who writes one makes a new file and renames it, so the same `stat` is the same."""
 
     stat: FileStat
     data: bytes
