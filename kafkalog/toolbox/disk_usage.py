@@ -93,8 +93,9 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int) -> DiskUsage:
         folders = folders_of(log_dir)
         homes = _homes(folders)
         allocated = {}
+        above = len(os.path.join(log_dir, ""))
         for used in walk(log_dir, seen):
-            topic, kind = _place(os.path.relpath(used.path, log_dir), used, homes)
+            topic, kind = _place(used.path[above:], used, homes)
             usage.total.add(used)
             usage.by_topic.setdefault(topic, Sum()).add(used)
             usage.by_kind.setdefault(kind, Sum()).add(used)
@@ -138,7 +139,7 @@ def _homes(found: Folders) -> dict[str, tuple[str, str | None]]:
 def _place(relative: str, used: Used, homes: dict[str, tuple[str, str | None]]) -> tuple[str, str]:
     """(topic, kind) of a file or folder."""
     top, _, inside = relative.partition(os.sep)
-    if relative == os.curdir:
+    if not relative:
         return DIRECTORY, "folders"
     if top not in homes:
         return DIRECTORY, "folders" if used.is_dir else "checkpoints"

@@ -23,6 +23,7 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines, Told
 from kafkalog.engine.log.retention_rule import Bounds
 from kafkalog.engine.log.snapshot import SegmentView, Snapshot
 from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.reader import SEEK_BYTES
 from kafkalog.engine.segment.scan import LogScan, ScanSlice
 from kafkalog.errors import CorruptRecordException, KafkalogError
 
@@ -102,9 +103,10 @@ def _facts(
         end = seen.log_end_offset if place == last else seen.bases[place + 1]
         indexed = _last_time(segment)
         record_timestamp = indexed
-        if exact or place == last:
-            start = 0 if exact else _last_indexed_position(seen, place)
-            record_timestamp = max(indexed, _largest_behind(seen, segment, start, size))
+        if exact:
+            record_timestamp = max(indexed, _largest_behind(seen, segment, 0, size))
+        elif place == last:
+            record_timestamp = max(indexed, seen.tail_timestamp)
         lost = bool(size) and place != last and indexed < 0 and not exact
         segments.append(
             SegmentFacts(
@@ -139,8 +141,11 @@ def last_timestamp(seen: Snapshot) -> int:
     for place in reversed(range(len(seen.segments))):
         segment = seen.segments[place]
         end = seen.readable_bytes(segment)
-        found = _last_time(segment)
-        if end and not (seen.may_overlap(segment) and found >= 0):  # in a tier each read is a request
+        if place == len(seen.segments) - 1 and 0 < segment.size <= SEEK_BYTES:
+            found = seen.tail_timestamp  # the look walked over all of it
+        else:
+            found = max(_last_time(segment), seen.tail_timestamp if place == len(seen.segments) - 1 else -1)
+        if place < len(seen.segments) - 1 and end and not (seen.may_overlap(segment) and found >= 0):  # in a tier each read is a request
             found = max(found, _largest_behind(seen, segment, _last_indexed_position(seen, place), end))
         if found >= 0:
             return found
@@ -248,7 +253,9 @@ def headers_at_ends(seen: Snapshot) -> Contents:
             continue
         end = seen.readable_bytes(segment)
         first = first_position if place == first_place else 0
-        for start in {first, max(first, _last_indexed_position(seen, place))} if end else set():
+        # Of a short segment the first batch tells enough: its index is not read.
+        last = first if segment.size <= SEEK_BYTES else max(first, _last_indexed_position(seen, place))
+        for start in {first, last} if end else set():
             header = seen.reader(place).header_at(start)
             if header is not None:
                 found.batches += 1
@@ -257,8 +264,8 @@ def headers_at_ends(seen: Snapshot) -> Contents:
                     is_told = header.delete_horizon_ms is None and not header.log_append
                     found.see_times(header.base_timestamp if is_told else header.max_timestamp, header.max_timestamp)
         found.see_times(-1, _last_time(segment))
-        if place == len(seen.segments) - 1 and end:
-            found.see_times(-1, _largest_behind(seen, segment, _last_indexed_position(seen, place), end))
+        if place == len(seen.segments) - 1:
+            found.see_times(-1, seen.tail_timestamp)
     return found
 
 

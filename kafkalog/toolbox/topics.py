@@ -193,7 +193,7 @@ def _look_at(
                 unread,
             )
 
-    return look_while_it_rests(log_dir, partition, look, _wrong, files=files)
+    return look_while_it_rests(log_dir, partition, look, _wrong, costs_little=not exact, files=files)
 
 
 def _wrong(part: _Part) -> list[Wrong]:
