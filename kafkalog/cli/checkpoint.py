@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import emit, emit_json, note, paint
+from kafkalog.cli.console import emit, emit_json, looked_at, note, paint
 from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.format import names
@@ -63,7 +63,8 @@ def show(log_dirs: tuple[str, ...], as_json: bool) -> int:
     """The table of LOG_DIRS.  Reads only, takes no lock."""
     code = CLEAN
     for log_dir in log_dirs_at(log_dirs):
-        table = checkpoint_table(log_dir)
+        with looked_at([log_dir]) as bar:
+            table = checkpoint_table(log_dir, progress=bar.advance)
         (_print_json if as_json else _print)(table)
         if table.findings:
             code = FINDINGS

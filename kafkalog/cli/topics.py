@@ -12,6 +12,7 @@ from kafkalog.cli.console import (
     emit,
     emit_json,
     log_bytes,
+    looked_at,
     note,
     paint,
     size_words,
@@ -57,8 +58,12 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
     be read; exit 4 if somebody changes a partition at each look, and it cannot be told of.
     """
     places = log_dirs_at(log_dirs)
-    total = log_bytes(path for place in places for path in folders_of(place).partitions.values()) if exact else 0
-    with Progress(total, "read", force=progress) as bar:
+    if exact:
+        total = log_bytes(path for place in places for path in folders_of(place).partitions.values())
+        watched = Progress(total, "read", force=progress)
+    else:
+        watched = looked_at(places, force=progress)
+    with watched as bar:
         found = topics(places, exact=exact, progress=bar.advance)
     for place in places:
         note_tiered(place, found.folders(place))

@@ -83,12 +83,15 @@ def plan_by_rules(
     also_compacted: bool = False,
     named: bool = False,
     files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
 ) -> Plan:
     """Plans which segments of each partition retention deletes by these settings.  Active segments always stay.
-    `named`: the user named these partitions, and so knows their cleanup.policy.  CorruptCheckpointException where the
-    high watermarks cannot be read."""
+    `named`: the user named these partitions, and so knows their cleanup.policy.  `progress` is called with 1 for each
+    partition.  CorruptCheckpointException where the high watermarks cannot be read."""
     plan = Plan(log_dir)
-    for partition, facts in _facts(plan, partitions, settings, also_compacted, files, named=named).items():
+    for partition, facts in _facts(
+        plan, partitions, settings, also_compacted, files, named=named, progress=progress
+    ).items():
         choice = _choice(facts)
         segments = facts.segments
         for rule, count in runs_of(segments, facts.bounds, settings.sure(partition.topic), now_ms):
@@ -106,9 +109,11 @@ def plan_until_free(
     *,
     also_compacted: bool = False,
     files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
 ) -> Plan:
     """The oldest segments of all partitions, until `target_free` bytes of the file system are free.  Folders of deleted
-    partitions, which a broker removes when it runs, go first.  A topic without any cleanup.policy loses nothing."""
+    partitions, which a broker removes when it runs, go first.  A topic without any cleanup.policy loses nothing.
+    `progress` as `plan_by_rules`."""
     plan = Plan(log_dir)
     plan.missing = max(0, target_free - free_bytes(log_dir))
     for folder in folders_of(log_dir, files).deleted:
@@ -117,7 +122,7 @@ def plan_until_free(
             plan.deleted_folders[folder] = size
             plan.missing = max(0, plan.missing - size)
     deleting = {partition: path for partition, path in partitions.items() if _deletes(partition, plan, settings)}
-    known = _facts(plan, deleting, settings, also_compacted, files)
+    known = _facts(plan, deleting, settings, also_compacted, files, progress=progress)
     choices = {partition: _choice(facts) for partition, facts in known.items()}
     # The partition whose next segment is the oldest; one whose turn has come waits for no other's.
     waiting = [
@@ -155,10 +160,13 @@ def _facts(
     files: Files,
     *,
     named: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> dict[TopicPartition, PartitionFacts]:
     known = {}
     checkpoints = CheckpointLines(plan.log_dir, files)
     for partition in partitions:
+        if progress is not None:
+            progress(1)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             plan.skipped[partition] = "the controller's log, which goes by its own snapshots"
         elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:

@@ -59,8 +59,8 @@ def look_while_it_rests(
     files: Files = OS_FILES,
 ) -> T:
     """What a look at a partition finds, once it is sure.  `wrong` names what seems wrong in an answer; one without is
-    taken if `is_settled` (the files before, and behind the look).  `costs_little`: a look costs less than to ask how the
-    partition's files are; so there is one more, and if it finds nothing wrong its answer is taken.
+    taken if `is_settled` (the files before, and behind the look).  `costs_little`: a look costs less than to ask how
+    the partition's files are; so there is one more, and if it finds nothing wrong its answer is taken.
 
     BeingWrittenException if each of LOOKS_MAX looks found something else; UnknownTopicOrPartitionException if the
     folder went away meanwhile; what `look` raises if that counts.

@@ -138,14 +138,14 @@ def _last_time(segment: SegmentView) -> int:
 def last_timestamp(seen: Snapshot) -> int:
     """The largest timestamp of the last segment that has one: by its time index, and the batch headers behind the last
     entry of its offset index; -1 without records.  FileNotFoundError where a segment has gone."""
-    for place in reversed(range(len(seen.segments))):
+    last = len(seen.segments) - 1
+    for place in range(last, -1, -1):
         segment = seen.segments[place]
+        found = seen.tail_timestamp if place == last else -1
+        if place < last or segment.size > SEEK_BYTES:  # the look walked over all of a shorter one
+            found = max(found, _last_time(segment))
         end = seen.readable_bytes(segment)
-        if place == len(seen.segments) - 1 and 0 < segment.size <= SEEK_BYTES:
-            found = seen.tail_timestamp  # the look walked over all of it
-        else:
-            found = max(_last_time(segment), seen.tail_timestamp if place == len(seen.segments) - 1 else -1)
-        if place < len(seen.segments) - 1 and end and not (seen.may_overlap(segment) and found >= 0):  # in a tier each read is a request
+        if place < last and end and not (seen.may_overlap(segment) and found >= 0):  # in a tier a read is a request
             found = max(found, _largest_behind(seen, segment, _last_indexed_position(seen, place), end))
         if found >= 0:
             return found

@@ -85,7 +85,8 @@ def topics(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Topics:
-    """What is in `log_dirs`.  `progress` is called with the bytes of logs just passed.  OSError of a directory."""
+    """What is in `log_dirs`.  `progress` is called with the bytes of logs just passed where `exact`, else with 1 for
+    each partition.  OSError of a directory."""
     result = Topics()
     homes: dict[TopicPartition, str] = {}
     for log_dir in log_dirs:
@@ -95,6 +96,8 @@ def topics(
         checkpoints = CheckpointLines(log_dir, files)
         for partition, path in found.partitions.items():
             row = result.rows.setdefault(partition.topic, TopicRow(partition.topic))
+            if progress is not None and not exact:
+                progress(1)
             part = None
             try:
                 part = _look_at(log_dir, partition, path, exact, files, checkpoints, progress)

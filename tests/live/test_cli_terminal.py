@@ -1,4 +1,4 @@
-"""Commands on a terminal that is one (a pty): tables as wide as it is, colours as it takes them, progress of its own."""
+"""Commands on a terminal that is one (a pty): tables as wide as it is, colours as it takes them."""
 
 from __future__ import annotations
 
