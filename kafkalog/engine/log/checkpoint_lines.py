@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kafkalog.engine.files import OS_FILES, Files, FileStat
+from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
 from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogError, KafkaStorageException
+
+RECENT_MOST = len(names.OFFSET_CHECKPOINT_FILES)
 
 
 class Told(NamedTuple):
@@ -54,6 +57,27 @@ class _Parsed(NamedTuple):
     entries: Mapping[TopicPartition, int]
 
 
+# The last few that were parsed, by whom they belong to: who opens one partition after the other, each with lines of its
+# own, parses those of all partitions once.  Replaced whole.
+_recent: tuple[tuple[Files, str, _Parsed], ...] = ()
+
+
+def _parsed(path: str, files: Files, stat: FileStat, before: _Parsed | None) -> _Parsed:
+    """The checkpoint that has this `stat`, and had `before`."""
+    global _recent
+    known = next((each for whose, at, each in _recent if whose is files and at == path), None)
+    if known is not None and known.stat == stat and stat.inode:
+        return known
+    data = read_small(path, files)
+    if before is not None and before.data == data:
+        return before._replace(stat=stat)
+    entries = OffsetCheckpointFile(path, files, create=False).decode(data)
+    found = _Parsed(stat, data, len(data.split(None, 2)) < 2, dict(entries))
+    others = [each for each in _recent if each[0] is not files or each[1] != path]
+    _recent = ((files, path, found), *others[: RECENT_MOST - 1])
+    return found
+
+
 class CheckpointLines:
     """The checkpoints of `log_dir`; `only` keeps that partition's lines and forgets the others'."""
 
@@ -74,14 +98,10 @@ class CheckpointLines:
             stat = self._files.stat(path)  # before it is read: what is written meanwhile is read again
             found = self._parsed.get(name)
             if found is None or found.stat != stat or not stat.inode:
-                data = read_small(path, self._files)
-                if found is None or found.data != data:
-                    entries = dict(OffsetCheckpointFile(path, self._files, create=False).decode(data))
-                    if self._only is not None:
-                        entries = {key: offset for key, offset in entries.items() if key == self._only}
-                    found = _Parsed(stat, data, len(data.split(None, 2)) < 2, entries)
-                else:
-                    found = found._replace(stat=stat)
+                found = _parsed(path, self._files, stat, found)
+                if self._only is not None:
+                    mine = {key: offset for key in (self._only,) if (offset := found.entries.get(key)) is not None}
+                    found = found._replace(entries=mine)
                 self._parsed[name] = found
         except FileNotFoundError:
             return Told()
