@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from kafkalog._face.topic_settings import TopicSettings
@@ -89,12 +90,13 @@ def plan_by_rules(
     `named`: the user named these partitions, and so knows their cleanup.policy.  `progress` is called with 1 for each
     partition.  CorruptCheckpointException where the high watermarks cannot be read."""
     plan = Plan(log_dir)
+    rules = cache(settings.sure)
     for partition, facts in _facts(
         plan, partitions, settings, also_compacted, files, named=named, progress=progress
     ).items():
         choice = _choice(facts)
         segments = facts.segments
-        for rule, count in runs_of(segments, facts.bounds, settings.sure(partition.topic), now_ms):
+        for rule, count in runs_of(segments, facts.bounds, rules(partition.topic), now_ms):
             chosen, segments = segments[:count], segments[count:]
             choice.going += [_going(partition, plan, each, rule) for each in chosen if not each.active]
         _finish(plan, choice, facts)
@@ -164,7 +166,7 @@ def _facts(
 ) -> dict[TopicPartition, PartitionFacts]:
     known = {}
     checkpoints = CheckpointLines(plan.log_dir, files)
-    for partition in partitions:
+    for partition, path in partitions.items():
         if progress is not None:
             progress(1)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
@@ -184,9 +186,20 @@ def _facts(
                 "-X cleanup.policy=delete says it"
             )
         else:
-            known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
-            known[partition].watermark_told.sure_watermark("nothing is deleted")
+            told = checkpoints.told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+            told.sure_watermark("nothing is deleted")
+            if not _is_active_alone(path, files):
+                known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
     return known
+
+
+def _is_active_alone(folder: str, files: Files) -> bool:
+    """Whether a partition has one segment, which never goes: there is nothing to look at."""
+    try:
+        logs = [name for name in files.names_in(folder) if names.LOG_FILE_SUFFIX in name]
+    except OSError:
+        return False  # told by the look
+    return len(logs) == 1 and logs[0].endswith(names.LOG_FILE_SUFFIX)
 
 
 def _choice(facts: PartitionFacts) -> Choice:

@@ -11,13 +11,14 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kafkalog.engine.files import OS_FILES, Files, FileStat
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files, FileStat
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
 from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogError, KafkaStorageException
 
+RESTS_MS = 50  # a file system's times may be some milliseconds coarse
 RECENT_MOST = len(names.OFFSET_CHECKPOINT_FILES)
 
 
@@ -49,12 +50,18 @@ class Told(NamedTuple):
 
 
 class _Parsed(NamedTuple):
-    """A checkpoint as it was read.  Who writes one makes a new file and renames it, so the same `stat` is the same."""
+    """A checkpoint as it was read.  `had_rested`: nobody wrote to it just before, so that another content has another
+    `stat`."""
 
     stat: FileStat
     data: bytes
     is_blank: bool
     entries: Mapping[TopicPartition, int]
+    had_rested: bool
+
+    def is_still(self, stat: FileStat) -> bool:
+        """Whether a file of that `stat` says the same."""
+        return self.had_rested and stat.inode != 0 and self.stat == stat
 
 
 # The last few that were parsed, by whom they belong to: who opens one partition after the other, each with lines of its
@@ -66,13 +73,17 @@ def _parsed(path: str, files: Files, stat: FileStat, before: _Parsed | None) -> 
     """The checkpoint that has this `stat`, and had `before`."""
     global _recent
     known = next((each for whose, at, each in _recent if whose is files and at == path), None)
-    if known is not None and known.stat == stat and stat.inode:
+    if known is not None and known.is_still(stat):
         return known
+    had_rested = SYSTEM_CLOCK.milliseconds() - stat.mtime_ms > RESTS_MS
     data = read_small(path, files)
     if before is not None and before.data == data:
-        return before._replace(stat=stat)
-    entries = OffsetCheckpointFile(path, files, create=False).decode(data)
-    found = _Parsed(stat, data, len(data.split(None, 2)) < 2, dict(entries))
+        return before._replace(stat=stat, had_rested=had_rested)
+    if known is not None and known.data == data:
+        found = known._replace(stat=stat, had_rested=had_rested)
+    else:
+        entries = OffsetCheckpointFile(path, files, create=False).decode(data)
+        found = _Parsed(stat, data, len(data.split(None, 2)) < 2, dict(entries), had_rested)
     others = [each for each in _recent if each[0] is not files or each[1] != path]
     _recent = ((files, path, found), *others[: RECENT_MOST - 1])
     return found
@@ -97,7 +108,7 @@ class CheckpointLines:
         try:
             stat = self._files.stat(path)  # before it is read: what is written meanwhile is read again
             found = self._parsed.get(name)
-            if found is None or found.stat != stat or not stat.inode:
+            if found is None or not found.is_still(stat):
                 found = _parsed(path, self._files, stat, found)
                 if self._only is not None:
                     mine = {key: offset for key in (self._only,) if (offset := found.entries.get(key)) is not None}
