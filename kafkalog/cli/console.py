@@ -77,6 +77,7 @@ def note(text: str) -> None:
 
 def note_next(*words: str) -> None:
     """The command that helps next, as it can be typed."""
+    sys.stdout.flush()  # it stands below, and is told of no output that failed
     note(f"next: kafkalog {' '.join(map(shlex.quote, words))}")
 
 
