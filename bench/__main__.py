@@ -6,7 +6,8 @@ scans read nothing ahead then.
 `--keep` adds one JSON line to bench/history.jsonl.  `python -m bench embedded [PART...]` shows instead one partition
 beside LMDB, SQLite and queues on it (`bench.embedded`), `python -m bench service` a store beside a local broker and
 confluent-kafka (`bench.service`), `python -m bench remote [PART...]` a remote tier beside its storage client
-(`bench.remote`), `python -m bench scale` a store of ever more topics (`bench.store_scale`).  Without
+(`bench.remote`), `python -m bench scale` a store of ever more topics (`bench.store_scale`), `python -m
+bench.many_partitions` commands over a directory of 10,000 partitions (`bench.many_partitions`).  Without
 Maven only kafkalog's own figures are shown.  The first line says what rows depend on (`bench.machine`).
 `--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
 more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`, JSON

@@ -17,6 +17,7 @@ import click
 
 import kafkalog
 from kafkalog.cli.groups import TableGroup
+from kafkalog.cli.harmless import harmless
 from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.errors import (
     BadBytesError,
@@ -343,5 +344,5 @@ def _invoke(argv: Sequence[str] | None) -> int:
 
 
 def _fail(text: str, code: int) -> int:
-    click.echo(f"kafkalog: {text}", err=True)
+    click.echo(f"kafkalog: {harmless(text)}", err=True)
     return code

@@ -7,15 +7,24 @@ import re
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import emit, emit_json, note, paint
+from kafkalog.cli.console import emit, emit_json, looked_at, note, paint
 from kafkalog.cli.groups import DefaultGroup
-from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkaException
 from kafkalog.toolbox.checkpoint_table import Change, CheckpointTable, change_line, checkpoint_table, plan_change
 
-HEADERS = ("PARTITION", "RECOVERY POINT", "LOG START", "HIGH WATERMARK", "CLEANER", "FIRST SEGMENT", "LOG END")
+COLUMNS = (
+    Column("PARTITION"),
+    Column("RECOVERY POINT", right=True),
+    Column("LOG START", right=True, drop=3),
+    Column("HIGH WATERMARK", right=True),
+    Column("CLEANER", right=True, drop=2),
+    Column("FIRST SEGMENT", right=True, drop=1),
+    Column("LOG END", right=True),
+)
 
 
 class _Checkpoint(DefaultGroup):
@@ -42,7 +51,8 @@ def show(log_dirs: tuple[str, ...], as_json: bool) -> int:
     """The table of LOG_DIRS.  Reads only, takes no lock."""
     code = CLEAN
     for log_dir in log_dirs_at(log_dirs):
-        table = checkpoint_table(log_dir)
+        with looked_at([log_dir]) as bar:
+            table = checkpoint_table(log_dir, progress=bar.advance)
         (_print_json if as_json else _print)(table)
         if table.findings:
             code = FINDINGS
@@ -63,10 +73,10 @@ def _print(table: CheckpointTable) -> None:
         emit(f"  not there: {', '.join(absent)}")
     if table.rows:
         print_table(
-            HEADERS,
+            COLUMNS,
             [
                 (
-                    row.partition,
+                    Cell(str(row.partition), "red" if row.findings else ""),
                     *("-" if row.lines[name] is None else row.lines[name] for name in names.OFFSET_CHECKPOINT_FILES),
                     *(("no folder", "-") if row.extent is None else (row.extent.first_base, row.extent.log_end_offset)),
                 )

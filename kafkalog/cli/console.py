@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -21,6 +22,7 @@ import click
 from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, Usage, one_line
+from kafkalog.cli.harmless import harmless, harmless_json
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -31,12 +33,18 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
 BAR_EVERY_S = 0.1
 LINE_EVERY_S = 5.0
+BAR_AFTER_S = 1.0
 NO_PARTITIONS = "is this the broker's log.dirs? a remote tier whose keys have a prefix is read with --prefix"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def emit(line: str) -> None:
-    """One line of data."""
+    """One line of data: `paint`'s colours in it are set, and a terminal gets nothing else that it would obey."""
+    if is_terminal(sys.stdout) or color_allowed(sys.stdout):
+        first, *others = _MARK.split(line)
+        line = harmless(first)
+        for code, text in zip(others[::2], others[1::2], strict=True):
+            line += f"\x1b[{_SGR[code]}m{harmless(text)}"
     sys.stdout.write(line + "\n")
 
 
@@ -47,7 +55,10 @@ def emit_json(value: Any) -> None:
     `partition`.  Records of `cat` are kcat's instead, and have its names alone.  What is no UTF-8 stands under its name
     and `_base64`.
     """
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if is_terminal(sys.stdout):
+        line = harmless_json(line)  # the same value
+    sys.stdout.write(line + "\n")
 
 
 def fields(named: Any) -> dict[str, Any]:
@@ -62,17 +73,37 @@ def camel(name: str) -> str:
 
 def note(text: str) -> None:
     """Something that is no data."""
-    click.echo(text, err=True)
+    click.echo(harmless(text) if is_terminal(sys.stderr) else text, err=True)
+
+
+def note_next(*words: str) -> None:
+    """The command that helps next, as it can be typed."""
+    sys.stdout.flush()  # it stands below, and is told of no output that failed
+    note(f"next: kafkalog {' '.join(map(shlex.quote, words))}")
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether somebody watches."""
+    return bool(getattr(stream, "isatty", lambda: False)())
 
 
 def color_allowed(stream: Any) -> bool:
-    """Whether to use colours: a terminal, and NO_COLOR not set."""
-    return not os.environ.get("NO_COLOR") and bool(getattr(stream, "isatty", lambda: False)())
+    """Whether to use colours: on a terminal that is not dumb, or where FORCE_COLOR says so; never with NO_COLOR."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") != "0":
+        return True
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, color: str) -> str:
-    """`text` for stdout, coloured where that is wanted."""
-    return click.style(text, fg=color) if color_allowed(sys.stdout) else text
+_SGR = {"0": "0", "b": "1", "d": "2", "r": "31", "g": "32", "y": "33"}
+_STYLES = {"bold": "b", "dim": "d", "red": "r", "green": "g", "yellow": "y"}
+_MARK = re.compile("\ud800([0bdrgy])")  # no file name and no text of a record has half of a surrogate pair
+
+
+def paint(text: str, style: str) -> str:
+    """`text` for `emit`, in a style of _STYLES where that is wanted."""
+    return f"\ud800{_STYLES[style]}{text}\ud8000" if style and color_allowed(sys.stdout) else text
 
 
 def put_bytes(out: dict[str, Any], name: str, data: bytes | None) -> None:
@@ -235,8 +266,19 @@ def log_bytes(folders: Iterable[str]) -> int:
     return total
 
 
+def looked_at(log_dirs: Iterable[str], *, force: bool = False) -> Progress:
+    """Progress over the partitions of directories, of which the names in them tell the number, nearly."""
+    total = 0
+    for log_dir in log_dirs:
+        with contextlib.suppress(OSError):  # told by who looks into it
+            total += len(OS_FILES.names_in(log_dir))
+    return Progress(total, "looked at", force=force, counts="partitions")
+
+
 class Progress:
     """Bytes done of a total, rate and remaining time, on stderr; a context manager.
+
+    `counts` names what is counted where it is no bytes: then a bar is drawn behind the first second.
 
     A bar (rich, imported when there is one to draw) where stderr is a terminal and there is enough to do; with `force`
     elsewhere a plain line every few seconds, and one at the end.
@@ -248,6 +290,7 @@ class Progress:
         what: str,
         *,
         force: bool = False,
+        counts: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total_bytes
@@ -255,10 +298,12 @@ class Progress:
         self._clock = clock
         self._begin = self._last = clock()
         self._done = 0
-        self._on_terminal = bool(getattr(sys.stderr, "isatty", lambda: False)())
+        self._on_terminal = is_terminal(sys.stderr)
         self._lines = force and not self._on_terminal
         self._bar: Any = None
-        if self._on_terminal and (force or total_bytes > PROGRESS_FROM_BYTES):
+        self._counts = counts
+        self._bar_waits = self._on_terminal and bool(counts)
+        if self._on_terminal and not counts and (force or total_bytes > PROGRESS_FROM_BYTES):
             self._bar = _bar(what, total_bytes)
 
     def __enter__(self) -> Progress:
@@ -270,25 +315,25 @@ class Progress:
     def advance(self, size_bytes: int) -> None:
         """So many bytes more are done."""
         self._done = min(self._done + size_bytes, self._total)
-        if self._bar is None and not self._lines:
+        if self._bar is None and not self._lines and not self._bar_waits:
             return
         now = self._clock()
+        if self._bar_waits and now - self._begin >= BAR_AFTER_S:
+            self._bar_waits, self._bar = False, _bar(self._what, self._total, self._counts)
         if now - self._last < (LINE_EVERY_S if self._lines else BAR_EVERY_S):
             return
         self._last = now
         if self._bar is not None:
             self._bar.update(0, completed=self._done)
-        else:
+        elif self._lines:
             self._line(now)
 
     def _line(self, now: float) -> None:
         seconds = max(now - self._begin, 1e-9)
         rate = self._done / seconds
         left_s = f"{(self._total - self._done) / rate:.0f}" if rate else "?"
-        note(
-            f"{self._what}: {size_words(self._done)} of {size_words(self._total)}, {size_words(int(rate))}/s, "
-            f"{left_s} s left"
-        )
+        words = (lambda number: f"{number} {self._counts}") if self._counts else size_words
+        note(f"{self._what}: {words(self._done)} of {words(self._total)}, {words(int(rate))}/s, {left_s} s left")
 
     def finish(self) -> None:
         """Take the bar away; a second call does nothing."""
@@ -296,25 +341,35 @@ class Progress:
             self._bar.stop()
         elif self._lines:
             self._line(self._clock())
-        self._bar, self._lines = None, False
+        self._bar, self._lines, self._bar_waits = None, False, False
 
 
-def _bar(what: str, total_bytes: int) -> Any:
+def _bar(what: str, total: int, counts: str = "") -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
     from rich.progress import Progress as RichProgress
 
+    done: tuple[ProgressColumn, ...] = (DownloadColumn(binary_units=True), TransferSpeedColumn())
+    if counts:
+        done = (MofNCompleteColumn(), TextColumn(counts))
     bar = RichProgress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
+        *done,
         TimeRemainingColumn(),
         console=Console(stderr=True, no_color=not color_allowed(sys.stderr)),
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
     )
-    bar.add_task(what, total=total_bytes)
+    bar.add_task(what, total=total)
     bar.start()
     return bar

@@ -13,7 +13,8 @@ from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, fields, note, paint, parse_time_ms, time_words
-from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
@@ -31,18 +32,18 @@ from kafkalog.toolbox.cursor_changes import (
 from kafkalog.toolbox.cursors import Cursor, CursorLook, GroupCursors
 from kafkalog.toolbox.words import span
 
-HEADERS = (
-    "GROUP",
-    "TOPIC",
-    "PARTITION",
-    "POSITION",
-    "LOG END",
-    "LAG",
-    "AGE",
-    "STATE",
-    "MEMBERS",
-    "PENDING",
-    "METADATA",
+COLUMNS = (
+    Column("GROUP"),
+    Column("TOPIC"),
+    Column("PARTITION", right=True),
+    Column("POSITION", right=True, drop=1),
+    Column("LOG END", right=True, drop=2),
+    Column("LAG", right=True),
+    Column("AGE", right=True),
+    Column("STATE", right=True, drop=3),
+    Column("MEMBERS", right=True, drop=5),
+    Column("PENDING", right=True, drop=4),
+    Column("METADATA", right=True, drop=6),
 )
 CHANGE_HEADERS = ("GROUP", "TOPIC", "PARTITION", "POSITION", "NEW OFFSET")
 NONE = "-"
@@ -335,7 +336,7 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
     if as_json:
         return
     if rows:
-        print_table(HEADERS, rows, left=2)
+        print_table(COLUMNS, rows)
     else:
         note("no cursors: expected them in __consumer_offsets (name all log directories, or --cursors)")
 
@@ -356,11 +357,11 @@ def _row(group: GroupCursors, cursor: Cursor | None) -> Sequence[object]:
         group.listed.group,
         *cursor.partition,
         NONE if committed is None else committed.offset,
-        "gone" if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
+        Cell("gone", "red") if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
         NONE if cursor.lag is None else cursor.lag,
         NONE if cursor.age_ms is None else span(cursor.age_ms),
         *about,
-        ",".join(map(str, cursor.pending)) or NONE,
+        Cell(",".join(map(str, cursor.pending)), "yellow") if cursor.pending else NONE,
         NONE if committed is None else repr(committed.metadata) if committed.metadata else NONE,
     ]
 

@@ -8,17 +8,30 @@ from typing import Any
 import click
 import numpy as np
 
-from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import CLEAN
-from kafkalog.cli.console import emit, emit_json, locate, note, size_words, time_words
+from kafkalog.cli.console import Progress, emit, emit_json, locate, note, note_next, paint, size_words, time_words
 from kafkalog.cli.dump_lines import codec_name
 from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, topic_settings
 from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
+from kafkalog.cli.tables import Cell, Column, When, print_table, utc_option
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.contents import last_timestamp
 from kafkalog.engine.log.snapshot import SegmentView
 from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.reader import Unreadable
 from kafkalog.engine.segment.scan import LogScan
+
+COLUMNS = (
+    Column("PARTITION"),
+    Column("START", right=True, drop=2),
+    Column("END", right=True),
+    Column("SEGMENTS", right=True, drop=1),
+    Column("SIZE", right=True),
+    Column("LAST RECORD", right=True),
+)
 
 
 @click.command("describe", short_help="Show partitions, segments, sizes, offsets, times and codecs.")
@@ -27,6 +40,7 @@ from kafkalog.engine.segment.scan import LogScan
 @click.option("--segments", is_flag=True, help="One line a segment too; reads all batch headers.")
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, segments within.")
+@utc_option
 @both_tiers
 def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_file: str | None, as_json: bool) -> int:
     """Show LOG_DIR, or only the named PARTITIONS (topic-0, a topic, or a glob): offsets, sizes, times, codecs.
@@ -34,6 +48,8 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
     Reads only; no lock is taken.
 
     For each topic it shows what its records are kept by, and where each setting comes from (`kafkalog explain --help`).
+
+    LAST RECORD is the largest timestamp of the last segment that has one.
 
     A segment's records are those in its file, markers and what lies below the log start too.
     """
@@ -43,54 +59,70 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
         if name.endswith((names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)):
             note(f"note: {os.path.join(log_dir, name)} is left out (deleted, stray or moving)")
     detailed = segments or as_json
+    checkpoints = CheckpointLines(log_dir)
     known = topic_settings(log_dir, (), broker_file)
-    if not as_json:
-        emit(f"{'PARTITION':<32} {'START':>12} {'END':>12} {'SEGMENTS':>8} {'SIZE':>10}  LAST WRITTEN")
-    for partition, path in chosen.items():
-        with PartitionView(log_dir, partition) as view:
-            size = sum(segment.size for segment in view.segments)
-            listed = [_segment(view, segment) for segment in view.segments] if detailed else []
-            if as_json:
-                emit_json(
-                    {
-                        "kind": "partition",
-                        "topic": partition.topic,
-                        "partition": partition.partition,
-                        "path": path,
-                        "logStartOffset": view.log_start_offset,
-                        "logEndOffset": view.log_end_offset,
-                        "lastStableOffset": view.last_stable_offset,
-                        "size": size,
-                        **setting_fields(known, partition.topic, SHOWN),
-                        "segments": listed,
-                    }
-                )
-                continue
-            newest = _newest(view.segments[-1]) if view.segments else -1
-            emit(
-                f"{partition!s:<32} {view.log_start_offset:>12} {view.log_end_offset:>12} {len(view.segments):>8} "
-                f"{size_words(size):>10}  {time_words(newest)}"
-            )
-            for entry in listed:
-                emit(
-                    f"  {entry['baseOffset']:020d}.log  {size_words(entry['size']):>10}  "
-                    f"{entry['batches']} batches, {entry['records']} records, "
-                    f"{time_words(entry['minTimestamp'])} to {time_words(entry['maxTimestamp'])}, "
-                    f"{' '.join(f'{codec}:{count}' for codec, count in entry['codecs'].items()) or 'empty'}"
-                    + ("" if entry["damagedAt"] is None else f", damaged at byte {entry['damagedAt']}")
-                )
+    rows: list[list[object]] = []
+    below: list[list[str]] = []
+    damaged: dict[TopicPartition, Unreadable] = {}
+    try:
+        with Progress(len(chosen), "looked at", counts="partitions") as bar:
+            for partition, path in chosen.items():
+                with PartitionView(log_dir, partition, checkpoints=checkpoints) as view:
+                    size = sum(segment.size for segment in view.segments)
+                    listed = [_segment(view, segment) for segment in view.segments] if detailed else []
+                    if as_json:
+                        emit_json(
+                            {
+                                "kind": "partition",
+                                "topic": partition.topic,
+                                "partition": partition.partition,
+                                "path": path,
+                                "logStartOffset": view.log_start_offset,
+                                "logEndOffset": view.log_end_offset,
+                                "lastStableOffset": view.last_stable_offset,
+                                "size": size,
+                                **setting_fields(known, partition.topic, SHOWN),
+                                "segments": listed,
+                            }
+                        )
+                    else:
+                        rows.append(_row(view, size))
+                        below.append([_segment_line(entry) for entry in listed])
+                        if view.snapshot.unreadable_end is not None:
+                            damaged[partition] = view.snapshot.unreadable_end
+                bar.advance(1)
+    finally:  # what was seen before an error, too
+        if not as_json:
+            print_table(COLUMNS, rows, below=below)
     if not as_json:
         for topic in dict.fromkeys(partition.topic for partition in chosen):
             emit(f"{topic}: {setting_words(known, topic, SHOWN)}")
+        for partition, what in damaged.items():
+            note(f"note: {partition}: damaged at its end: {what.path} at byte {what.position}: {what.what}")
+        if damaged:
+            note_next("verify", log_dir, *map(str, damaged))
     return CLEAN
 
 
-def _newest(segment: SegmentView) -> int:
-    """When a segment was written last; of an object of which only the name is known its largest timestamp, or -1."""
-    if segment.mtime_ms:
-        return segment.mtime_ms
-    found = segment.time_entries.before(LONG_MAX) if len(segment.time_entries) else None
-    return -1 if found is None else found[0]
+def _row(view: PartitionView, size: int) -> list[object]:
+    return [
+        Cell(str(view.topic_partition), "" if view.snapshot.unreadable_end is None else "red"),
+        view.log_start_offset,
+        view.log_end_offset,
+        len(view.segments),
+        size_words(size),
+        When(view.over(last_timestamp)),
+    ]
+
+
+def _segment_line(entry: dict[str, Any]) -> str:
+    return (
+        f"  {entry['baseOffset']:020d}.log  {size_words(entry['size']):>10}  "
+        f"{entry['batches']} batches, {entry['records']} records, "
+        f"{time_words(entry['minTimestamp'])} to {time_words(entry['maxTimestamp'])}, "
+        f"{' '.join(f'{codec}:{count}' for codec, count in entry['codecs'].items()) or 'empty'}"
+        + ("" if entry["damagedAt"] is None else paint(f", damaged at byte {entry['damagedAt']}", "red"))
+    )
 
 
 def _segment(view: PartitionView, segment: SegmentView) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN
-from kafkalog.cli.console import emit, emit_json, size_words
-from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.console import emit, emit_json, looked_at, size_words
+from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.tables import print_table
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.toolbox.disk_usage import Sum, disk_usage
 
@@ -25,7 +26,9 @@ def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
     indexes are long but hardly there.  Kinds name also what is on its way out (.deleted, -delete) or was left by a
     crash (.cleaned, .swap).  Age is the time since a segment's file was last written.  Reads only, takes no lock.
     """
-    usage = disk_usage(log_dirs_at(log_dirs), SYSTEM_CLOCK.milliseconds())
+    places = log_dirs_at(log_dirs)
+    with looked_at(places) as bar:
+        usage = disk_usage(places, SYSTEM_CLOCK.milliseconds(), progress=bar.advance)
     tables = (("topic", usage.by_topic), ("fileKind", usage.by_kind), ("age", usage.by_age))
     if as_json:
         for kind, sums in tables:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from kafkalog.cli.app import CLEAN, IO, Usage
-from kafkalog.cli.console import emit_json, note
+from kafkalog.cli.console import emit_json, looked_at, note
 from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.errors import IllegalArgumentException
@@ -30,7 +30,9 @@ def command(paths: tuple[str, ...], topic_list: str | None, as_json: bool, descr
     where none of LOG_DIRS is a directory it is a mistake, exit 2.
     """
     topics = [topic for topic in (topic_list or "").split(",") if topic]
-    found, problems = log_dirs(_places(paths), topics)
+    places = _places(paths)
+    with looked_at(places) as bar:
+        found, problems = log_dirs(places, topics, progress=bar.advance)
     emit_json(found)
     for text in problems:
         note(f"kafkalog: {text}")

@@ -15,7 +15,7 @@ import click
 from kafkalog._face.named import say_which
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog.cli.app import LocalPath, Usage
-from kafkalog.cli.console import emit, note, parse_settings, parse_time_ms, select_partitions, some, split_place
+from kafkalog.cli.console import note, parse_settings, parse_time_ms, select_partitions, some, split_place
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
 from kafkalog.engine.host.log_dirs import (
@@ -183,15 +183,3 @@ def setting_fields(known: TopicSettings, topic: str, keys: Iterable[str]) -> dic
 
 def setting_value(value: object) -> object:
     return ",".join(map(str, value)) if isinstance(value, tuple) else value
-
-
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> None:
-    """Columns under their headers: the first `left` to the left, the rest to the right."""
-    cells = [list(map(str, headers)), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    for row in cells:
-        shown = [
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        emit("  ".join(shown).rstrip())

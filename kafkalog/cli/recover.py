@@ -11,8 +11,11 @@ import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, exit_code_of, one_line, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, some
+from kafkalog.cli.loss_table import note_next_of, print_losses
 from kafkalog.cli.places import SETTINGS, topic_settings, without_metadata
+from kafkalog.cli.tables import utc_option
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
+from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
 
 
@@ -23,6 +26,7 @@ from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
 @click.option("--yes", is_flag=True, help="Do it: cut what is torn, rebuild indexes, epochs and producer state.")
 @click.option("--from-start", is_flag=True, help="Distrust everything, not only what lies behind the recovery point.")
 @SETTINGS
+@utc_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(
@@ -39,7 +43,9 @@ def command(
 
     At the first damage the log is cut and everything behind it dropped, as Kafka does: `kafkalog salvage` keeps more.
     Each partition is told with its old end, as far as batches can still be found, its new end, and how many records
-    are lost at most.  Without --yes it is all done on a copy of what changes, in a temporary folder, and thrown away.
+    are lost at most; a table of what is lost of each topic ends it, with the times between which the records lie, by
+    the headers and time indexes behind the damage.  Without --yes it is all done on a copy of what changes, in a
+    temporary folder, and thrown away.
     Exit 1 when something was, or would be, cut.  Beside a program that writes the command looks again at what seems
     wrong, and says that the partition is being written if each look finds something else (exit 4).
     """
@@ -50,12 +56,17 @@ def command(
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     with Progress(log_bytes(chosen.values()), "recovered" if act else "looked at", force=progress) as bar:
         results = recover(log_dir, chosen, act=act, config=config, from_start=from_start, progress=bar.advance)
-        return print_all(results, act, as_json, [log_dir])
+        return print_all(results, act, as_json, [log_dir], log_dir)
 
 
-def print_all(results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: Iterable[str]) -> int:
-    """Each partition as it comes, and a summary; the exit code."""
+def print_all(
+    results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: Iterable[str], place: str | None = None
+) -> int:
+    """Each partition as it comes, what is lost of each topic, and a summary; the exit code.  `place`: the one
+    directory, for which the command that helps next is named, too."""
     code = CLEAN
+    lost: list[LostRange] = []
+    waits = []  # what a recovery would open
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
     for result in results:
         if not act and isinstance(result.error, UnknownTopicOrPartitionException):
@@ -65,6 +76,9 @@ def print_all(results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: 
             emit_json(_json(result, act))
         else:
             _print(result, act)
+        lost += result.lost if result.error is None else ()
+        changes = result.added or result.removed or result.changed
+        waits += [result.partition] if changes and not act and result.error is None else []
         total["partitions"] += 1
         total["lostRecords"] += result.lost_records
         total["lostBytes"] += result.lost_bytes
@@ -85,10 +99,15 @@ def print_all(results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: 
                     f"note: the next start recovers {some(map(os.path.basename, paths))}, which this command does not "
                     f"open; until then {log_dir} does not count as closed cleanly"
                 )
+        print_losses(lost)
         emit(
             f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
             f"{'lost' if act else 'would be lost'}"
         )
+        if place is not None and lost and not act:
+            note_next_of("salvage", place, {each.partition for each in lost}, "NEW_DIR")
+        elif place is not None and waits:
+            note_next_of("recover", place, waits, "--yes")
     return code
 
 

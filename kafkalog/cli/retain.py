@@ -9,7 +9,7 @@ import click
 
 from kafkalog._face.topic_settings import ConfigSource, TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import emit, emit_json, note, size_words, time_words
+from kafkalog.cli.console import Progress, emit, emit_json, note, size_words, time_words
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
@@ -73,11 +73,16 @@ def command(
             f"({known.why_unknown(min(topics, default=''))})"
         )
     also_compacted = named and "cleanup.policy" in known.given and all(known.of(topic).delete for topic in topics)
-    if wanted_free is None:
-        now_ms = SYSTEM_CLOCK.milliseconds()
-        plan = plan_by_rules(log_dir, chosen, known, now_ms, also_compacted=also_compacted, named=named)
-    else:
-        plan = plan_until_free(log_dir, chosen, known, wanted_free, also_compacted=also_compacted)
+    with Progress(len(chosen), "looked at", counts="partitions") as bar:
+        if wanted_free is None:
+            now_ms = SYSTEM_CLOCK.milliseconds()
+            plan = plan_by_rules(
+                log_dir, chosen, known, now_ms, also_compacted=also_compacted, named=named, progress=bar.advance
+            )
+        else:
+            plan = plan_until_free(
+                log_dir, chosen, known, wanted_free, also_compacted=also_compacted, progress=bar.advance
+            )
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     for partition, why in plan.skipped.items():
         note(f"note: {partition} is left alone: {why}")

@@ -8,8 +8,20 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage, worse
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, size_words, tell_unsettled
+from kafkalog.cli.console import (
+    Progress,
+    emit,
+    emit_json,
+    fields,
+    locate,
+    log_bytes,
+    note_next,
+    size_words,
+    tell_unsettled,
+)
+from kafkalog.cli.loss_table import print_losses
 from kafkalog.cli.remote_places import is_folder_of_tier, note_tiered
+from kafkalog.cli.tables import utc_option
 from kafkalog.remote import is_address
 from kafkalog.toolbox.salvage import salvage
 
@@ -32,15 +44,18 @@ class SourcePath(LocalPath):
 @click.argument("source", type=SourcePath())
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
+@utc_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a lost range, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool, progress: bool) -> int:
     """Copy the PARTITIONS (default: all) of SOURCE to the new folder TARGET, past any damage, offsets kept.
 
-    SOURCE is only read.  Each lost range is reported; exit 1 when there is one.  TARGET gets indexes too, and leader
-    epochs that go back are mended, so that `verify` finds nothing there.  Beside a program that writes to SOURCE a
-    partition that seems damaged is copied again; one in which each copy loses something else is being written, and is
-    not copied (exit 4).
+    SOURCE is only read.  Each lost range is reported, and in a table at the end what is lost of each topic: records at
+    most, and between which times, by the batches and time indexes around the damage; exit 1 when there is one.
+
+    TARGET gets indexes too, and leader epochs that go back are mended, so that `verify` finds nothing there.  Beside a
+    program that writes to SOURCE a partition that seems damaged is copied again; one in which each copy loses something
+    else is being written, and is not copied (exit 4).
     """
     source, chosen = locate(source, partitions)
     with Progress(log_bytes(chosen.values()), "salvaged", force=progress) as bar:
@@ -64,11 +79,13 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
             }
         )
     else:
+        print_losses(report.ranges)
         emit(
             f"salvaged: {report.partitions} partitions, {report.batches} batches, {report.records} records, "
             f"{size_words(report.bytes)} to {target}; {len(report.lost)} ranges lost"
             + (f", leader epochs of {report.epochs_mended} batches mended" if report.epochs_mended else "")
         )
+        note_next("verify", target)
     code = FINDINGS if report.lost else CLEAN
     for error in report.unsettled:
         code = worse(code, tell_unsettled(error))

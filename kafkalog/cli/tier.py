@@ -23,8 +23,9 @@ from kafkalog.cli.console import (
     size_words,
 )
 from kafkalog.cli.groups import NamingGroup
-from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.remote_places import ReadPath, both_tiers, is_folder_of_tier, remote_options, storage
+from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.files import OS_FILES, OsFiles, local_path
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.format import names
@@ -35,7 +36,15 @@ from kafkalog.remote import RemoteStorage, is_address
 from kafkalog.toolbox import tiering
 from kafkalog.toolbox.report import Finding
 
-HEADERS = ("PARTITION", "FIRST", "LAST", "SIZE", "WHERE", "STATE", "ID")
+COLUMNS = (
+    Column("PARTITION"),
+    Column("FIRST", right=True),
+    Column("LAST", right=True, drop=1),
+    Column("SIZE", right=True, drop=2),
+    Column("WHERE", right=True),
+    Column("STATE", right=True, drop=3),
+    Column("ID", right=True, drop=4),
+)
 
 
 @click.group("tier", cls=NamingGroup, short_help="Look into a remote tier, upload, restore, find orphans.")
@@ -108,14 +117,14 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
         )
     if not as_json:
         print_table(
-            HEADERS,
+            COLUMNS,
             [
                 (
                     row.partition,
                     row.base_offset,
                     row.end_offset if row.end_offset >= row.base_offset else "-" if row.end_offset < 0 else "empty",
                     size_words(row.size),
-                    row.where + _flaw(row),
+                    Cell(row.where + _flaw(row), "red" if _flaw(row) else ""),
                     "-" if row.state is None else row.state.name,
                     row.segment_id or "-",
                 )

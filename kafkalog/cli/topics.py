@@ -12,18 +12,29 @@ from kafkalog.cli.console import (
     emit,
     emit_json,
     log_bytes,
+    looked_at,
     note,
     paint,
     size_words,
     tell_unsettled,
-    time_words,
 )
-from kafkalog.cli.places import CONFIG, SHOWN, log_dirs_at, print_table, setting_fields, topic_settings
+from kafkalog.cli.places import CONFIG, SHOWN, log_dirs_at, setting_fields, topic_settings
 from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
+from kafkalog.cli.tables import Cell, Column, When, print_table, utc_option
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.topics import TopicRow, topics
 
-HEADERS = ("TOPIC", "ID", "PARTITIONS", "SEGMENTS", "SIZE", "RECORDS", "FIRST", "LAST", "CODECS")
+COLUMNS = (
+    Column("TOPIC"),
+    Column("ID", drop=5),
+    Column("PARTITIONS", right=True),
+    Column("SEGMENTS", right=True, drop=4),
+    Column("SIZE", right=True),
+    Column("RECORDS", right=True, drop=1),
+    Column("FIRST", right=True, drop=2),
+    Column("LAST", right=True),
+    Column("CODECS", right=True, drop=3),
+)
 
 
 @click.command("topics", short_help="Show the topics of log directories in one table.")
@@ -32,6 +43,7 @@ HEADERS = ("TOPIC", "ID", "PARTITIONS", "SEGMENTS", "SIZE", "RECORDS", "FIRST", 
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, findings, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@utc_option
 @both_tiers
 def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_json: bool, progress: bool) -> int:
     """Show the topics of LOG_DIRS, all directories of a broker together.
@@ -46,17 +58,21 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
     be read; exit 4 if somebody changes a partition at each look, and it cannot be told of.
     """
     places = log_dirs_at(log_dirs)
-    for place in places:
-        note_tiered(place, folders_of(place).partitions)
-    total = log_bytes(path for place in places for path in folders_of(place).partitions.values()) if exact else 0
-    with Progress(total, "read", force=progress) as bar:
+    if exact:
+        total = log_bytes(path for place in places for path in folders_of(place).partitions.values())
+        watched = Progress(total, "read", force=progress)
+    else:
+        watched = looked_at(places, force=progress)
+    with watched as bar:
         found = topics(places, exact=exact, progress=bar.advance)
+    for place in places:
+        note_tiered(place, found.folders(place))
     known = topic_settings(places, (), broker_file)
     if as_json:
         for row in found.rows.values():
             emit_json(_json(row, exact, known))
     elif found.rows:
-        print_table(HEADERS, [_cells(row, exact, known) for row in found.rows.values()], left=2)
+        print_table(COLUMNS, [_cells(row, exact, known) for row in found.rows.values()])
     else:
         note(f"no topics: expected folders such as orders-0 ({NO_PARTITIONS})")
     for text in found.findings:
@@ -92,12 +108,12 @@ def _cells(row: TopicRow, exact: bool, known: TopicSettings) -> list[object]:
     return [
         row.topic + (" (internal)" if row.internal else ""),
         row.topic_ids[0] if len(row.topic_ids) == 1 else "several" if row.topic_ids else "-",
-        len(row.partitions) if len(row.partitions) >= count else f"{len(row.partitions)} of {count}",
+        len(row.partitions) if len(row.partitions) >= count else Cell(f"{len(row.partitions)} of {count}", "yellow"),
         row.segments,
         size_words(row.bytes),
         f"{about}{records}",
-        about + time_words(contents.first_timestamp),
-        about + time_words(contents.last_timestamp),
+        When(contents.first_timestamp, about),
+        When(contents.last_timestamp, about),
         about + (",".join(row.codec_names) or "-"),
     ]
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.choosing import check_missing
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
+from kafkalog.cli.loss_table import note_next_of, print_losses
 from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.tables import utc_option
+from kafkalog.engine.files.mounts import mounted
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.report import Report
 from kafkalog.toolbox.verify import verify
 
@@ -18,24 +25,28 @@ from kafkalog.toolbox.verify import verify
 @click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+@utc_option
 @both_tiers
 def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool, progress: bool) -> int:
     """Check LOG_DIR, or only the named PARTITIONS (topic-0, a topic, or a glob): every batch, index entry, small file.
 
     Each line of the damage map has file, first byte, end, and what is wrong.  Works beside a running broker, whose
     last batches may then be half written.  With --remote the tier's copies are checked, too, of segments that the disk
-    has as well (these are counted once).  Exit 0 when all is well, 1 with findings.
+    has as well (these are counted once).  It ends with a table of what is lost of each topic: records at most, ranges
+    of offsets, and between which times, by the batches and time indexes around the damage.  Exit 0 when all is well,
+    1 with findings.
     """
     root, chosen = locate(log_dir, partitions)
     some = list(chosen) if partitions or root != log_dir else None
     check_missing(log_dir, root, partitions, None)
     with Progress(log_bytes(chosen.values()), "verified", force=progress) as bar:
         report = verify(root, some, deep=deep, progress=bar.advance)
-    return print_report(report, as_json)
+    return print_report(report, as_json, None if mounted(root) is not None else root)
 
 
-def print_report(report: Report, as_json: bool) -> int:
-    """Findings, notes and a summary; the exit code."""
+def print_report(report: Report, as_json: bool, log_dir: str | None = None) -> int:
+    """Findings, notes, what is lost of each topic, and a summary; the exit code.  `log_dir`: the one directory of this
+    machine that was looked at; then the command that helps next is named, too."""
     for finding in report.findings:
         if as_json:
             emit_json({"kind": "finding", **fields(finding)})
@@ -57,9 +68,26 @@ def print_report(report: Report, as_json: bool) -> int:
             }
         )
     else:
+        print_losses(report.lost)
         verdict = paint("clean", "green") if report.ok else paint(f"{len(report.findings)} findings", "red")
         emit(
             f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.batches} batches, "
             f"{report.records} records, {size_words(report.bytes)}"
         )
+        if log_dir is not None:
+            _note_next(report, log_dir)
     return CLEAN if report.ok else FINDINGS
+
+
+def _note_next(report: Report, log_dir: str) -> None:
+    logs = [finding.path for finding in report.findings if finding.path.endswith(names.LOG_FILE_SUFFIX)]
+    if logs:
+        note_next_of("salvage", log_dir, set(map(_partition, logs)), "NEW_DIR")
+        return
+    indexes = [finding.path for finding in report.findings if names.is_index_file(finding.path)]
+    if indexes:
+        note_next_of("reindex", log_dir, set(map(_partition, indexes)), "--yes")
+
+
+def _partition(path: str) -> TopicPartition:
+    return names.parse_topic_partition_name(os.path.dirname(path))

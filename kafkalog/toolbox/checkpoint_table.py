@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,8 +62,11 @@ class CheckpointTable:
     findings: list[str] = field(default_factory=list)
 
 
-def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTable:
-    """All that can be read.  OSError where the directory cannot be listed."""
+def checkpoint_table(
+    log_dir: str, *, files: Files = OS_FILES, progress: Callable[[int], None] | None = None
+) -> CheckpointTable:
+    """All that can be read.  `progress` is called with 1 for each partition.  OSError where the directory cannot be
+    listed."""
     table = CheckpointTable(log_dir)
     lines: dict[str, dict[TopicPartition, int]] = {}
     for name in names.OFFSET_CHECKPOINT_FILES:
@@ -89,6 +93,8 @@ def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTabl
     checkpoints = CheckpointLines(log_dir, files)
     has_rested = False
     for partition in sorted({*found.partitions, *(each for of in lines.values() for each in of)}):
+        if progress is not None:
+            progress(1)
         row = CheckpointRow(partition, {name: of.get(partition) for name, of in lines.items()}, None)
         if partition in found.partitions:
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kafkalog.engine.files.usage import Used, walk
@@ -85,16 +85,18 @@ class DiskUsage:
     preallocated: Sum = field(default_factory=Sum)  # behind the ends of active segments and their indexes
 
 
-def disk_usage(log_dirs: Sequence[str], now_ms: int) -> DiskUsage:
-    """Of all these directories together.  OSError where one cannot be read."""
+def disk_usage(log_dirs: Sequence[str], now_ms: int, *, progress: Callable[[int], None] | None = None) -> DiskUsage:
+    """Of all these directories together.  `progress` is called with 1 for each partition.  OSError where one cannot be
+    read."""
     usage = DiskUsage()
     seen: set[tuple[int, int]] = set()
     for log_dir in log_dirs:
         folders = folders_of(log_dir)
         homes = _homes(folders)
         allocated = {}
+        above = len(os.path.join(log_dir, ""))
         for used in walk(log_dir, seen):
-            topic, kind = _place(os.path.relpath(used.path, log_dir), used, homes)
+            topic, kind = _place(used.path[above:], used, homes)
             usage.total.add(used)
             usage.by_topic.setdefault(topic, Sum()).add(used)
             usage.by_kind.setdefault(kind, Sum()).add(used)
@@ -106,6 +108,8 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int) -> DiskUsage:
                 allocated[used.path] = used
         checkpoints = CheckpointLines(log_dir)
         for partition, path in folders.partitions.items():
+            if progress is not None:
+                progress(1)
             with contextlib.suppress(KafkalogError):  # what cannot be read has no end that we know
                 view = PartitionView(log_dir, partition, checkpoints=checkpoints)
                 _preallocated(usage.preallocated, view, path, allocated)
@@ -138,7 +142,7 @@ def _homes(found: Folders) -> dict[str, tuple[str, str | None]]:
 def _place(relative: str, used: Used, homes: dict[str, tuple[str, str | None]]) -> tuple[str, str]:
     """(topic, kind) of a file or folder."""
     top, _, inside = relative.partition(os.sep)
-    if relative == os.curdir:
+    if not relative:
         return DIRECTORY, "folders"
     if top not in homes:
         return DIRECTORY, "folders" if used.is_dir else "checkpoints"

@@ -9,7 +9,7 @@ Reads only, takes no lock.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kafkalog._native.codec.java_hash import hash_map_order, topic_partition_hash
@@ -31,14 +31,19 @@ UNKNOWN_LAG = -1
 
 
 def log_dirs(
-    paths: Sequence[str], topics: Collection[str] = (), *, files: Files = OS_FILES
+    paths: Sequence[str],
+    topics: Collection[str] = (),
+    *,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """The JSON of these directories (of `topics` only, where some are named), and what was wrong with them."""
+    """The JSON of these directories (of `topics` only, where some are named), and what was wrong with them.  `progress`
+    is called with 1 for each partition."""
     problems: list[str] = []
     brokers: dict[int, list[dict[str, Any]]] = {}
     ends: dict[TopicPartition, int] = {}
     for path in paths:
-        broker, entry = _describe(path, topics, files, ends, problems)
+        broker, entry = _describe(path, topics, files, ends, problems, progress or (lambda count: None))
         brokers.setdefault(broker, []).append(entry)
     for entries in brokers.values():
         for entry in entries:
@@ -65,7 +70,12 @@ def broker_of(log_dir: str, files: Files = OS_FILES) -> int:
 
 
 def _describe(
-    path: str, topics: Collection[str], files: Files, ends: dict[TopicPartition, int], problems: list[str]
+    path: str,
+    topics: Collection[str],
+    files: Files,
+    ends: dict[TopicPartition, int],
+    problems: list[str],
+    progress: Callable[[int], None],
 ) -> tuple[int, dict[str, Any]]:
     shown = path if files.owns(path) else os.path.abspath(path)
     broker = UNKNOWN_BROKER
@@ -79,6 +89,7 @@ def _describe(
         chosen += [(partition, at, True) for at, partition in found.future.items()]
         rows: dict[TopicPartition, list[dict[str, Any]]] = {}
         for partition, at, is_future in chosen:
+            progress(1)
             if topics and partition.topic not in topics and not is_future:
                 continue
             row = _partition(path, partition, at, is_future, files, checkpoints)

@@ -35,6 +35,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.partition import Partition
+from kafkalog.toolbox.losses import LostRange, indexed_time
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
 
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
@@ -68,6 +69,7 @@ class Recovered:
     old_end_offset: int = -1  # as far as can be told: behind the last batch that could be found
     lost_records: int = 0  # at most: what damaged batches held is what their headers, or the offsets, leave room for
     error: KafkalogError | None = None  # it does not open
+    lost: list[LostRange] = field(default_factory=list)  # what each cut takes, with its times
 
     @property
     def lost_bytes(self) -> int:
@@ -79,8 +81,26 @@ class _CutWatch(Watch):
     def __init__(self, progress: Callable[[int], None] | None) -> None:
         self.cuts: list[Cut] = []
         self.damages: list[Damage] = []
+        self.lost: list[LostRange] = []
         self._progress = progress
         self._looking = False
+
+    def add(self, damage: Damage, files: Files) -> None:
+        """A cut that is about to be made."""
+        self.damages.append(damage)
+        if damage.blank:
+            return
+        last = damage.last_timestamp
+        if last < 0:  # the time indexes go with the logs, or are cut next
+            logs = [damage.path, *damage.dropped]
+            bases = [(log, names.segment_base(os.path.basename(log))) for log in logs]
+            last = max(
+                [indexed_time(files, log, base, damage.new_end, None) for log, base in bases if base is not None],
+                default=-1,
+            )
+        length = damage.cut_bytes + sum(damage.dropped.values())
+        records = damage.records if damage.records or damage.old_end > damage.new_end else None
+        self.lost.append(LostRange(HOLDER, damage.path, damage.position, length, records, damage.first_timestamp, last))
 
     def has_read(self, path: str, size_bytes: int) -> None:
         if self._progress is not None and not self._looking and path.endswith(names.LOG_FILE_SUFFIX):
@@ -177,7 +197,7 @@ def _recover(
             folder = os.path.join(root, str(partition))
             result = Recovered(partition, points.get(partition, 0))
             before = _look(files, folder)
-            watch.cuts, watch.damages = [], []
+            watch.cuts, watch.damages, watch.lost = [], [], []
             try:
                 with open_log(
                     root,
@@ -186,7 +206,7 @@ def _recover(
                     create=False,
                     files=files,
                     abort_left_open=False,
-                    on_damage=watch.damages.append,
+                    on_damage=lambda damage: watch.add(damage, files),
                     take_over=True,
                 ) as log:
                     result.log_start_offset, result.end_offset = log.log_start_offset, log.end_offset
@@ -198,6 +218,7 @@ def _recover(
                 hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
                 hold = hold_directory(root, files)
             result.cuts = watch.cuts
+            result.lost = [each._replace(partition=partition) for each in watch.lost]
             _compare(result, folder, before, _look(files, folder))
             yield result
     finally:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.errors import KafkalogError, RemoteResourceNotFoundException
+from kafkalog.toolbox.losses import LostRange
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +41,7 @@ class Report:
     batches: int = 0
     records: int = 0  # as the batch headers say; legacy batches count as one
     bytes: int = 0
+    lost: list[LostRange] = field(default_factory=list)  # of the findings those that are records
 
     @property
     def ok(self) -> bool:
@@ -52,6 +54,7 @@ class Report:
         """Adds what another one saw."""
         self.findings += other.findings
         self.notes += other.notes
+        self.lost += other.lost
         self.partitions += other.partitions
         self.segments += other.segments
         self.batches += other.batches

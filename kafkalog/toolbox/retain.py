@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from kafkalog._face.topic_settings import TopicSettings
@@ -83,15 +84,19 @@ def plan_by_rules(
     also_compacted: bool = False,
     named: bool = False,
     files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
 ) -> Plan:
     """Plans which segments of each partition retention deletes by these settings.  Active segments always stay.
-    `named`: the user named these partitions, and so knows their cleanup.policy.  CorruptCheckpointException where the
-    high watermarks cannot be read."""
+    `named`: the user named these partitions, and so knows their cleanup.policy.  `progress` is called with 1 for each
+    partition.  CorruptCheckpointException where the high watermarks cannot be read."""
     plan = Plan(log_dir)
-    for partition, facts in _facts(plan, partitions, settings, also_compacted, files, named=named).items():
+    rules = cache(settings.sure)
+    for partition, facts in _facts(
+        plan, partitions, settings, also_compacted, files, named=named, progress=progress
+    ).items():
         choice = _choice(facts)
         segments = facts.segments
-        for rule, count in runs_of(segments, facts.bounds, settings.sure(partition.topic), now_ms):
+        for rule, count in runs_of(segments, facts.bounds, rules(partition.topic), now_ms):
             chosen, segments = segments[:count], segments[count:]
             choice.going += [_going(partition, plan, each, rule) for each in chosen if not each.active]
         _finish(plan, choice, facts)
@@ -106,9 +111,11 @@ def plan_until_free(
     *,
     also_compacted: bool = False,
     files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
 ) -> Plan:
     """The oldest segments of all partitions, until `target_free` bytes of the file system are free.  Folders of deleted
-    partitions, which a broker removes when it runs, go first.  A topic without any cleanup.policy loses nothing."""
+    partitions, which a broker removes when it runs, go first.  A topic without any cleanup.policy loses nothing.
+    `progress` as `plan_by_rules`."""
     plan = Plan(log_dir)
     plan.missing = max(0, target_free - free_bytes(log_dir))
     for folder in folders_of(log_dir, files).deleted:
@@ -117,7 +124,7 @@ def plan_until_free(
             plan.deleted_folders[folder] = size
             plan.missing = max(0, plan.missing - size)
     deleting = {partition: path for partition, path in partitions.items() if _deletes(partition, plan, settings)}
-    known = _facts(plan, deleting, settings, also_compacted, files)
+    known = _facts(plan, deleting, settings, also_compacted, files, progress=progress)
     choices = {partition: _choice(facts) for partition, facts in known.items()}
     # The partition whose next segment is the oldest; one whose turn has come waits for no other's.
     waiting = [
@@ -155,10 +162,13 @@ def _facts(
     files: Files,
     *,
     named: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> dict[TopicPartition, PartitionFacts]:
     known = {}
     checkpoints = CheckpointLines(plan.log_dir, files)
-    for partition in partitions:
+    for partition, path in partitions.items():
+        if progress is not None:
+            progress(1)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             plan.skipped[partition] = "the controller's log, which goes by its own snapshots"
         elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:
@@ -176,9 +186,20 @@ def _facts(
                 "-X cleanup.policy=delete says it"
             )
         else:
-            known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
-            known[partition].watermark_told.sure_watermark("nothing is deleted")
+            told = checkpoints.told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+            told.sure_watermark("nothing is deleted")
+            if not _is_active_alone(path, files):
+                known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
     return known
+
+
+def _is_active_alone(folder: str, files: Files) -> bool:
+    """Whether a partition has one segment, which never goes: there is nothing to look at."""
+    try:
+        logs = [name for name in files.names_in(folder) if names.LOG_FILE_SUFFIX in name]
+    except OSError:
+        return False  # told by the look
+    return len(logs) == 1 and logs[0].endswith(names.LOG_FILE_SUFFIX)
 
 
 def _choice(facts: PartitionFacts) -> Choice:

@@ -37,6 +37,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.epoch_order import EpochOrder
+from kafkalog.toolbox.losses import Losses, LostRange
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
@@ -46,8 +47,8 @@ __all__ = ["Lost", "SalvageReport", "salvage"]
 
 @dataclass
 class SalvageReport:
-    """What was copied and what was not.  `unsettled`: why partitions were not: somebody is writing them, or they went
-    away meanwhile."""
+    """What was copied and what was not; `ranges` are the lost records of it, with their times.  `unsettled`: why
+    partitions were not: somebody is writing them, or they went away meanwhile."""
 
     lost: list[Lost] = field(default_factory=list)
     partitions: int = 0
@@ -56,10 +57,12 @@ class SalvageReport:
     bytes: int = 0
     epochs_mended: int = 0  # batches whose leader epoch did not fit between its neighbours'
     unsettled: list[BeingWrittenException | UnknownTopicOrPartitionException] = field(default_factory=list)
+    ranges: list[LostRange] = field(default_factory=list)
 
     def take(self, other: SalvageReport) -> None:
         """Adds what another one says."""
         self.lost += other.lost
+        self.ranges += other.ranges
         self.partitions += other.partitions
         self.batches += other.batches
         self.records += other.records
@@ -149,6 +152,7 @@ class _Salvage:
         self._progress = progress or (lambda size_bytes: None)
         self._next_offset = 0
         self._epochs = EpochOrder()
+        self._losses = Losses(source, files)
 
     def run(self) -> None:
         files = self._files
@@ -226,9 +230,11 @@ class _Salvage:
                 f"magic {int(entry['magic'])}, between offsets {self._next_offset} and {limit}"
             )
             self._report.lost.append(Lost(path, int(entry["position"]), int(entry["size"]), 0, -1, what))
+            self._report.ranges.append(self._losses.misfit(path, entry))
         kept = table[good]
         if not len(kept):
             return 0
+        self._losses.passed(kept)
         self._next_offset = int(kept["last_offset"][-1]) + 1
         self._report.batches += len(kept)
         self._report.records += int(np.where(kept["magic"] >= 2, kept["record_count"], 1).sum())
@@ -256,6 +262,7 @@ class _Salvage:
                 return end  # a few bytes or zeros behind the end of the log: nothing was there
         what = VERDICT_TEXT.get(why, "bytes that are no batch")
         self._report.lost.append(Lost(path, position, end - position, self._next_offset, last, what))
+        self._report.ranges.append(self._losses.damage(file, base, position, end, self._next_offset, found, following))
         self._progress(end - position)
         return end
 

@@ -28,6 +28,7 @@ from kafkalog.errors import (
     RetriableRemoteStorageException,
 )
 from kafkalog.toolbox.index_check import IndexCheck
+from kafkalog.toolbox.losses import Losses
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report, told
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class SegmentCheck:
         self.report = report
         self.next_offset = 0  # the lowest offset that the next batch may have
         self.epoch = -1
+        self._losses = Losses(directory, files)
         self.tells_gaps = False
         self.observe: Callable[[str, np.ndarray, memoryview, int], None] | None = None
         self._progress = progress or (lambda size_bytes: None)
@@ -56,6 +58,7 @@ class SegmentCheck:
     def check(self, base: int, following: int | None) -> bool:
         """One segment's log and indexes, by its `base` offset and the `following` one's.  False: it is not there."""
         whole, begin = self.report, (self.next_offset, self.epoch)
+        newest = self._losses.last_timestamp
         path = names.log_file(self.directory, base)
         before: set[tuple[str, int, str]] = set()
         self._walked = False
@@ -63,6 +66,7 @@ class SegmentCheck:
             for look in range(1, LOOKS_MAX + 1):
                 last = look == LOOKS_MAX
                 self.report, (self.next_offset, self.epoch) = Report(), begin
+                self._losses.last_timestamp = newest
                 stamps = self._stamps(base)
                 gone = False
                 try:
@@ -72,6 +76,7 @@ class SegmentCheck:
                     if isinstance(error, RemoteResourceNotFoundException):  # an object; metadata or a listing has it
                         self.report.findings = []  # such as that indexes are missing, too
                         self.report.add(path, 0, 0, told(error))
+                        self.report.lost = [self._losses.segment(path, base, following)]
                         self.next_offset = base if following is None else following
                     elif last and self.files.exists(path):
                         raise
@@ -79,6 +84,7 @@ class SegmentCheck:
                     if not is_of_object(error):
                         raise
                     self.report.add(path, error.position or 0, 0, told(error))
+                    self.report.lost = [self._losses.segment(path, base, following)]
                     self.next_offset = base if following is None else following
                 found = self.report.findings
                 if (gone or found) and not self.files.exists(path):
@@ -89,6 +95,8 @@ class SegmentCheck:
                     break
                 if last:
                     self.report.findings = [it for it in found if (it.path, it.position, it.what) in before]
+                    kept = {(it.path, it.position) for it in self.report.findings}
+                    self.report.lost = [it for it in self.report.lost if (it.path, it.position) in kept]
                     break
                 before, following = {(it.path, it.position, it.what) for it in found}, now
                 time.sleep(SECOND_LOOK_S)
@@ -168,6 +176,7 @@ class SegmentCheck:
         for row in misfits(table, self.next_offset, limit):
             good[row] = False
             entry = table[row]
+            self.report.lost.append(self._losses.misfit(path, entry))
             if 0 <= int(entry["magic"]) <= 2:
                 self.report.add_row(
                     path,
@@ -176,6 +185,7 @@ class SegmentCheck:
                     f"{self.next_offset} to {limit} (base offsets are not covered by the CRC)",
                 )
         if good.any():
+            self._losses.passed(table[good])
             self.next_offset = max(self.next_offset, int(table["last_offset"][good].max()) + 1)
         epochs = table["leader_epoch"].astype(np.int64)
         running = np.maximum.accumulate(np.concatenate(([self.epoch], epochs)))
@@ -223,6 +233,7 @@ class SegmentCheck:
         elif following is None:
             what += "; nothing good behind it (an unclean open cuts here)"
         self.report.add(path, position, end - position, what)
+        self.report.lost.append(self._losses.damage(file, base, position, end, self.next_offset, found, following))
         self._tell(end - position)
         return end
 

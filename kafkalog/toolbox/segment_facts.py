@@ -15,7 +15,7 @@ from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines, Told
-from kafkalog.engine.log.contents import largest_behind, last_indexed_position, last_time
+from kafkalog.engine.log.contents import largest_behind, last_time
 from kafkalog.engine.log.retention_rule import Bounds
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
@@ -94,9 +94,10 @@ def _facts(
         end = seen.log_end_offset if place == last else seen.bases[place + 1]
         indexed = last_time(segment)
         record_timestamp = indexed
-        if exact or place == last:
-            start = 0 if exact else last_indexed_position(seen, place)
-            record_timestamp = max(indexed, largest_behind(seen, segment, start, size))
+        if exact:
+            record_timestamp = max(indexed, largest_behind(seen, segment, 0, size))
+        elif place == last:
+            record_timestamp = max(indexed, seen.tail_timestamp)
         lost = bool(size) and place != last and indexed < 0 and not exact
         segments.append(
             SegmentFacts(

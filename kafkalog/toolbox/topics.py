@@ -71,6 +71,11 @@ class Topics:
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unsettled: list[BeingWrittenException | UnknownTopicOrPartitionException] = field(default_factory=list)
+    partitions: dict[str, dict[TopicPartition, str]] = field(default_factory=dict)  # folders, by log directory
+
+    def folders(self, log_dir: str) -> dict[TopicPartition, str]:
+        """The partitions' folders that were found in one of the directories."""
+        return self.partitions.get(log_dir, {})
 
 
 def topics(
@@ -80,15 +85,19 @@ def topics(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Topics:
-    """What is in `log_dirs`.  `progress` is called with the bytes of logs just passed.  OSError of a directory."""
+    """What is in `log_dirs`.  `progress` is called with the bytes of logs just passed where `exact`, else with 1 for
+    each partition.  OSError of a directory."""
     result = Topics()
     homes: dict[TopicPartition, str] = {}
     for log_dir in log_dirs:
         found = folders_of(log_dir, files)
+        result.partitions[log_dir] = found.partitions
         _tell_odd(found, result)
         checkpoints = CheckpointLines(log_dir, files)
         for partition, path in found.partitions.items():
             row = result.rows.setdefault(partition.topic, TopicRow(partition.topic))
+            if progress is not None and not exact:
+                progress(1)
             part = None
             try:
                 part = _look_at(log_dir, partition, path, exact, files, checkpoints, progress)
@@ -187,7 +196,7 @@ def _look_at(
                 unread,
             )
 
-    return look_while_it_rests(log_dir, partition, look, _wrong, files=files)
+    return look_while_it_rests(log_dir, partition, look, _wrong, costs_little=not exact, files=files)
 
 
 def _wrong(part: _Part) -> list[Wrong]:

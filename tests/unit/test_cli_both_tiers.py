@@ -113,7 +113,8 @@ def test_verify_finds_offsets_that_nobody_has(run: Run, places: tuple[str, str, 
     result = run(*command, store, "--remote", tier)
     assert result.code == 1
     assert f"offsets {lost} to {begins - 1} are missing" in result.out
-    assert len(result.lines) == 2  # and the summary
+    assert len(result.lines) == 4  # and what is lost, in a table, and the summary
+    assert result.lines[-2].split()[:6] == ["orders", "1", "1", "up", "to", str(begins - lost)]
 
 
 def test_restore_of_what_the_metadata_have(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
@@ -240,7 +241,7 @@ def test_a_restore_with_a_gap_alone_tells_of_no_damage(run: Run, places: tuple[s
 
 def test_salvage_tells_of_the_tier(run: Run, places: tuple[str, str, int], tmp_path: Path) -> None:
     store, tier, _ = places
-    assert "tier" not in run("salvage", store, str(tmp_path / "all")).err  # the disk has all
+    assert "remote tier" not in run("salvage", store, str(tmp_path / "all")).err  # the disk has all
     let_go(store, tier)
     result = run("salvage", store, str(tmp_path / "saved"))
     assert result.code == 0

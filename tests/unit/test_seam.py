@@ -44,6 +44,7 @@ ALLOWED = {
     ("engine/remote/aiven_keys.py", "urandom"): "keys and nonces",
     ("engine/remote/read_only.py", "write"): "to the socket of who asked",
     ("spark/jobs/shuffle.py", "tempfile"): "bits, in a file of the task's own",
+    ("cli/tables.py", "shutil"): "the terminal's width; no file",
     **{
         ("cli/completing.py", use): "names, for a shell that asks; nothing of the engine is imported for them"
         for use in ("listdir", "path.expanduser", "path.expandvars")

@@ -21,7 +21,7 @@ from kafkalog.toolbox.open_transactions import look_for_transactions
 from kafkalog.toolbox.recovery import recover
 from kafkalog.toolbox.reindex import find_wrong_indexes
 from kafkalog.toolbox.salvage import salvage
-from kafkalog.toolbox.second_look import LOOKS_MAX
+from kafkalog.toolbox.second_look import LOOKS_MAX, Wrong, look_while_it_rests
 from kafkalog.toolbox.topics import topics
 from tests.file_doubles import UnsyncedFiles
 from tests.unit.cli_kit import Run, run
@@ -288,3 +288,19 @@ def test_a_line_whose_topic_is_just_deleted_is_no_finding(tmp_path: Path) -> Non
     assert table.findings == []
     points.write_text("0\n2\nt 0 1\nu 0 1\n")
     assert "has no folder, but a line in" in checkpoint_table(str(tmp_path)).findings[0]
+
+
+def test_a_look_that_costs_little_asks_for_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("kafkalog.toolbox.second_look._seen", lambda *about: asked.append(about) or {})
+    partition = TopicPartition("t", 0)
+    (tmp_path / "t-0").mkdir()
+
+    def look() -> str:
+        return "well"
+
+    assert look_while_it_rests(str(tmp_path), partition, look, lambda found: (), costs_little=True) == "well"
+    assert not asked
+    wrong = [Wrong("", None, "x")]
+    assert look_while_it_rests(str(tmp_path), partition, look, lambda found: wrong, costs_little=True) == "well"
+    assert len(asked) == 2, "what seems wrong is looked at again, between two questions for the files"

@@ -11,11 +11,15 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files, FileStat
+from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
 from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogError, KafkaStorageException
+
+RESTS_MS = 50  # a file system's times may be some milliseconds coarse
+RECENT_MOST = len(names.OFFSET_CHECKPOINT_FILES)
 
 
 class Told(NamedTuple):
@@ -45,6 +49,46 @@ class Told(NamedTuple):
         return self.offset
 
 
+class _Parsed(NamedTuple):
+    """A checkpoint as it was read.  `had_rested`: nobody wrote to it just before, so that another content has another
+    `stat`."""
+
+    stat: FileStat
+    data: bytes
+    is_blank: bool
+    entries: Mapping[TopicPartition, int]
+    had_rested: bool
+
+    def is_still(self, stat: FileStat) -> bool:
+        """Whether a file of that `stat` says the same."""
+        return self.had_rested and stat.inode != 0 and self.stat == stat
+
+
+# The last few that were parsed, by whom they belong to: who opens one partition after the other, each with lines of its
+# own, parses those of all partitions once.  Replaced whole.
+_recent: tuple[tuple[Files, str, _Parsed], ...] = ()
+
+
+def _parsed(path: str, files: Files, stat: FileStat, before: _Parsed | None) -> _Parsed:
+    """The checkpoint that has this `stat`, and had `before`."""
+    global _recent
+    known = next((each for whose, at, each in _recent if whose is files and at == path), None)
+    if known is not None and known.is_still(stat):
+        return known
+    had_rested = SYSTEM_CLOCK.milliseconds() - stat.mtime_ms > RESTS_MS
+    data = read_small(path, files)
+    if before is not None and before.data == data:
+        return before._replace(stat=stat, had_rested=had_rested)
+    if known is not None and known.data == data:
+        found = known._replace(stat=stat, had_rested=had_rested)
+    else:
+        entries = OffsetCheckpointFile(path, files, create=False).decode(data)
+        found = _Parsed(stat, data, len(data.split(None, 2)) < 2, dict(entries), had_rested)
+    others = [each for each in _recent if each[0] is not files or each[1] != path]
+    _recent = ((files, path, found), *others[: RECENT_MOST - 1])
+    return found
+
+
 class CheckpointLines:
     """The checkpoints of `log_dir`; `only` keeps that partition's lines and forgets the others'."""
 
@@ -52,7 +96,7 @@ class CheckpointLines:
         self._log_dir = log_dir
         self._files = files
         self._only = only
-        self._parsed: dict[str, tuple[bytes, Mapping[TopicPartition, int]]] = {}  # by name: its bytes, its lines
+        self._parsed: dict[str, _Parsed] = {}  # by name
 
     def line(self, name: str, partition: TopicPartition) -> int | None:
         """The partition's offset in the checkpoint of that name, now; None without one."""
@@ -62,13 +106,14 @@ class CheckpointLines:
         """As `line`, and what is wrong with a checkpoint that is there."""
         path = os.path.join(self._log_dir, name)
         try:
-            data = read_small(path, self._files)
-            before = self._parsed.get(name)
-            if before is None or before[0] != data:
-                entries = dict(OffsetCheckpointFile(path, self._files, create=False).decode(data))
+            stat = self._files.stat(path)  # before it is read: what is written meanwhile is read again
+            found = self._parsed.get(name)
+            if found is None or not found.is_still(stat):
+                found = _parsed(path, self._files, stat, found)
                 if self._only is not None:
-                    entries = {key: offset for key, offset in entries.items() if key == self._only}
-                before = self._parsed[name] = (data, entries)
+                    mine = {key: offset for key in (self._only,) if (offset := found.entries.get(key)) is not None}
+                    found = found._replace(entries=mine)
+                self._parsed[name] = found
         except FileNotFoundError:
             return Told()
         except BadBytesError as error:
@@ -78,4 +123,4 @@ class CheckpointLines:
             return Told(problem=CorruptCheckpointException(str(error), path=path))
         except OSError as error:
             return Told(problem=KafkaStorageException.because_of(error, "cannot read the checkpoint"))
-        return Told(before[1].get(partition), is_blank=len(data.split()) < 2)
+        return Told(found.entries.get(partition), is_blank=found.is_blank)

@@ -18,6 +18,7 @@ from kafkalog.engine.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.engine.log.snapshot import SegmentView, Snapshot
 from kafkalog.engine.log.source import Source
 from kafkalog.engine.log.tier import TierSegment
+from kafkalog.engine.segment.reader import SEEK_BYTES
 from kafkalog.engine.segment.scan import LogScan, ScanSlice
 from kafkalog.errors import CorruptRecordException, KafkalogError
 
@@ -139,7 +140,9 @@ def headers_at_ends(seen: Snapshot) -> Contents:
             continue
         end = seen.readable_bytes(segment)
         first = first_position if place == first_place else 0
-        for start in {first, max(first, _indexed_position(seen, place))} if end else set():
+        # Of a short segment the first batch tells enough: its index is not read.
+        last = first if segment.size <= SEEK_BYTES else max(first, _indexed_position(seen, place))
+        for start in {first, last} if end else set():
             header = seen.reader(place).header_at(start)
             if header is not None:
                 found.batches += 1
@@ -148,9 +151,26 @@ def headers_at_ends(seen: Snapshot) -> Contents:
                     is_told = header.delete_horizon_ms is None and not header.log_append
                     found.see_times(header.base_timestamp if is_told else header.max_timestamp, header.max_timestamp)
         found.see_times(-1, segment.indexed_time())
-        if place == len(seen.segments) - 1 and end:
-            found.see_times(-1, largest_behind(seen, segment, last_indexed_position(seen, place), end))
+        if place == len(seen.segments) - 1:
+            found.see_times(-1, seen.tail_timestamp)
     return found
+
+
+def last_timestamp(seen: Snapshot) -> int:
+    """The largest timestamp of the last segment that has one: by its time index, and the batch headers behind the last
+    entry of its offset index; -1 without records.  FileNotFoundError where a segment has gone."""
+    last = len(seen.segments) - 1
+    for place in range(last, -1, -1):
+        segment = seen.segments[place]
+        found = seen.tail_timestamp if place == last else -1
+        if place < last or segment.size > SEEK_BYTES:  # the look walked over all of a shorter one
+            found = max(found, segment.indexed_time())
+        end = seen.readable_bytes(segment)
+        if place < last and end and not (seen.may_overlap(segment) and found >= 0):  # in a tier a read is a request
+            found = max(found, largest_behind(seen, segment, last_indexed_position(seen, place), end))
+        if found >= 0:
+            return found
+    return -1
 
 
 def _indexed_position(seen: Snapshot, place: int) -> int:

@@ -23,7 +23,8 @@ class Damage(NamedTuple):
     """A cut that is about to be made: `cut_bytes` from `position` of `path`, and the logs `dropped` behind it.
 
     The log ends at `new_end` then, and did at `old_end` as far as can be told; `records` is the most that goes.
-    `blank`: only zeros go, which hold no record.
+    `blank`: only zeros go, which hold no record.  The records' times lie from `first_timestamp` to `last_timestamp`;
+    -1 is not known.
     """
 
     path: str
@@ -35,6 +36,8 @@ class Damage(NamedTuple):
     old_end: int
     dropped: dict[str, int]  # path -> bytes
     blank: bool
+    first_timestamp: int = -1
+    last_timestamp: int = -1
 
 
 def lost_end(flushed: int, log_end_offset: int) -> str:
@@ -53,6 +56,7 @@ def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], fi
         here = behind(file, position, size, segment.base_offset)
         kept = end_before(file, position, segment.base_offset)
     records, old_end, blank, dropped = here.records, here.next_offset, here.blank, {}
+    first, last = here.first_timestamp, here.last_timestamp
     if rest and here.open_end:
         records += max(0, rest[0].base_offset - here.next_offset)
     for other in rest:
@@ -62,8 +66,10 @@ def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], fi
         records += there.records
         if there.records:
             old_end = max(old_end, there.next_offset)
+            first = there.first_timestamp if first < 0 else first
+            last = there.last_timestamp if there.last_timestamp < 0 else max(last, there.last_timestamp)
         blank = blank and there.blank
-    return Damage(path, position, size - position, here.why, records, kept, old_end, dropped, blank)
+    return Damage(path, position, size - position, here.why, records, kept, old_end, dropped, blank, first, last)
 
 
 def refuse(damage: Damage) -> None:

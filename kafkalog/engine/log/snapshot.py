@@ -216,6 +216,7 @@ class Snapshot:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.end_position = 0
+        self.tail_timestamp = -1  # the largest of the last segment's batches behind its offset index's last entry
         self.closed_cleanly = False
         self.unreadable_end: Unreadable | None = None
         self._transactions: Transactions | None = None

@@ -32,7 +32,7 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.snapshot import SegmentView, Snapshot, SnapshotFiles
 from kafkalog.engine.segment.loss import MISFIT, all_zero, reason
 from kafkalog.engine.segment.order import highest_offset, misfits
-from kafkalog.engine.segment.reader import Extent, SegmentReader, Unreadable
+from kafkalog.engine.segment.reader import SEEK_BYTES, Extent, SegmentReader, Unreadable
 from kafkalog.engine.segment.resync import next_batch
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.engine.segment.transaction_index import AbortedTxn
@@ -88,6 +88,7 @@ class PartitionView(Closing):
         self._open_files = SnapshotFiles(files)
         self._refreshing = threading.RLock()  # a signal handler may look as well
         self.life: Life | None = None  # of the Partition that looks through it
+        self._newest = -1  # the largest timestamp of the batches that a look walked over; by _refreshing
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
         self._closed = False
@@ -213,15 +214,10 @@ class PartitionView(Closing):
         return Snapshot(self._files, self._open_files, self.topic_partition, self.directory, listed, segments)
 
     def _look(self) -> Snapshot:
-        if not self._files.is_dir(self.directory):
-            raise UnknownTopicOrPartitionException(
-                f"no partition {self.topic_partition} in {self.log_dir}",
-                hint="expected a folder of that name; list them with `kafkalog describe`",
-            )
+        mtime_ms = self._folder_mtime_ms()  # before the listing
         clean = self._closed_cleanly()
         # Before the files are measured: what was flushed by then is in them, however busy their writer is.
         flushed = self._checkpoints.line(names.RECOVERY_POINT_CHECKPOINT_FILE, self.topic_partition)
-        mtime_ms = self._files.stat(self.directory).mtime_ms  # before the listing
         listed = self._listing()
         seen = self._empty(listed, self._segments(listed))
         checkpoint = self._checkpoints.line(names.LOG_START_OFFSET_CHECKPOINT_FILE, self.topic_partition) or 0
@@ -230,12 +226,26 @@ class PartitionView(Closing):
         seen.log_end_offset = start
         why = batches.OK
         if seen.segments:
+            self._newest = -1
             seen.log_end_offset, seen.end_position, why = self._find_end(seen)
+            seen.tail_timestamp = self._newest
         seen.log_start_offset = min(start, seen.log_end_offset)
         # Asked twice: who starts to write removes the marker first.
         seen.closed_cleanly = clean and self._closed_cleanly()
         seen.unreadable_end = self._judge_end(seen, why, flushed, start, clean=seen.closed_cleanly)
         return seen
+
+    def _folder_mtime_ms(self) -> int:
+        try:
+            stat = self._files.stat(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            stat = None
+        if stat is None or not stat.is_dir:
+            raise UnknownTopicOrPartitionException(
+                f"no partition {self.topic_partition} in {self.log_dir}",
+                hint="expected a folder of that name; list them with `kafkalog describe`",
+            )
+        return stat.mtime_ms
 
     def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:
         """Those of a listing.  FileNotFoundError where it has become too old to tell where the log ends: what retention
@@ -312,14 +322,15 @@ class PartitionView(Closing):
         """As `_walk`, from the last index entry on that the file confirms."""
         base = segment.base_offset
         reader = SegmentReader(file, base, highest_offset(base, None), segment.size)
-        for start in reader.starts(segment.offset_entries.last_entry()):
+        # A short file is walked sooner than its index is read.
+        hint = None if segment.size <= SEEK_BYTES else segment.offset_entries.last_entry()
+        for start in reader.starts(hint):
             end, position, why = self._walk(file, segment, start, base)
             if position > start or start == 0:
                 break
         return end, position, why
 
-    @staticmethod
-    def _walk(file: File, segment: SegmentView, start: int, end: int) -> tuple[int, int, int]:
+    def _walk(self, file: File, segment: SegmentView, start: int, end: int) -> tuple[int, int, int]:
         """Whole batches from `start` on: the offset behind those that fit (at least `end`), where they stop, why.
 
         One that does not fit hides none behind it that does; behind all that do, it is what a crash tore, and recovery
@@ -335,6 +346,7 @@ class PartitionView(Closing):
                 table = np.delete(table, wrong)
             if len(table):
                 end = int(table["last_offset"][-1]) + 1
+                self._newest = max(self._newest, int(table["max_timestamp"].max()))
                 position = int(table["position"][-1]) + int(table["size"][-1])
         return (end, scan.position, scan.stopped) if position == scan.position else (end, position, MISFIT)
 

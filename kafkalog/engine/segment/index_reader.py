@@ -123,6 +123,8 @@ def entries_of(data: bytes, dtype: np.dtype) -> np.ndarray:
 def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) -> OffsetEntries:
     """The believable entries of an .index file whose positions lie within `log_bytes` of log."""
     data = _load(files, path)
+    if len(data) < OFFSET_ENTRY.size:
+        return OffsetEntries(data, 0, base_offset)
     raw = entries_of(data, OFFSET_ENTRIES)
     positions = raw["position"].astype(np.int64)
     # The first batch of a segment is never indexed: position 0 is a zero slot.
@@ -134,6 +136,9 @@ def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) ->
 def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
     """The believable entries of a .timeindex file."""
     data = _load(files, path)
+    if len(data) < 2 * TIME_ENTRY.size:  # small segments have one entry: many partitions have nothing else
+        is_one = len(data) >= TIME_ENTRY.size and min(TIME_ENTRY.unpack_from(data)) >= 0
+        return TimeEntries(data, int(is_one), base_offset)
     raw = entries_of(data, TIME_ENTRIES)
     grows = np.diff(raw["timestamp"].astype(np.int64), prepend=-1) > 0
     count = _leading(grows & (np.diff(raw["offset"].astype(np.int64), prepend=0) >= 0))

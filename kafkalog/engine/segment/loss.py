@@ -18,6 +18,7 @@ from kafkalog.engine.segment.resync import next_batch, sensible
 from kafkalog.engine.segment.scan import LogScan
 
 if TYPE_CHECKING:
+    from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.files import File
 
 MISFIT = -1  # no verdict of a scan's: whole, but not where its offsets belong (see `order`)
@@ -54,7 +55,8 @@ class Lost(NamedTuple):
 class Loss(NamedTuple):
     """`records` at most lie behind the cut, `next_offset` follows the last of them.
 
-    `blank`: nothing but zeros does.  `open_end`: of the last stretch nothing could be told.
+    `blank`: nothing but zeros does.  `open_end`: of the last stretch nothing could be told.  Their times lie from
+    `first_timestamp` to `last_timestamp`; -1 is not known.
     """
 
     records: int
@@ -62,20 +64,33 @@ class Loss(NamedTuple):
     why: str
     blank: bool
     open_end: bool
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+
+
+class Told(NamedTuple):
+    """What a damaged batch's header says, where it can be right."""
+
+    records: int
+    next_offset: int
+    first_timestamp: int
+    last_timestamp: int
 
 
 def behind(file: File, position: int, end: int, base_offset: int) -> Loss:
     """What lies in [position, end) of a segment's log, whose offsets begin at `base_offset`."""
-    next_offset = end_before(file, position, base_offset)
+    next_offset, newest = _before(file, position, base_offset)
     if all_zero(file, position, end):
         return Loss(0, next_offset, "zeros", True, False)
     records, why, open_end = 0, "", False
+    times: list[int] = []  # of batches, by their first and last record
     while position < end:
         scan = LogScan(file, position, end)
         whole = 0
         for piece in scan:
             table = piece.table
             whole += len(table)
+            times += [int(table["base_timestamp"].min()), int(table["max_timestamp"].max())]
             records += int(np.where(table["magic"] >= 2, np.maximum(table["record_count"], 0), 1).sum())
             fitting = table["last_offset"][table["last_offset"] <= base_offset + INT_MAX]
             next_offset = max(next_offset, int(fitting.max(initial=-1)) + 1)
@@ -84,36 +99,56 @@ def behind(file: File, position: int, end: int, base_offset: int) -> Loss:
         if position >= end:
             break
         found = next_batch(file, position + 1, end, min_offset=next_offset, base_offset=base_offset)
-        told = _told(file, position, base_offset, next_offset)
-        if told is not None and (found is None or told[1] <= found.base_offset):
-            records += told[0]
-            next_offset = told[1]
+        told = told_by_header(file, position, base_offset, next_offset)
+        if told is not None and (found is None or told.next_offset <= found.base_offset):
+            records += told.records
+            next_offset = told.next_offset
+            is_sensible = max(newest, 0) <= told.first_timestamp <= told.last_timestamp
+            if is_sensible and (found is None or told.last_timestamp <= max(found.max_timestamp, 0)):
+                times += [told.first_timestamp, told.last_timestamp]
+            else:
+                times.append(newest)
         elif found is not None:
+            times.append(newest)
             records += max(0, found.base_offset - next_offset)
         if found is None:
             open_end = told is None
             break
         position = found.position
-    return Loss(records, next_offset, why, False, open_end)
+    known = [time for time in times if time >= 0]
+    first = min(known, default=newest)
+    return Loss(records, next_offset, why, False, open_end, first, -1 if open_end else max(known, default=-1))
 
 
 def end_before(file: File, position: int, base_offset: int) -> int:
     """The offset behind the last batch in front of `position`."""
-    end = base_offset
+    return _before(file, position, base_offset)[0]
+
+
+def _before(file: File, position: int, base_offset: int) -> tuple[int, int]:
+    """That offset, and the batch's largest timestamp (-1 without one)."""
+    end, newest = base_offset, -1
     for piece in LogScan(file, 0, position, check_crc=False):
         end = max(end, int(piece.table["last_offset"][-1]) + 1)
-    return end
+        newest = int(piece.table["max_timestamp"][-1])
+    return end, newest
 
 
-def _told(file: File, position: int, base_offset: int, next_offset: int) -> tuple[int, int] | None:
-    """(records, next offset) as a damaged v2 batch's header says; None where it cannot be right."""
+def first_time(header: BatchHeader) -> int:
+    """When the first record of a batch was, as its header says; -1 where it does not."""
+    is_told = header.delete_horizon_ms is None and not header.log_append
+    return header.base_timestamp if is_told else header.max_timestamp
+
+
+def told_by_header(file: File, position: int, base_offset: int, next_offset: int) -> Told | None:
+    """What a damaged v2 batch's header says; None where it cannot be right."""
     head = file.pread(RECORD_BATCH_OVERHEAD, position)
     if len(head) < RECORD_BATCH_OVERHEAD or magic_byte(head) != 2:
         return None
     header = native.header_at(head)
     span = header.last_offset - header.base_offset + 1
     right = next_offset <= header.base_offset and 0 < header.count <= span and sensible(header, base_offset)
-    return (header.count, header.last_offset + 1) if right else None
+    return Told(header.count, header.last_offset + 1, first_time(header), header.max_timestamp) if right else None
 
 
 def all_zero(file: File, position: int, end: int) -> bool:

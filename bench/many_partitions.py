@@ -1,0 +1,108 @@
+"""`python -m bench.many_partitions [COUNT]`: commands that need only indexes and headers, over a directory of so many
+partitions (10,000) of a few records each; each is to be done in a second.
+
+One topic's partitions are written by a store, the others are copies of them under other names.  The directory is made
+in memory (/dev/shm) where there is such a place; a command is a process of its own, its output goes nowhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import kafkalog
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+
+PARTITIONS_OF_TOPIC = 100
+RECORDS = 3  # of each partition
+COMMANDS = (
+    ("topics", "{}"),
+    ("describe", "{}"),
+    ("log-dirs", "{}"),
+    ("du", "{}"),
+    ("checkpoint", "{}"),
+    ("explain", "{}/topic_0001-7"),
+    ("cursors", "{}"),
+    ("transactions", "{}"),
+    ("retain", "{}", "-X", "retention.ms=86400000"),
+)
+
+
+def make(root: Path, count: int, topic_partitions: int = PARTITIONS_OF_TOPIC) -> None:
+    """A log directory of `count` partitions in topics of `topic_partitions`, closed cleanly, and as many
+    cursors, all in the first topic."""
+    with kafkalog.open(root) as store:
+        first = store.create_topic("topic_0000", topic_partitions)
+        for partition in range(topic_partitions):
+            first.append_many([b"value %d" % number for number in range(RECORDS)], partition=partition)
+        ends = {TopicPartition("topic_0000", partition): RECORDS for partition in range(topic_partitions)}
+        for group in range(count // topic_partitions):
+            with store.reader(f"group_{group:04}", topics=["topic_0000"]) as reader:
+                reader.commit(ends)
+    folders = {
+        number: _files_of(root / str(TopicPartition("topic_0000", number))) for number in range(topic_partitions)
+    }
+    added = []
+    for number in range(topic_partitions, count):
+        topic, partition = divmod(number, topic_partitions)
+        added.append(TopicPartition(f"topic_{topic:04}", partition))
+        folder = os.path.join(root, str(added[-1]))
+        os.mkdir(folder)
+        for name, data in folders[partition].items():
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(data)
+    for name, offset in (
+        (names.RECOVERY_POINT_CHECKPOINT_FILE, RECORDS),
+        (names.LOG_START_OFFSET_CHECKPOINT_FILE, 0),
+        (names.HIGH_WATERMARK_CHECKPOINT_FILE, RECORDS),
+    ):
+        checkpoint = OffsetCheckpointFile(str(root / name), OS_FILES)
+        checkpoint.write({**checkpoint.read_or_empty(), **dict.fromkeys(added, offset)})
+
+
+def _files_of(folder: Path) -> dict[str, bytes]:
+    """What is copied: but for the topic's id, which is its own."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != names.PARTITION_METADATA_FILE}
+
+
+def _processor_s() -> float:
+    """Of all children that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("count", nargs="?", type=int, default=10_000)
+    asked.add_argument("--only", metavar="COMMAND", action="append", help="one of them; may be given several times")
+    asked.add_argument("--keep", type=Path, metavar="DIR", help="made here where it is missing, and left")
+    args = asked.parse_args()
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    root = args.keep or Path(tempfile.mkdtemp(prefix="kafkalog-many-", dir=memory)) / "data"
+    try:
+        if not root.exists():
+            make(root, args.count)
+        for command, *words in COMMANDS:
+            if args.only and command not in args.only:
+                continue
+            line = [sys.executable, "-m", "kafkalog", command, *(word.format(root) for word in words)]
+            begin, before = time.perf_counter(), _processor_s()
+            done = subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            clock, processor = time.perf_counter() - begin, _processor_s() - before
+            print(f"{command:14} {clock:7.2f} s  processor {processor:7.2f} s  exit {done.returncode}", flush=True)
+    finally:
+        if args.keep is None:
+            shutil.rmtree(root.parent)
+
+
+if __name__ == "__main__":
+    main()

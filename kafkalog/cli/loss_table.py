@@ -1,0 +1,53 @@
+"""The table of records and times lost that `verify`, `recover` and `salvage` end with, one line a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kafkalog.cli.console import note_next, size_words
+from kafkalog.cli.tables import Cell, Column, When, print_table
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.toolbox.losses import LostRange, TopicLoss, by_topic
+
+COLUMNS = (
+    Column("LOST OF TOPIC"),
+    Column("PARTITIONS", right=True, drop=2),
+    Column("RANGES", right=True, drop=1),
+    Column("RECORDS", right=True),
+    Column("BYTES", right=True, drop=3),
+    Column("FROM", right=True),
+    Column("TO", right=True),
+)
+UNKNOWN = Cell("unknown", "yellow")
+NAMED_MOST = 5  # partitions in a command to type; of more the whole directory is named
+
+
+def print_losses(ranges: Collection[LostRange]) -> None:
+    """Nothing where nothing is lost."""
+    if ranges:
+        print_table(COLUMNS, [_row(topic) for topic in by_topic(ranges)])
+
+
+def _row(topic: TopicLoss) -> list[object]:
+    about = "~" if topic.unsure_times else ""
+    return [
+        Cell(topic.topic, "red"),
+        len(topic.partitions),
+        topic.ranges,
+        _records(topic),
+        size_words(topic.bytes),
+        UNKNOWN if topic.first_timestamp < 0 else When(topic.first_timestamp, about),
+        UNKNOWN if topic.last_timestamp < 0 else When(topic.last_timestamp, about),
+    ]
+
+
+def _records(topic: TopicLoss) -> object:
+    if topic.unsure:
+        return f"up to {topic.records} and unknown" if topic.records else UNKNOWN
+    return f"up to {topic.records}"
+
+
+def note_next_of(command: str, log_dir: str, partitions: Collection[TopicPartition], *more: str) -> None:
+    """The command that helps next with some partitions of a directory; `more` stands in front of their names."""
+    known = sorted(set(partitions))
+    note_next(command, log_dir, *more, *(map(str, known) if len(known) <= NAMED_MOST else ()))
