@@ -253,6 +253,7 @@ class RemoteStorage:
         if self._is_checked:
             return self
         from kafkalog.engine.remote.directory_segments import DirectoryMetadata
+        from kafkalog.engine.remote.object_segments import ObjectSegments
         from kafkalog.engine.remote.opening import check_copied, check_layout
 
         metadata = metadata or DirectoryMetadata(log_dirs, files)
@@ -262,6 +263,8 @@ class RemoteStorage:
         if self.layout is not None and not log_dirs:
             check_layout(storage, self._prefix)
         check_copied(storage, metadata, self.url)
+        if not log_dirs:
+            ObjectSegments(storage, self.topic_ids).check_topic_ids()
         return made
 
     def _objects(self, files: Files) -> Objects:

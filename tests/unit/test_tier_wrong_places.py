@@ -68,7 +68,22 @@ def test_an_id_that_no_topic_of_the_tier_has(places: tuple[Path, Path]) -> None:
     [folder] = (places[1] / "kafka-tiered-storage").glob("orders-0-*")
     topic_id = folder.name.removeprefix("orders-0-")
     with pytest.raises(IllegalArgumentException, match=f"expected an id that it has in the remote tier: {topic_id}"):
-        kafkalog.open(unknown, read_only=True).topics()
+        kafkalog.open(unknown, read_only=True)
+
+
+def test_a_topic_of_a_given_id_may_expire_while_it_is_read(places: tuple[Path, Path], tmp_path: Path) -> None:
+    tier = places[1]
+    [folder] = (tier / "kafka-tiered-storage").glob("orders-0-*")
+    tiered(tmp_path / "other", tier)
+    given = kafkalog.RemoteStorage(tier, topic_ids={"orders": folder.name.removeprefix("orders-0-")})
+    with kafkalog.open(given, read_only=True) as view:
+        assert view.topics() == ["orders"]
+        shutil.rmtree(folder)
+        view._home._files.look_again()
+        assert view.topics() == []
+        tiered(tmp_path / "third", tier, topic="dates")
+        view._home._files.look_again()
+        assert view.topics() == ["dates"]
 
 
 def test_a_tiered_topic_of_a_store_without_a_tier(tmp_path: Path) -> None:

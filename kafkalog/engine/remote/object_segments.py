@@ -62,18 +62,17 @@ class ObjectSegments:
         only_listed: bool = False,
     ) -> None:
         self._storage = storage
-        self._given = dict(topic_ids or {})
-        self.topic_ids = self._given
+        self.topic_ids = dict(topic_ids or {})
         self._only_listed = only_listed
         self._told_gaps: set[tuple[TopicPartition, int, int]] = set()
         self._said: dict[TopicIdPartition, dict[FoundSegment, RemoteLogSegmentMetadata]] = {}  # as was listed last
         self._histories: dict[TopicIdPartition, tuple[FoundSegment, list[EpochEntry]]] = {}
 
-    def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
-        """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant, or not
-        the id of one that was given."""
-        there = self._storage.partitions()
-        for topic, topic_id in self._given.items():
+    def check_topic_ids(self) -> None:
+        """Of a bucket that is opened: IllegalArgumentException for a given id that none of its topics of that name has.
+        Later its last segment may expire."""
+        there = self._storage.partitions() if self.topic_ids else []
+        for topic, topic_id in self.topic_ids.items():
             ids = sorted({each.topic_id for each in there if each.topic_partition.topic == topic})
             if ids and topic_id not in ids:
                 raise IllegalArgumentException(
@@ -81,6 +80,10 @@ class ObjectSegments:
                     f"{', '.join(ids)}",
                     hint=f"give one of these: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=...",
                 )
+
+    def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
+        """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant."""
+        there = self._storage.partitions()
         return one_of_a_name(there, self.topic_ids, lambda each: bool(self._storage.segments_of(each)))
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:

@@ -107,6 +107,14 @@ def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
         )
 
 
+class _Listed(NamedTuple):
+    """The partitions as they were listed last, and when others were."""
+
+    due: float
+    partitions: dict[str, TopicIdPartition]
+    changed_ms: int
+
+
 class _Folder(NamedTuple):
     """A partition's folder as it was listed last."""
 
@@ -115,7 +123,7 @@ class _Folder(NamedTuple):
     bases: list[int]
     snapshots: dict[int, RemoteLogSegmentMetadata]  # by the offset behind the segment
     names: list[str]
-    listed_ms: int
+    changed_ms: int
     due: float
     disk_start: int | None  # where the disk beside the tier goes on, as was seen before
 
@@ -154,7 +162,7 @@ class RemoteFiles(ReadOnlyFiles):
         self._segments = segments
         self._poll_s = poll_s
         self._lock = threading.Lock()
-        self._partitions: tuple[float, dict[str, TopicIdPartition]] | None = None
+        self._partitions: _Listed | None = None  # replaced whole
         self._folders: dict[str, _Folder] = {}
         self._disk_starts: dict[str, int] = {}  # by partition, where the disk beside the tier goes on
         self._ends: dict[str, int | None] = {}  # by segment
@@ -170,11 +178,19 @@ class RemoteFiles(ReadOnlyFiles):
     # --- what there is -----------------------------------------------------------------------------------
 
     def _all(self) -> dict[str, TopicIdPartition]:
+        return self._listed().partitions
+
+    def _list_anew(self) -> None:
         held = self._partitions
-        if held is None or held[0] < time.monotonic():
+        self._partitions = None if held is None else held._replace(due=0.0)
+
+    def _listed(self) -> _Listed:
+        held = self._partitions
+        if held is None or held.due < time.monotonic():
             found = {str(short): full for short, full in self._segments.partitions().items()}
-            held = self._partitions = time.monotonic() + self._poll_s, found
-        return held[1]
+            changed_ms = held.changed_ms if held is not None and held.partitions == found else _later_than(held)
+            held = self._partitions = _Listed(time.monotonic() + self._poll_s, found, changed_ms)
+        return held
 
     def _folder(self, name: str, path: str) -> _Folder:
         """FileNotFoundError where there is no such partition."""
@@ -217,9 +233,8 @@ class RemoteFiles(ReadOnlyFiles):
                 listed.append(f"{names.filename_prefix_from_offset(each.end_offset + 1)}.snapshot")
         if logs:
             listed.append(names.LEADER_EPOCH_CHECKPOINT_FILE)
-        before = -1 if held is None else held.listed_ms
-        now_ms = max(int(time.time() * 1000), before + 1)
-        return _Folder(partition, logs, sorted(logs), snapshots, sorted(listed), now_ms, due, disk_start)
+        changed_ms = _later_than(held)
+        return _Folder(partition, logs, sorted(logs), snapshots, sorted(listed), changed_ms, due, disk_start)
 
     def metadata_of(self, path: str) -> RemoteLogSegmentMetadata | None:
         """The segment that a path of a log names; None for any other path."""
@@ -259,7 +274,7 @@ class RemoteFiles(ReadOnlyFiles):
         before = self._disk_starts.get(partition)
         self._disk_starts[partition] = offset
         if before not in (None, offset) and partition not in self._all():
-            self._partitions = None
+            self._list_anew()
 
     def _up_to_disk(
         self, segments: Sequence[RemoteLogSegmentMetadata], disk_start: int
@@ -306,7 +321,7 @@ class RemoteFiles(ReadOnlyFiles):
 
     def look_again(self) -> None:
         """The next question lists anew."""
-        self._partitions = None
+        self._list_anew()
         with self._lock:
             self._folders = {name: held._replace(due=0.0) for name, held in self._folders.items()}
 
@@ -439,11 +454,11 @@ class RemoteFiles(ReadOnlyFiles):
             return FileStat(self.storage.log_size(metadata), time_ms, True, False, _inode(metadata))
         parts = self._parts(path)
         if not parts:
-            return FileStat(0, 0, False, True)
+            return FileStat(0, self._listed().changed_ms, False, True)
         if len(parts) == 1:
             if parts[0] == names.CLEAN_SHUTDOWN_FILE:
                 return FileStat(0, 0, True, False)
-            return FileStat(0, self._folder(parts[0], path).listed_ms, False, True)
+            return FileStat(0, self._folder(parts[0], path).changed_ms, False, True)
         return FileStat(len(self.read_bytes(path)), 0, True, False)
 
     def list_dir(self, path: str) -> list[str]:
@@ -498,6 +513,11 @@ def _up_to(data: bytes, index_type: IndexType, base: int, following: int) -> byt
     ends = np.frombuffer(data, entries, len(data) // entries.itemsize)[field]
     count = int(np.searchsorted(ends, following - begins))
     return data if count == len(ends) else data[: count * entries.itemsize]
+
+
+def _later_than(held: _Listed | _Folder | None) -> int:
+    """Now, as another time than that of the listing before."""
+    return max(int(time.time() * 1000), 0 if held is None else held.changed_ms + 1)
 
 
 def _inode(metadata: RemoteLogSegmentMetadata) -> int:
