@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 10.0
+COARSE_MS = 2000  # that a file system's clock may be behind
 _STEM = 20  # digits of a segment's file name
 _SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _INDEXES = {
@@ -108,11 +109,12 @@ def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
 
 
 class _Listed(NamedTuple):
-    """The partitions as they were listed last, and when others were."""
+    """The partitions as they were listed last: when that began, and when they were others before."""
 
-    due: float
     partitions: dict[str, TopicIdPartition]
+    begun_ms: int
     changed_ms: int
+    due: float
 
 
 class _Folder(NamedTuple):
@@ -180,17 +182,24 @@ class RemoteFiles(ReadOnlyFiles):
     def _all(self) -> dict[str, TopicIdPartition]:
         return self._listed().partitions
 
-    def _list_anew(self) -> None:
-        held = self._partitions
-        self._partitions = None if held is None else held._replace(due=0.0)
-
     def _listed(self) -> _Listed:
         held = self._partitions
-        if held is None or held.due < time.monotonic():
-            found = {str(short): full for short, full in self._segments.partitions().items()}
-            changed_ms = held.changed_ms if held is not None and held.partitions == found else _later_than(held)
-            held = self._partitions = _Listed(time.monotonic() + self._poll_s, found, changed_ms)
-        return held
+        return held if held is not None and held.due >= time.monotonic() else self._list()
+
+    def _list(self) -> _Listed:
+        begun_ms = int(time.time() * 1000)
+        found = {str(short): full for short, full in self._segments.partitions().items()}
+        with self._lock:
+            held = self._partitions
+            if held is not None and held.begun_ms > begun_ms:  # another thread's is newer
+                return held
+            is_same = held is not None and held.partitions == found
+            changed_ms = held.changed_ms if held is not None and is_same else _later_than(held)
+            made = self._partitions = _Listed(found, begun_ms, changed_ms, time.monotonic() + self._poll_s)
+            if not is_same:  # a topic may have been made anew
+                kept = self._folders.items()
+                self._folders = {name: each for name, each in kept if found.get(name) == each.partition}
+        return made
 
     def _folder(self, name: str, path: str) -> _Folder:
         """FileNotFoundError where there is no such partition."""
@@ -268,13 +277,17 @@ class RemoteFiles(ReadOnlyFiles):
             raise _missing(path)
         return [part for part in path[len(self.root) :].split("/") if part]
 
-    def goes_on_at(self, partition: str, offset: int) -> None:
-        """The disk beside the tier has a partition from this offset on.  Where the tier was not listed up to it, it is
-        listed anew: what went from the disk is in the tier."""
-        before = self._disk_starts.get(partition)
+    def goes_on_at(self, partition: str, offset: int, seen: Callable[[], tuple[str | None, int]]) -> None:
+        """The disk beside the tier has a partition from this offset on; `seen` asks for the topic's id there, and when
+        its folder was changed last.  Where the tier was not listed since, it is listed anew, and where it was not
+        listed up to the offset: what went from the disk is in the tier."""
+        if self._disk_starts.get(partition, 0) != offset:
+            topic_id, changed_ms = seen()
+            listed = self._listed()
+            known = listed.partitions.get(partition)
+            if (known is None or known.topic_id != topic_id) and listed.begun_ms <= changed_ms + COARSE_MS:
+                self._list()
         self._disk_starts[partition] = offset
-        if before not in (None, offset) and partition not in self._all():
-            self._list_anew()
 
     def _up_to_disk(
         self, segments: Sequence[RemoteLogSegmentMetadata], disk_start: int
@@ -321,8 +334,9 @@ class RemoteFiles(ReadOnlyFiles):
 
     def look_again(self) -> None:
         """The next question lists anew."""
-        self._list_anew()
         with self._lock:
+            if self._partitions is not None:
+                self._partitions = self._partitions._replace(due=0.0)
             self._folders = {name: held._replace(due=0.0) for name, held in self._folders.items()}
 
     # --- reading -----------------------------------------------------------------------------------------
