@@ -37,7 +37,7 @@ from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, T
 from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, PartitionMetadata
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
-from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles, last_offset_of
+from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles, last_offset_of, last_position
 from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, missing
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.engine.segment.scan import LogScan
@@ -310,10 +310,10 @@ class RemoteFiles(ReadOnlyFiles):
         if segment not in self._ends:
             end = None
             try:
-                index = np.frombuffer(self.indexes.get(metadata, IndexType.OFFSET), OFFSET_ENTRIES)
+                position = last_position(self.indexes.get(metadata, IndexType.OFFSET))
                 local = self.storage.open_local(metadata)
                 with local or RemoteFile(self.chunks, self.storage, metadata, segment) as file:
-                    end = last_offset_of(file, int(index["position"][-1]) if len(index) else 0)  # readers meet damage
+                    end = last_offset_of(file, position)  # readers meet damage
             except (KafkalogError, OSError) as error:
                 _log.warning("where segment %s ends is not known: %s", segment, error)
             self._ends[segment] = end
@@ -425,7 +425,7 @@ class RemoteFiles(ReadOnlyFiles):
         with suppress(CorruptIndexException, RemoteResourceNotFoundException):  # who copies that, too, is told
             index = _up_to(self.asked(self.indexes.get, metadata, IndexType.OFFSET), IndexType.OFFSET, base, following)
         with self.opened(metadata, path) as file:
-            scan = LogScan(file, int(np.frombuffer(index, OFFSET_ENTRIES)["position"][-1]) if index else 0, size)
+            scan = LogScan(file, last_position(index), size)
             for piece in scan:
                 starts = piece.table["position"][piece.table["base_offset"] == following]
                 if len(starts):
