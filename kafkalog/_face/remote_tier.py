@@ -26,7 +26,7 @@ from kafkalog.engine.remote.copying import (
     restore_leader_epochs,
 )
 from kafkalog.engine.remote.metadata_manager import TopicBasedRemoteLogMetadataManager
-from kafkalog.engine.remote.opening import check_to_write
+from kafkalog.engine.remote.opening import check_layout, check_to_write
 from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
 from kafkalog.errors import (
@@ -78,12 +78,20 @@ def remote_tier(
     place = RemoteStorage.of(remote)
     for log_dir in log_dirs:
         refuse_nested(place.url, log_dir)
-    storage = place.manager()
+    has_tiered = _has_tiered(log_dirs, files)
+    try:
+        storage = place.manager(may_have_others=has_tiered)
+    except RetriableRemoteStorageException as error:
+        if has_tiered:
+            error.hint = "a store that has tiered opens without an answer where RemoteStorage(..., layout=) is given"
+        raise
     answers = True
     try:
         check_to_write(storage)
+        if not has_tiered:
+            check_layout(storage)
     except RetriableRemoteStorageException as error:
-        if not _has_tiered(log_dirs, files):
+        if not has_tiered:
             raise
         answers = False
         _log.warning("nothing is copied to the remote tier, or deleted there, for now: %s", error)

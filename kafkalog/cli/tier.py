@@ -51,7 +51,7 @@ def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStor
     if is_address(place):
         if url is not None:
             raise Usage(f"--remote: found {url} beside {place}, a remote tier, expected a log directory beside it")
-        return storage(ctx, place), []
+        return storage(ctx, place).checked(), []
     place = local_path(place)
     if url is not None:
         log_dirs_at([place])
@@ -60,7 +60,7 @@ def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStor
         raise Usage(f"{place}: not found, expected a remote tier, or a directory and --remote")
     if not is_folder_of_tier(ctx, place):
         raise _no_tier(place)
-    return storage(ctx, place), []
+    return storage(ctx, place).checked(), []
 
 
 def _no_tier(place: str) -> Usage:

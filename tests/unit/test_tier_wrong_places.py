@@ -10,9 +10,21 @@ import pytest
 
 import kafkalog
 from kafkalog._face import remote_tier
+from kafkalog.engine.remote.directory_segments import DirectoryMetadata
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
-from kafkalog.errors import ConfigException, IllegalArgumentException, RetriableRemoteStorageException
-from tests.unit.tier_kit import tiered
+from kafkalog.engine.remote.objects import Objects
+from kafkalog.engine.remote.opening import layout_with
+from kafkalog.errors import (
+    ConfigException,
+    IllegalArgumentException,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+)
+from tests.unit.cli_kit import Run, run
+from tests.unit.tier_kit import RECORDS, SETTINGS, tiered, values
+
+__all__ = ["run"]
 
 
 @pytest.fixture
@@ -101,3 +113,133 @@ def test_settings_of_another_layout(tmp_path: Path, setting: dict[str, object]) 
 def test_a_scheme_that_nobody_has() -> None:
     with pytest.raises(IllegalArgumentException, match="no storage client has the scheme 's4'"):
         kafkalog.open("s4://bucket/prefix", read_only=True)
+
+
+def test_a_refused_open_leaves_a_clean_directory_clean(places: tuple[Path, Path], tmp_path: Path) -> None:
+    tiered(tmp_path / "other", tmp_path / "other tier")
+    clean = places[0] / ".kafka_cleanshutdown"
+    assert clean.exists()
+    for remote in (None, tmp_path / "other tier"):
+        with pytest.raises(IllegalArgumentException):
+            kafkalog.open(places[0], remote=remote)
+        assert clean.exists()
+    with kafkalog.open(places[0], remote=places[1]) as store:
+        assert next(iter(store.topic("orders").partition(0))).offset == 0
+
+
+@pytest.mark.parametrize("topic", ["oranges", "peaches"])
+def test_a_missing_object_is_one_whatever_its_name(tmp_path: Path, topic: str) -> None:
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="aiven")
+    tiered(tmp_path / "store", tier, topic=topic)
+    with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", read_only=True) as both:
+        assert next(iter(both.topic(topic).partition(0))).offset == 0
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_the_layout_is_found_by_an_object_that_is_empty(tmp_path: Path, layout: str) -> None:
+    tiered(tmp_path / "store", kafkalog.RemoteStorage(tmp_path / "tier", layout=layout))
+    suffix = ".log" if layout == "local-tiered" else ".rsm-manifest"
+    min((tmp_path / "tier").rglob(f"*{suffix}"), key=lambda path: path.name).write_bytes(b"")
+    with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", read_only=True) as both:
+        assert both.topics() == ["orders"]
+
+
+def test_a_topic_that_is_lost_keeps_no_other_away(tmp_path: Path) -> None:
+    """However many partitions it had."""
+    with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", maintenance=False) as store:
+        for name, partitions in (("lost", 20), ("orders", 1)):
+            topic = store.create_topic(name, partitions, config=SETTINGS)
+            for number in range(partitions):
+                topic.append_many([(values(each), None) for each in range(40)], partition=number)
+                topic.append_many([(values(each), None) for each in range(40)], partition=number)
+        assert store.remote_log_manager.run_once() > 20
+    for folder in (tmp_path / "tier" / "kafka-tiered-storage").glob("lost-*"):
+        shutil.rmtree(folder)
+    for options in ({"read_only": True}, {}):
+        with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", **options) as store:
+            assert next(iter(store.topic("orders").partition(0))).offset == 0
+
+
+def test_a_copy_of_the_directory_whose_segments_have_expired(places: tuple[Path, Path], tmp_path: Path) -> None:
+    """The place has newer ones of the same partition: it is no other one."""
+    copy = tmp_path / "copy"
+    shutil.copytree(places[0], copy)
+    with kafkalog.open(places[0], remote=places[1], maintenance=False) as store:
+        orders = store.topic("orders").partition(0)
+        for number in range(30):
+            orders.append(values(number))
+        assert store.remote_log_manager.run_once()
+        known = sorted(places[1].rglob("*.log"))
+        store.topic("orders").delete_records(int(known[-1].name[:20]), 0)
+        store.remote_log_manager.run_once()
+        assert places[1].rglob("*.log")
+    with kafkalog.open(copy, remote=places[1], read_only=True) as both:
+        assert both.topics() == ["orders"]
+
+
+def test_a_tier_whose_segments_have_all_expired_is_its_stores(tmp_path: Path) -> None:
+    (tmp_path / "tier" / "reports").mkdir(parents=True)
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout="local-tiered")
+    tiered(tmp_path / "store", tier)
+    with kafkalog.open(tmp_path / "store", remote=tier, maintenance=False) as store:
+        store.topic("orders").delete_records(RECORDS + 30, 0)
+        store.remote_log_manager.run_once()
+    shutil.rmtree(tmp_path / "tier" / "kafka-tiered-storage", ignore_errors=True)
+    with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier") as store:
+        assert store.topic("orders").partition(0).log_start_offset == RECORDS + 30
+
+
+def test_a_second_layout_in_one_place(tmp_path: Path, places: tuple[Path, Path]) -> None:
+    other = kafkalog.RemoteStorage(places[1], layout="aiven")
+    with pytest.raises(IllegalArgumentException, match="but a tier in that of 'local-tiered'"):
+        kafkalog.open(tmp_path / "new", remote=other)
+
+
+def test_an_address_above_files(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    (tmp_path / "tier" / "README").write_text("of others")
+    with pytest.raises(IllegalArgumentException, match="found no segments of a remote tier, but other things"):
+        kafkalog.open(kafkalog.RemoteStorage(tmp_path / "tier"), read_only=True)
+    with pytest.raises(IllegalArgumentException, match="found no segments of a remote tier, but other things"):
+        kafkalog.open(tmp_path / "store", remote=tmp_path / "tier")
+
+
+def test_commands_on_a_tier_of_another_layout(run: Run, places: tuple[Path, Path]) -> None:
+    for command in ("list", "orphans", "verify"):
+        result = run("tier", command, str(places[1]), "--layout", "aiven")
+        assert (result.code, result.out) == (2, "")
+        assert "no remote tier" in result.err or "a tier in that of 'local-tiered'" in result.err
+
+
+def test_the_layout_is_found_by_who_may_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an object that is not there S3 tells him that it is forbidden."""
+    tiered(tmp_path / "store", kafkalog.RemoteStorage(tmp_path / "tier", layout="aiven"))
+    known = next(DirectoryMetadata([str(tmp_path / "store")]).copied())
+    objects = Objects.at(str(tmp_path / "tier"))
+    real = Objects.get
+
+    def get(self: Objects, key: str, *place: int) -> bytes:
+        try:
+            return real(self, key, *place)
+        except RemoteResourceNotFoundException:
+            raise RemoteStorageException("forbidden") from PermissionError("403")
+
+    monkeypatch.setattr(Objects, "get", get)
+    assert layout_with(objects, known) == "aiven"
+    with pytest.raises(RemoteStorageException, match="forbidden"):
+        layout_with(objects, known, "another prefix/")
+
+
+@pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
+def test_an_object_that_is_gone_has_an_error_of_its_own(tmp_path: Path, layout: str) -> None:
+    tier = kafkalog.RemoteStorage(tmp_path / "tier", layout=layout)
+    tiered(tmp_path / "store", tier, settings={"local.retention.bytes": "3000"})
+    with kafkalog.open(tmp_path / "store", remote=tier) as store:
+        assert store.topic("orders").partition(0).delete_old_segments() > 2
+    with kafkalog.open(tmp_path / "store", remote=tier, read_only=True) as both:
+        partition = both.topic("orders").partition(0)
+        gone = sorted((tmp_path / "tier").rglob("*.log"))[1]
+        gone.unlink()
+        for read in (lambda: list(partition), lambda: list(partition.records(12)), partition.read_arrow):
+            with pytest.raises(RemoteResourceNotFoundException, match=gone.name):
+                read()
