@@ -3,7 +3,8 @@
 A segment whose upload came to its end has its log and the object that came last; another one is passed over, it is
 being uploaded, deleted, or was left by a crash.  Where a segment ends, and its leader epochs, its objects say, and are
 asked once; those count that the epochs lead to, as in a store.  Offsets between two segments that none of them has are
-told of once, and passed over.
+told of once, and passed over.  A segment whose manifest is damaged stands for offsets that are missing, up to where the
+next one begins: it may have them, and whoever comes to them is told.
 
 Whose history it is the latest leader's epochs say, as they lie beside its last segment.  A segment whose epochs cannot
 be read counts where no other one has its offsets.
@@ -26,9 +27,10 @@ from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.engine.remote.lineage import epochs_of_all, history
 from kafkalog.engine.remote.remote_files import tell_gap
-from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition, missing
 from kafkalog.engine.remote.storage import IndexType, tell_once
 from kafkalog.errors import (
+    CorruptManifestException,
     IllegalArgumentException,
     KafkalogError,
     RemoteResourceNotFoundException,
@@ -104,7 +106,8 @@ class ObjectSegments:
         for step in takewhile(count.__gt__, accumulate(repeat(THREADS), lambda step, _: 2 * step)):
             at = (count - step) // step * step  # the same ones, while some are added
             places |= {at, at + 1}
-        said = list(self._ask(partition, [found[at] for at in sorted(places) if at < count]).values())
+        asked = self._ask(partition, [found[at] for at in sorted(places) if at < count]).values()
+        said = [each for each in asked if not each.is_missing]
         return not said or max(map(_rank, said)) == _rank(said[-1])
 
     def _of_history(self, said: Mapping[FoundSegment, RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
@@ -159,7 +162,10 @@ class ObjectSegments:
         """About how many times as long as its log an object is."""
         if not self._storage.has_manifests:
             return 1.0
-        return first.object_bytes / max(1, self._storage.metadata_of(first).segment_size_in_bytes) or 1.0
+        said = self._asked_of(first)
+        if said is None or said.is_missing:
+            return 1.0
+        return first.object_bytes / max(1, said.segment_size_in_bytes) or 1.0
 
     def _ask(
         self, partition: TopicIdPartition, found: Sequence[FoundSegment]
@@ -189,6 +195,9 @@ class ObjectSegments:
             return self._storage.metadata_of(found)
         except RemoteResourceNotFoundException:
             return None
+        except CorruptManifestException as error:
+            tell_once(f"segment {found.id} of {found.partition.topic_partition} cannot be read: {error}")
+            return missing(found.partition, found.base_offset, -1, segment_id=found.id)
 
     def _chosen(self, found: Iterable[FoundSegment]) -> list[FoundSegment]:
         """One of each base offset."""

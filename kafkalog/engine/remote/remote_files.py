@@ -38,7 +38,7 @@ from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, Partition
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
 from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles, last_offset_of, last_position
-from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, missing
+from kafkalog.engine.remote.segment import NOBODY, RemoteLogSegmentMetadata, missing
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
@@ -89,6 +89,10 @@ class RemoteSegments(Protocol):
         offsets that none of them has."""
 
 
+def _is_damaged(metadata: RemoteLogSegmentMetadata) -> bool:
+    return metadata.is_missing and metadata.remote_log_segment_id.id != NOBODY
+
+
 def tell_gap(partition: TopicPartition, first: int, last: int, why: str = "") -> None:
     """Of a bucket alone: what lies there is all that it is read by."""
     _log.warning("%s: no segment of the remote tier has the offsets %d to %d%s", partition, first, last, why)
@@ -100,9 +104,11 @@ def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
         if metadata.custom_metadata is not None:
             raise SchemaException(metadata.custom_metadata.decode())
         partition, first, last = metadata.topic_id_partition, metadata.start_offset, metadata.end_offset
+        why = f"no segment of topic id {partition.topic_id} in the remote tier has them"
+        if _is_damaged(metadata):
+            why = f"the manifest of segment {metadata.remote_log_segment_id.id}, which may have them, is damaged"
         raise RemoteResourceNotFoundException(
-            f"{partition.topic_partition}: offsets {first} to {last} are missing, no segment of topic id "
-            f"{partition.topic_id} in the remote tier has them",
+            f"{partition.topic_partition}: offsets {first} to {last} are missing, {why}",
             path=path,
             hint=f"`kafkalog tier list` shows which segments are where; what follows is read from offset {last + 1} on",
         )
@@ -222,7 +228,9 @@ class RemoteFiles(ReadOnlyFiles):
     def _made(self, partition: TopicIdPartition, held: _Folder | None, disk_start: int | None) -> _Folder:
         """`disk_start` was seen before: what went from the disk until then is listed now."""
         begun = time.monotonic()
-        segments = self._up_to_disk(self._segments.segments(partition), disk_start or 0)
+        segments = [*self._up_to_disk(self._segments.segments(partition), disk_start or 0)]
+        while segments and _is_damaged(segments[-1]) and segments[-1].start_offset >= (disk_start or 0):
+            segments.pop()  # where it ends nobody knows
         logs = {each.start_offset: each for each in segments}
         now = time.monotonic()
         due = now + max(self._poll_s, 10 * (now - begun) if self._poll_s else 0.0)  # a long list is not always listed
@@ -297,9 +305,10 @@ class RemoteFiles(ReadOnlyFiles):
         if not before:
             return segments
         last = before[-1]
-        end = last.end_offset if last.end_offset >= last.start_offset else self._end_of(last)
-        if last.is_missing and last.custom_metadata is None and last.end_offset >= disk_start:
+        is_within = last.start_offset <= last.end_offset < disk_start
+        if last.is_missing and last.custom_metadata is None and not is_within:
             return [*before[:-1], last._replace(end_offset=disk_start - 1), *segments[len(before) :]]
+        end = last.end_offset if last.end_offset >= last.start_offset else self._end_of(last)
         if end is None or end + 1 >= disk_start:
             return segments
         return [*before, missing(last.topic_id_partition, end + 1, disk_start - 1), *segments[len(before) :]]
@@ -338,6 +347,10 @@ class RemoteFiles(ReadOnlyFiles):
             if self._partitions is not None:
                 self._partitions = self._partitions._replace(due=0.0)
             self._folders = {name: held._replace(due=0.0) for name, held in self._folders.items()}
+
+    def partition_at(self, path: str) -> TopicIdPartition:
+        """The one whose folder it is.  FileNotFoundError."""
+        return self._folder(self._parts(path)[0], path).partition
 
     # --- reading -----------------------------------------------------------------------------------------
 
