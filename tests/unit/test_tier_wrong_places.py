@@ -243,3 +243,25 @@ def test_an_object_that_is_gone_has_an_error_of_its_own(tmp_path: Path, layout: 
         for read in (lambda: list(partition), lambda: list(partition.records(12)), partition.read_arrow):
             with pytest.raises(RemoteResourceNotFoundException, match=gone.name):
                 read()
+
+
+def test_spark_on_the_directory_alone_warns(places: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
+    options = pytest.importorskip("kafkalog.spark.options")
+    options.parse_options({"path": str(places[0]), "subscribe": "orders"})
+    [line] = [record.getMessage() for record in caplog.records if record.name == "kafkalog.spark"]
+    assert line.startswith(f"{places[0]}: its topics go on in a remote tier")
+    caplog.clear()
+    options.parse_options({"path": str(places[0]), "remote": str(places[1]), "subscribe": "orders"})
+    assert not caplog.records
+
+
+def test_spark_takes_the_id_of_a_topic(places: tuple[Path, Path]) -> None:
+    options = pytest.importorskip("kafkalog.spark.options")
+    given = {"path": str(places[1]), "subscribe": "orders"}
+    [folder] = (places[1] / "kafka-tiered-storage").glob("orders-0-*")
+    topic_id = folder.name.removeprefix("orders-0-")
+    options.parse_options({**given, "remote.topicIds": f"orders={topic_id}"})
+    with pytest.raises(IllegalArgumentException, match=f"expected an id that it has in the remote tier: {topic_id}"):
+        options.parse_options({**given, "remote.topicIds": "orders=AAAAAAAAAAAAAAAAAAAAAQ"})
+    with pytest.raises(IllegalArgumentException, match=r"remote\.topicIds: found 'orders', expected topic=id"):
+        options.parse_options({**given, "remote.topicIds": "orders"})
