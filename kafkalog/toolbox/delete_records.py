@@ -13,8 +13,8 @@ from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.remote.known_copies import KnownCopies
 from kafkalog.errors import OffsetOutOfRangeException, PolicyViolationException
+from kafkalog.toolbox.folders import copies_known
 from kafkalog.toolbox.recovery import open_undamaged
 from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
 
@@ -52,7 +52,7 @@ def plan_deletion(
     PolicyViolationException for a compacted partition, unless `config` says that it is deleted from as well, and for a
     tiered one: its first offsets are in the remote tier, which files of the directory do not tell.
     """
-    if config.remote_storage_enable or KnownCopies([log_dir], files).has_of(log_dir, partition):
+    if config.remote_storage_enable or copies_known(log_dir, files)(partition):
         raise PolicyViolationException(
             f"{partition} is tiered (remote.storage.enable, or some of it was copied): what lies below an offset may "
             "be in the remote tier, too",

@@ -138,6 +138,7 @@ def test_a_log_whose_settings_say_so_is_moved(places: tuple[Path, Path], tmp_pat
         ("retain {}/orders-0 -X retention.bytes=1 -X remote.storage.enable=false --yes", 0, "is left alone: tiered"),
         ("retain {} --target-free 100TiB --yes", 1, "orders-0 is left alone: tiered"),
         ("delete-records {}/orders-0 --before 85 --yes", 2, "orders-0 is tiered"),
+        ("checkpoint set {}/log-start-offset-checkpoint orders-0 85 --yes", 2, "opened with it deletes there, too"),
         ("compact {}/orders-0 -X cleanup.policy=compact --yes", 2, "some of it was copied to a remote tier"),
     ],
 )
@@ -146,6 +147,19 @@ def test_commands_leave_it_alone(places: tuple[Path, Path], run: Run, line: str,
     assert result.code == code
     assert said in result.out + result.err
     check_all_is_there(places)
+
+
+def test_events_that_cannot_be_read_may_speak_of_it(places: tuple[Path, Path]) -> None:
+    """Nothing is deleted; records are taken, as in a store."""
+    (path,) = places[0].glob("__remote_log_metadata-*/*.log")
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 255
+    path.write_bytes(data)
+    with kafkalog.open_log(places[0], "orders-0", config=UNTIERED) as log:
+        assert log.delete_old_segments() == 0
+        with pytest.raises(IllegalArgumentException, match=REFUSED):
+            log.truncate(ALL - 1)
+        assert log.append(b"new") == ALL
 
 
 def test_another_topic_of_the_directory(places: tuple[Path, Path]) -> None:
