@@ -503,7 +503,7 @@ class AivenTieredStorage:
         shown = self.objects.shown(key)
         if self._keys is None:
             raise IllegalArgumentException(
-                "the tier is encrypted, and no keys were given: what is written there now would be plain", path=shown,
+                "the tier is encrypted, and no keys were given", path=shown,
                 hint="encryption={id: (public.pem, private.pem)}; on the command line --key-pair",
             )  # fmt: skip
         try:

@@ -253,7 +253,8 @@ def one_of_a_name(
             if len(used) > 1:
                 raise IllegalArgumentException(
                     f"found two topics {topic!r} in the remote tier, with the ids {used[0]} and {used[1]}",
-                    hint=f"say which is meant: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=...",
+                    hint=f"say which is meant: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=..., or Spark's "
+                    f"remote.topicIds={topic}=...",
                 )
             chosen = by_id[used[0]] if used else []
         found |= {each.topic_partition: each for each in chosen}
