@@ -27,6 +27,7 @@ __all__ = [
     "ConfigException",
     "CorruptCheckpointException",
     "CorruptIndexException",
+    "CorruptManifestException",
     "CorruptRecordException",
     "CorruptSnapshotException",
     "DiskError",
@@ -502,6 +503,10 @@ class RemoteStorageException(KafkalogError):
 
 class RemoteResourceNotFoundException(RemoteStorageException, FileNotFoundError):
     """The remote storage has no such object, or the metadata no such segment."""
+
+
+class CorruptManifestException(RemoteStorageException):
+    """The manifest of a segment in the remote tier is none: that segment cannot be read, and others can."""
 
 
 class RetriableRemoteStorageException(RemoteStorageException):

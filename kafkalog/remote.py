@@ -30,7 +30,7 @@ from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import values
 from kafkalog.engine.format.java_text import parse_uuid
 from kafkalog.engine.host.log_dirs import refuse_foreign
-from kafkalog.errors import IllegalArgumentException, MissingPackageException
+from kafkalog.errors import IllegalArgumentException, MissingPackageException, RetriableRemoteStorageException
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.directory_segments import DirectoryMetadata
@@ -239,7 +239,7 @@ class RemoteStorage(_shown.Shown):
         metadata = metadata or DirectoryMetadata(log_dirs, files)
         known = next(metadata.copied(), None)
         made = copy.copy(self)
-        made.layout = None if known is None else layout_with(self._objects(files), known, self._prefix)
+        made.layout = None if known is None else layout_with(self._objects(files).hasty(), known, self._prefix)
         if made.layout is None:
             may_be_empty = known is None and (metadata.is_there or has_tiered_topics(log_dirs, files))
             manager = self.manager(must_exist=not may_be_empty, files=files)
@@ -249,20 +249,32 @@ class RemoteStorage(_shown.Shown):
     def checked(
         self, log_dirs: Sequence[str] = (), files: Files = OS_FILES, metadata: DirectoryMetadata | None = None
     ) -> RemoteStorage:
-        """`with_layout`, and IllegalArgumentException where nothing lies there in the layout that was named, or nothing
-        of what the directories' metadata know.  What was checked is not checked again, here or where it is sent to."""
+        """`with_layout`, and IllegalArgumentException where a tier lies there in another layout than the one that was
+        named, or nothing of what the directories' metadata know, and for a topic's id that a bucket has not got.  What
+        was checked is not checked again, here or where it is sent to.  A storage that does not answer is believed."""
         if self._is_checked:
             return self
         from kafkalog.engine.remote.directory_segments import DirectoryMetadata
-        from kafkalog.engine.remote.opening import check_copied, check_layout
+        from kafkalog.engine.remote.object_segments import ObjectSegments
+        from kafkalog.engine.remote.opening import check_layout, lost_in
 
         metadata = metadata or DirectoryMetadata(log_dirs, files)
-        made = copy.copy(self.with_layout(log_dirs, files, metadata))
+        copied = list(metadata.copied())
+        try:
+            made = copy.copy(self.with_layout(log_dirs, files, metadata))
+            storage = made.manager(files=files)
+            with suppress(RetriableRemoteStorageException):
+                if self.layout is not None and not copied:
+                    check_layout(storage, self._prefix)
+                lost_in(storage, copied, self.url)
+                if not log_dirs:
+                    ObjectSegments(storage, self.topic_ids).check_topic_ids()
+        except IllegalArgumentException:
+            again = DirectoryMetadata(log_dirs, files)
+            if list(again.copied()) == copied:
+                raise
+            return self.checked(log_dirs, files, again)  # retention took them meanwhile
         made._is_checked = True
-        storage = made.manager(files=files)
-        if self.layout is not None and not log_dirs:
-            check_layout(storage, self._prefix)
-        check_copied(storage, metadata, self.url)
         return made
 
     def _objects(self, files: Files) -> Objects:
@@ -276,20 +288,24 @@ class RemoteStorage(_shown.Shown):
     def __repr__(self) -> str:
         return f"RemoteStorage({self.url!r}, layout={self.layout!r})"
 
-    def manager(self, *, must_exist: bool = False, files: Files = OS_FILES) -> RemoteStorageManager:
+    def manager(
+        self, *, must_exist: bool = False, may_have_others: bool = False, files: Files = OS_FILES
+    ) -> RemoteStorageManager:
         """What reads and writes there.  `must_exist`, of who only reads: IllegalArgumentException where nothing lies
-        there.  Who writes, and names no layout, is refused beside other things.
+        there.  Who writes, and names no layout, is refused beside other things, unless it `may_have_others`.
 
         MissingPackageException where the client, or the package for encryption, is not installed.
         """
-        from kafkalog.engine.remote.opening import layout_of, layout_to_write, storage_at
+        from kafkalog.engine.remote.opening import check_others, layout_of, storage_at
 
         objects = self._objects(files)
         first = objects.hasty()
         is_aivens = bool(self._prefix or self._encryption or self._compression)
         layout = self.layout or layout_of(first, self._prefix)
         if layout is None and not must_exist:
-            layout = layout_to_write(first, self._prefix, "aiven" if is_aivens else "local-tiered")
+            layout = "aiven" if is_aivens else "local-tiered"
+            if not may_have_others:
+                check_others(first, self._prefix)
         settings: dict[str, Any] = {}
         if layout == "aiven":
             settings = {

@@ -511,8 +511,9 @@ def _places(
     if isinstance(log_dirs, RemoteStorage):
         if not read_only or remote is not None:
             raise IllegalArgumentException(
-                f"log_dirs: found {log_dirs.url}, a bucket, which is only read",
-                hint="read_only=True reads it alone; a store that writes has directories, and remote= beside them",
+                f"log_dirs: found {log_dirs.url}, a remote tier, "
+                + ("and another one as remote" if read_only else "which is only read"),
+                hint="read_only=True without remote= reads it alone; with remote= log_dirs are directories",
             )
         return log_dirs.url, log_dirs.read_only_files()
     if remote is not None and read_only:

@@ -417,6 +417,8 @@ class ChunkReader(Closing, Shown):
             if extent.file.closed:
                 self._doubt(extent, b"", batches.TORN)
                 return None
+            if isinstance(error, KafkalogError):  # of a remote tier
+                raise
             raise KafkaStorageException(f"cannot read the log: {error}", path=extent.path, position=position) from error
         self.reads += 1
         return data

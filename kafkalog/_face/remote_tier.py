@@ -19,9 +19,14 @@ from kafkalog.engine.format.meta_properties import read_meta_properties
 from kafkalog.engine.host.moves import leaving_error
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs
 from kafkalog.engine.remote.chunks import Chunks
-from kafkalog.engine.remote.copying import find_highest_remote_offset, find_log_start_offset, restore_leader_epochs
+from kafkalog.engine.remote.copying import (
+    find_highest_remote_offset,
+    find_log_start_offset,
+    lost_end,
+    restore_leader_epochs,
+)
 from kafkalog.engine.remote.metadata_manager import TopicBasedRemoteLogMetadataManager
-from kafkalog.engine.remote.opening import check_to_write
+from kafkalog.engine.remote.opening import check_layout, check_to_write
 from kafkalog.engine.remote.remote_log_manager import RemoteLogManager, RemoteLogManagerConfig
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
 from kafkalog.errors import (
@@ -73,12 +78,20 @@ def remote_tier(
     place = RemoteStorage.of(remote)
     for log_dir in log_dirs:
         refuse_nested(place.url, log_dir)
-    storage = place.manager()
+    has_tiered = _has_tiered(log_dirs, files)
+    try:
+        storage = place.manager(may_have_others=has_tiered)
+    except RetriableRemoteStorageException as error:
+        if has_tiered:
+            error.hint = "a store that has tiered opens without an answer where RemoteStorage(..., layout=) is given"
+        raise
     answers = True
     try:
         check_to_write(storage)
+        if not has_tiered:
+            check_layout(storage)
     except RetriableRemoteStorageException as error:
-        if not _has_tiered(log_dirs, files):
+        if not has_tiered:
             raise
         answers = False
         _log.warning("nothing is copied to the remote tier, or deleted there, for now: %s", error)
@@ -198,19 +211,16 @@ class StoreTier:
         manager.add(log)
         log.update_log_start_offset_from_remote_tier(find_log_start_offset(manager.metadata, partition, log))
         restore_leader_epochs(log)
-        copied, epoch = find_highest_remote_offset(manager.metadata, partition, log)
+        copied = find_highest_remote_offset(manager.metadata, partition, log).offset
         log.update_highest_offset_in_remote_storage(copied)
-        known, latest = manager.metadata.highest_offset_for_epoch(partition, epoch), log.leader_epoch_cache.latest_epoch
-        if latest is None:  # nothing is left of it, or nothing ever was
-            segments = manager.metadata.list_remote_log_segments(partition)
-            known = max((each.end_offset for each in segments if each.state is COPY_SEGMENT_FINISHED), default=None)
-        if known is not None and latest in (None, epoch) and known >= log.log_end_offset:
-            # What is appended now would get offsets that others have there, in the same leader epoch.
+        known = lost_end(manager.metadata, partition, log)
+        if known is not None:
             raise KafkaStorageException(
                 f"the log ends at offset {log.log_end_offset}, and the remote tier has it up to {known}: the disk has "
                 "lost its end",
                 path=log.dir,
-                hint="`kafkalog tier restore` brings the partition back to a new directory",
+                hint="`kafkalog tier restore` brings the partition back to a new directory: its folder takes the place "
+                "of this one",
             )
         if log.active_segment.base_offset <= copied:
             log.roll()  # nobody may append to what was copied

@@ -41,8 +41,10 @@ from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs
 from kafkalog.errors import (
     DiskFull,
+    IllegalArgumentException,
     KafkalogError,
     KafkaStorageException,
+    RemoteStorageException,
     TooManyOpenFilesException,
     UnknownTopicOrPartitionException,
 )
@@ -141,11 +143,18 @@ class StoreHome:
 
     def _open_tier(self) -> None:
         """Before anybody reads: what is below a log's local start is in the remote tier."""
-        if self._remote is None:
-            refuse_without_tier(self.catalog.names(), self.manager.config_of)
-            return
-        self.tier = StoreTier(self._remote, self.manager, self.catalog, self.clock)
-        self.tier.start(runs=self.manager.settings.maintenance)
+        try:
+            if self._remote is None:
+                refuse_without_tier(self.catalog.names(), self.manager.config_of)
+                return
+            self.tier = StoreTier(self._remote, self.manager, self.catalog, self.clock)
+            self.tier.start(runs=self.manager.settings.maintenance)
+        except (IllegalArgumentException, RemoteStorageException):
+            # A refusal leaves no directory to be recovered: recovery would cut at damage that an open tells of.
+            if self.tier is not None:
+                self.tier.abandon()
+            self.manager.shutdown()
+            raise
 
     def abandon(self) -> None:
         """Lets go of everything as a crash does, started or not."""

@@ -61,7 +61,7 @@ def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStor
     if is_address(place):
         if url is not None:
             raise Usage(f"--remote: found {url} beside {place}, a remote tier, expected a log directory beside it")
-        return storage(ctx, place), []
+        return storage(ctx, place).checked(), []
     place = local_path(place)
     if url is not None:
         log_dirs_at([place])
@@ -70,7 +70,7 @@ def _remote(ctx: click.Context, place: str, url: str | None) -> tuple[RemoteStor
         raise Usage(f"{place}: not found, expected a remote tier, or a directory and --remote")
     if not is_folder_of_tier(ctx, place):
         raise _no_tier(place)
-    return storage(ctx, place), []
+    return storage(ctx, place).checked(), []
 
 
 def _no_tier(place: str) -> Usage:
@@ -112,6 +112,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                 "whole": row.is_whole,
                 "lacks": row.lacks,
                 "copiedBytes": row.copied_size,
+                "damage": row.damage,
                 "id": row.segment_id,
             }
         )
@@ -142,12 +143,17 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
     for row in others:
         where = f"{row.partition} {row.base_offset} {row.segment_id}"
         note(f"{where}: its log's object has {row.size} bytes, expected the {row.copied_size} that were copied")
-    return FINDINGS if lost or incomplete or others else CLEAN
+    damaged = [row for row in rows if row.damage is not None]
+    for row in damaged:
+        note(f"{row.partition} {row.base_offset} {row.segment_id}: its manifest is damaged: {row.damage}")
+    return FINDINGS if lost or incomplete or others or damaged else CLEAN
 
 
 def _flaw(row: tiering.TierSegment) -> str:
     if not row.is_whole:
         return ", not whole"
+    if row.damage is not None:
+        return ", damaged"
     return ", incomplete" if row.lacks else ", wrong size" if row.copied_size else ""
 
 
@@ -374,8 +380,12 @@ def orphans(
     gone = tiering.remove(manager, found, older_than_s=hours * 3600, whole=whole) if yes else []
     if as_json:
         emit_json({"kind": "summary", "orphans": len(found), "deletedObjects": len(gone), "done": yes})
-    if len(found) < len(every):
-        note(f"{len(every) - len(found)} segments lack objects: they are no orphans, `kafkalog tier verify` names them")
+    broken = [orphan for orphan in every if orphan.is_damaged and orphan.is_whole]
+    for orphan in broken:
+        note(f"{orphan.partition.topic_partition} {orphan.base_offset} {orphan.segment_id}: no orphan, {orphan.why}")
+    lacking = len(every) - len(found) - len(broken)
+    if lacking:
+        note(f"{lacking} segments lack objects: they are no orphans, `kafkalog tier verify` names them")
     if not found:
         note("there are none")
         return CLEAN

@@ -7,6 +7,7 @@ remote tier is reached.  A path is a mounted directory, the same on each host, o
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -19,6 +20,7 @@ from kafkalog.engine.files import OS_FILES, Files, OsFiles, local_path
 from kafkalog.engine.files.mounts import mount as mount_files
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.files.mounts import unmount as unmount_files
+from kafkalog.engine.format.names import TOPIC_CONFIGS_FILE
 from kafkalog.errors import IllegalArgumentException, RemoteStorageException
 from kafkalog.remote import RemoteStorage, is_address, is_tier
 
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
 
 REMOTE, OF_CLIENT = "remote.", "remote.option."
-SETTINGS = ("remote", "remote.layout", "remote.prefix", "remote.keyPairs", "remote.key", "remote.manifests")
+SETTINGS = (
+    "remote", "remote.layout", "remote.prefix", "remote.keyPairs", "remote.key", "remote.manifests", "remote.topicIds",
+)  # fmt: skip
 # What Hadoop's S3A client calls it -> what fsspec's does.
 _HADOOP = {
     "fs.s3a.access.key": "key",
@@ -38,6 +42,7 @@ _HADOOP = {
     "fs.s3a.endpoint": "endpoint_url",
 }
 ROOT = "kafka-tiered-storage"  # as in engine/remote/local_tiered.py, which nobody imports who reads no tier
+log = logging.getLogger("kafkalog.spark")
 _SECRET = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
 _HADOOP_PREFIXES = ("fs.s3a.", "fs.gs.", "fs.azure.")
 
@@ -106,7 +111,22 @@ def places(given: Mapping[str, str], paths: Sequence[str], *, only_listed: bool 
             found.append(Place(path, alone, True, only_listed))
         elif storage is not None:
             found.append(Place(path, storage, False, only_listed))
+        elif _has_tiered_topics(path):
+            log.warning(
+                "%s: its topics go on in a remote tier, and only the disk is read: the option remote has the tier's "
+                "address",
+                path,
+            )
     return mounted_places(found, paths)
+
+
+def _has_tiered_topics(path: str) -> bool:
+    files = OsFiles()
+    if not files.exists(os.path.join(path, TOPIC_CONFIGS_FILE)):
+        return False
+    from kafkalog.engine.remote.directory_segments import has_tiered_topics
+
+    return has_tiered_topics([path], files)
 
 
 def _is_bucket(path: str, prefix: str = "") -> bool:
@@ -259,6 +279,12 @@ def _storage(url: str, given: Mapping[str, str]) -> RemoteStorage:
                 f"option remote.keyPairs: found {text!r}, expected id:public.pem:private.pem"
             )
         pairs[parts[0]] = (parts[1], parts[2])
+    topic_ids = {}
+    for text in filter(None, given.get("remote.topicids", "").split(",")):
+        topic, equals, topic_id = text.partition("=")
+        if not equals:
+            raise IllegalArgumentException(f"option remote.topicIds: found {text!r}, expected topic=id")
+        topic_ids[topic] = topic_id
     layout = given.get("remote.layout")
     if pairs and layout is None:
         layout = "aiven"
@@ -269,6 +295,7 @@ def _storage(url: str, given: Mapping[str, str]) -> RemoteStorage:
         prefix=given.get("remote.prefix", ""),
         encryption=pairs,
         encryption_key=given.get("remote.key"),
+        topic_ids=topic_ids,
     )
 
 

@@ -22,7 +22,7 @@ from kafkalog.engine.host.log_dirs import refuse_foreign
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.folders import copies_known, folders_of
 from kafkalog.toolbox.report import SECOND_LOOK_S
 
 __all__ = ["Change", "CheckpointRow", "CheckpointTable", "Extent", "change_line", "checkpoint_table", "plan_change"]
@@ -191,6 +191,8 @@ def plan_change(path: str, partition: TopicPartition, offset: int | None, *, fil
             nonsense.append(f"{log_dir} has no folder {partition}: a broker drops the line")
     if extent is not None:
         nonsense += _nonsense(name, old, offset, extent, _others(log_dir, name, partition, files))
+    if name == START and offset is not None and offset > (old or 0) and copies_known(log_dir, files)(partition):
+        nonsense.append("some of it was copied to a remote tier: a store that is opened with it deletes there, too")
     if name == RECOVERY and CleanShutdownFile(log_dir, files).exists():
         notes.append(f"{names.CLEAN_SHUTDOWN_FILE} is there: a broker believes it, and looks at no recovery point")
     if name == RECOVERY and offset is None:

@@ -33,6 +33,7 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import BadBytesError, BeingWrittenException, DiskError, KafkalogError
 from kafkalog.toolbox.compaction_state import Reason, tell
+from kafkalog.toolbox.folders import copies_known
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.second_look import Stats, Wrong, look_while_it_rests, may_pass
 from kafkalog.toolbox.segment_facts import was_compacted
@@ -81,11 +82,15 @@ def left_alone(
     """The partitions that are not to be compacted.  `policy_is_said`: the policy of topics without one of their own is
     what the defaults say."""
     found = {}
-    checkpoints = CheckpointLines(log_dir, files)
+    checkpoints, is_copied = CheckpointLines(log_dir, files), copies_known(log_dir, files)
     for partition in partitions:
         config = settings.of(partition.topic)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             found[partition] = Reason("metadata", "the controller's log, which goes by its own snapshots")
+        elif is_copied(partition):
+            found[partition] = Reason(
+                "tiered", "some of it was copied to a remote tier, and a compacted topic cannot be tiered"
+            )
         elif not (policy_is_said or settings.says(partition.topic, "cleanup.policy")):
             trace = ", but a cleaner has been there" if was_compacted(partition, checkpoints) else ""
             found[partition] = Reason(

@@ -14,6 +14,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import OffsetOutOfRangeException, PolicyViolationException
+from kafkalog.toolbox.folders import copies_known
 from kafkalog.toolbox.recovery import open_undamaged
 from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
 
@@ -51,9 +52,10 @@ def plan_deletion(
     PolicyViolationException for a compacted partition, unless `config` says that it is deleted from as well, and for a
     tiered one: its first offsets are in the remote tier, which files of the directory do not tell.
     """
-    if config.remote_storage_enable:
+    if config.remote_storage_enable or copies_known(log_dir, files)(partition):
         raise PolicyViolationException(
-            f"{partition} is tiered (remote.storage.enable): what lies below an offset may be in the remote tier, too",
+            f"{partition} is tiered (remote.storage.enable, or some of it was copied): what lies below an offset may "
+            "be in the remote tier, too",
             hint=f"with kafkalog.open(..., remote=...) as store: store.topic({partition.topic!r}).partition("
             f"{partition.partition}).delete_records(OFFSET) deletes in both",
         )

@@ -1,13 +1,15 @@
 """What lies in a log directory, by name: partitions, folders that are on their way in or out, and what is not Kafka's.
 
 A broker refuses to start over a folder that is named like none of these, and over a partition that is in two of its
-directories.  Knows names and listings; opens no log.
+directories.  Knows names and listings; opens no log, but for `copies_known`.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
@@ -88,3 +90,14 @@ def _partition_of(name: str) -> TopicPartition | None:
         return names.parse_topic_partition_name(name)
     except KafkalogError:
         return None
+
+
+def copies_known(log_dir: str, files: Files = OS_FILES) -> Callable[[TopicPartition], bool]:
+    """Whether some of a partition was copied to a remote tier, by `__remote_log_metadata` of the directory.  What is
+    answered raises CorruptCheckpointException and KafkaStorageException."""
+    prefix = f"{names.REMOTE_LOG_METADATA_TOPIC}-"
+    if not (files.is_dir(log_dir) and any(name.startswith(prefix) for name in files.list_dir(log_dir))):
+        return lambda partition: False
+    from kafkalog.engine.remote.known_copies import KnownCopies  # nothing for a directory without a tier
+
+    return partial(KnownCopies([log_dir], files).has_of, log_dir)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
-from kafkalog.errors import KafkalogError, RemoteResourceNotFoundException
+from kafkalog.errors import CorruptManifestException, KafkalogError, RemoteResourceNotFoundException
 from kafkalog.toolbox.losses import LostRange
 
 if TYPE_CHECKING:
@@ -68,6 +68,6 @@ class Report:
 
 def told(error: KafkalogError) -> str:
     """What is wrong, and with which object, where it is about one."""
-    if isinstance(error, RemoteResourceNotFoundException):
+    if isinstance(error, RemoteResourceNotFoundException | CorruptManifestException):
         return f"{error.message} ({error.path})"
     return error.message if error.hint is None else f"{error.message} ({error.hint})"

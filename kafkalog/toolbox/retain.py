@@ -29,7 +29,7 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.retention import delete_by
 from kafkalog.engine.log.retention_rule import Rule, runs_of
 from kafkalog.engine.log.types import LogStartOffsetIncrementReason
-from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.folders import copies_known, folders_of
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
 
@@ -165,7 +165,7 @@ def _facts(
     progress: Callable[[int], None] | None = None,
 ) -> dict[TopicPartition, PartitionFacts]:
     known = {}
-    checkpoints = CheckpointLines(plan.log_dir, files)
+    checkpoints, is_copied = CheckpointLines(plan.log_dir, files), copies_known(plan.log_dir, files)
     for partition, path in partitions.items():
         if progress is not None:
             progress(1)
@@ -175,10 +175,10 @@ def _facts(
             plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
         elif not also_compacted and (settings.is_compacted(partition.topic) or was_compacted(partition, checkpoints)):
             plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
-        elif settings.of(partition.topic).remote_storage_enable:
+        elif settings.of(partition.topic).remote_storage_enable or is_copied(partition):
             plan.skipped[partition] = (
-                "tiered (remote.storage.enable): a store that is opened with the tier deletes what was copied, by "
-                "local.retention.*"
+                "tiered (remote.storage.enable, or some of it was copied): a store that is opened with the tier "
+                "deletes what was copied, by local.retention.*"
             )
         elif not (also_compacted or named) and settings.is_of_cluster and not settings.knows(partition.topic):
             plan.skipped[partition] = (

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,16 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.snapshots import decode_snapshot
+from kafkalog.engine.remote.object_segments import THREADS
 from kafkalog.engine.remote.remote_files import RemoteFiles
 from kafkalog.engine.remote.storage import IndexType
-from kafkalog.errors import KafkalogError, RemoteStorageException, RetriableRemoteStorageException
+from kafkalog.errors import (
+    CorruptManifestException,
+    KafkalogError,
+    RemoteResourceNotFoundException,
+    RemoteStorageException,
+    RetriableRemoteStorageException,
+)
 from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report
 from kafkalog.toolbox.segment_check import SegmentCheck, is_of_object
 
@@ -71,9 +79,12 @@ def _check_partition(
     lost: list[Finding],
 ) -> None:
     """`sizes`: what is told of an object of another size, unless something else about it was found; `lost`: of small
-    objects that are missing."""
+    objects that are missing, and of manifests."""
     if not remote.is_dir(place):
         return
+    there = segments(remote.partition_at(place))
+    damaged = damaged_in(remote, place, there)
+    lost += damaged.values()
     listed = (names.segment_base(name) for name in remote.list_dir(place))
     bases = sorted(base for base in listed if base is not None)
     checker = SegmentCheck(place, remote, report)
@@ -84,8 +95,8 @@ def _check_partition(
         metadata = remote.metadata_of(path)
         if metadata is None or metadata.is_missing:
             continue
-        found = segments(metadata.topic_id_partition).get(metadata.remote_log_segment_id.id)
-        if found is None:  # its log is not there either
+        found = there.get(metadata.remote_log_segment_id.id)
+        if found is None or found.id in damaged:  # or its log is not there either
             continue
         sizes += _of_other_size(found, metadata, remote) if found.is_whole else []
         lost += _lost(found, path, metadata, remote)
@@ -99,6 +110,47 @@ def _check_partition(
 def can_be_read(storage: RemoteStorageManager, found: FoundSegment) -> bool:
     """Whether the log of a segment that metadata have can be read by what is there of it."""
     return names.LOG_FILE_SUFFIX not in found.lacks and (found.is_whole or not storage.has_manifests)
+
+
+def damaged_manifests(
+    storage: RemoteStorageManager, found: Iterable[FoundSegment]
+) -> dict[str, CorruptManifestException]:
+    """What is wrong with the manifests of whole segments, by the segments' ids."""
+    asked = [each for each in found if each.is_whole and storage.has_manifests]
+    with ThreadPoolExecutor(THREADS, "kafkalog-remote-manifests") as pool:
+        errors = pool.map(partial(_of_manifest, storage), asked)
+        return {each.id: error for each, error in zip(asked, errors, strict=True) if error is not None}
+
+
+def _of_manifest(storage: RemoteStorageManager, found: FoundSegment) -> CorruptManifestException | None:
+    for ask in (storage.metadata_of, partial(storage.object_bytes, metadata=None)):  # the second one needs no keys
+        try:
+            ask(found)
+            return None
+        except CorruptManifestException as error:
+            return error
+        except RetriableRemoteStorageException:
+            raise
+        except RemoteResourceNotFoundException:  # it was deleted meanwhile
+            return None
+        except RemoteStorageException:
+            continue
+    return None
+
+
+def damaged_in(remote: RemoteFiles, place: str, there: Mapping[str, FoundSegment]) -> dict[str, Finding]:
+    """Findings about the manifests of a partition's segments, of those that metadata have, where they say it; by the
+    segments' ids."""
+    if remote.has_metadata:
+        logs = (f"{place}/{name}" for name in remote.list_dir(place) if name.endswith(names.LOG_FILE_SUFFIX))
+        known = {each.remote_log_segment_id.id for each in map(remote.metadata_of, logs) if each is not None}
+        there = {each: found for each, found in there.items() if each in known}
+    findings = {}
+    for segment_id, error in damaged_manifests(remote.storage, there.values()).items():
+        found = there[segment_id]
+        of = f"the segment of {found.partition.topic_partition} from offset {found.base_offset} on cannot be read"
+        findings[segment_id] = Finding(str(error.path), 0, 0, f"{error.message}; {of}")
+    return findings
 
 
 def _lost(found: FoundSegment, path: str, metadata: RemoteLogSegmentMetadata, remote: RemoteFiles) -> list[Finding]:

@@ -34,6 +34,7 @@ from kafkalog.engine.remote.remote_files import check_there
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, RemoteLogSegmentState, TopicIdPartition
 from kafkalog.errors import (
     CorruptIndexException,
+    CorruptManifestException,
     IllegalArgumentException,
     RemoteResourceNotFoundException,
     RemoteStorageException,
@@ -42,7 +43,7 @@ from kafkalog.errors import (
 )
 from kafkalog.toolbox.report import Finding, Report, told
 from kafkalog.toolbox.segment_check import is_of_object
-from kafkalog.toolbox.tier_check import can_be_read, object_of
+from kafkalog.toolbox.tier_check import can_be_read, damaged_in, damaged_manifests, object_of
 from kafkalog.toolbox.verify import verify_partition
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class TierSegment(NamedTuple):
     `size`: of the object with its log, in the remote tier.  `end_offset` is -1 where nothing says it, and below
     `base_offset` where it is empty; `state` is None where no metadata does, `segment_id` where it is on the disk alone.
     `copied_size`: as many bytes were copied, where the object has more or fewer.  `lacks`: suffixes of objects that are
-    missing; a whole segment lost them.
+    missing; a whole segment lost them.  `damage`: what is wrong with its manifest, which is named.
     """
 
     partition: TopicPartition
@@ -81,6 +82,7 @@ class TierSegment(NamedTuple):
     is_whole: bool
     copied_size: int | None = None
     lacks: tuple[str, ...] = ()
+    damage: str | None = None
 
 
 class _OnDisk(NamedTuple):
@@ -103,8 +105,9 @@ def tier_segments(
     """Every segment of both tiers, by partition and base offset, and those that the directories' metadata say are in
     the tier, and are not.  `topics`: of these topics or partitions (or globs) alone, where any are named.
 
-    Where logs may be packed, manifests say how large their objects must be; of more than ASKED_MOST segments that would
-    have to be asked none is, which the log `kafkalog.remote` tells."""
+    Where there are manifests, they are looked at: whether they can be read, and how large objects of packed logs must
+    be.  Of more than ASKED_MOST segments those alone whose size nothing else says; of more than ASKED_MOST of these
+    none is, which the log `kafkalog.remote` tells."""
     rows, there = _segments(storage, log_dirs, topics, files)
     return _with_copied_sizes(storage, rows, there) if storage.has_manifests else rows
 
@@ -148,14 +151,16 @@ def _segments(
 def _with_copied_sizes(
     storage: RemoteStorageManager, rows: list[TierSegment], there: Mapping[str, FoundSegment]
 ) -> list[TierSegment]:
-    """An object that is as long as its log is plain, and whole: of the others the manifests are asked."""
-    doubted = {
-        found.id: found
+    """An object that is as long as its log is plain, and whole."""
+    whole = {
+        found.id: (found, row.state is None or row.copied_size is not None)
         for row in rows
-        if (found := there.get(row.segment_id or "")) is not None
-        and found.is_whole
-        and (row.state is None or row.copied_size is not None)
+        if (found := there.get(row.segment_id or "")) is not None and found.is_whole
     }
+    damaged: Mapping[str, CorruptManifestException] = {}
+    if len(whole) <= ASKED_MOST:
+        damaged = damaged_manifests(storage, [found for found, _ in whole.values()])
+    doubted = {found.id: found for found, is_doubted in whole.values() if is_doubted and found.id not in damaged}
     if len(doubted) > ASKED_MOST:
         _log.warning(
             "the sizes of %d objects are not compared with their manifests, of more than %d at once: `kafkalog tier "
@@ -164,7 +169,10 @@ def _with_copied_sizes(
         doubted.clear()
     with ThreadPoolExecutor(MANIFESTS_AT_ONCE, "kafkalog-remote-manifests") as pool:
         said = dict(zip(doubted, pool.map(partial(_copied_size, storage), doubted.values()), strict=True))
-    return [row._replace(copied_size=said.get(row.segment_id or "")) for row in rows]
+    made = [row._replace(copied_size=said.get(row.segment_id or "")) for row in rows]
+    return [
+        row if (error := damaged.get(row.segment_id or "")) is None else row._replace(damage=str(error)) for row in made
+    ]
 
 
 def _copied_size(storage: RemoteStorageManager, found: FoundSegment) -> int | None:
@@ -365,6 +373,7 @@ def _restore(
     files.sync_dir(target_dir)
     report.partitions += 1
     report.paths.append(folder)
+    report.findings += damaged_in(source, place, copied.there(source.partition_at(place))).values()
     checked = Report(findings=[each._replace(path=os.path.join(folder, each.path)) for each in copied.findings])
     verify_partition(folder, files, checked, gaps=True)
     for finding in checked.findings:
@@ -450,7 +459,10 @@ class _Copies:
         if not path.endswith(names.LOG_FILE_SUFFIX):
             yield None, lambda: self._small(path, target)
             return
-        there, own_bytes = self._opened(path)
+        try:
+            there, own_bytes = self._opened(path)
+        except CorruptManifestException:  # which is told
+            return
         try:
             here = self._files.open(target, create=True)
             copy = _Copy(there, here, own_bytes, own_bytes, partial(self._parts, path))
@@ -488,6 +500,8 @@ class _Copies:
         try:
             data = self._source.read_bytes(path)
         except (CorruptIndexException, RemoteStorageException) as error:
+            if isinstance(error, CorruptManifestException) and not path.endswith(names.LEADER_EPOCH_CHECKPOINT_FILE):
+                return 0  # its log is left out, which is told
             if path.endswith(names.TXN_INDEX_FILE_SUFFIX):
                 raise  # without it aborted records would be read
             if isinstance(error, RemoteStorageException) and not is_of_object(error):
@@ -525,7 +539,8 @@ class _Copies:
 
 
 class Orphan(NamedTuple):
-    """Objects of one upload that nobody will read; `is_damaged`: what is left of a segment, which is no orphan.
+    """Objects of one upload that nobody will read; `is_damaged`: a segment that lost some, or whose manifest is
+    damaged, which is no orphan.
     `is_whole`: all of a segment, which another store's metadata may know."""
 
     partition: TopicIdPartition
@@ -539,20 +554,26 @@ class Orphan(NamedTuple):
 
 def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = None) -> list[Orphan]:
     """Uploads that came to no end, and, where metadata is given, whole ones of its partitions that it does not know;
-    and segments that lost objects.
+    and segments that lost objects, or whose manifests are damaged; as far as there are at most ASKED_MOST manifests.
 
     Without metadata an upload that is just under way looks as one that was given up: ask again later.  `metadata` of
     another process's directory is to be made anew for each call (`known_segments`): it is read once the objects are
     listed, for an upload is in the metadata before its first object is there.
     """
     there = {full: storage.segments_of(full) for full in storage.partitions()}
-    found = []
+    whole = [each for segments in there.values() for each in segments if each.is_whole]
+    damaged = damaged_manifests(storage, whole) if len(whole) <= ASKED_MOST else {}
+    found = [
+        Orphan(each.partition, each.base_offset, each.id, each.objects, f"its manifest is damaged: {error}", True, True)
+        for each in whole
+        if (error := damaged.get(each.id)) is not None
+    ]
     for full, segments in there.items():
         known = None
         if metadata is not None:
             listed = metadata.list_remote_log_segments(full)
             known = {each.remote_log_segment_id.id: each.state for each in listed} if listed else None
-        doubted = [each for each in segments if _why(each, known) is not None]
+        doubted = [each for each in segments if each.id not in damaged and _why(each, known) is not None]
         if doubted:  # what was listed too early may be whole by now, or gone
             again = {each.id: each for each in storage.segments_of(full)}
             doubted = [again[each.id] for each in doubted if each.id in again]

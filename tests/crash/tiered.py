@@ -151,7 +151,9 @@ class BucketTier(RemoteStorage):
         super().__init__(URL, layout=layout, attempts=attempts)
         self.bucket = bucket
 
-    def manager(self, *, must_exist: bool = False, files: Files = OS_FILES) -> RemoteStorageManager:
+    def manager(
+        self, *, must_exist: bool = False, may_have_others: bool = False, files: Files = OS_FILES
+    ) -> RemoteStorageManager:
         retries = Retries(self._attempts, first_pause_s=0.0001, longest_pause_s=0.001)
         objects = Objects(self.bucket, "tier", url=URL, retries=retries)
         if self.layout == "aiven":
@@ -166,8 +168,10 @@ class FolderTier(RemoteStorage):
         super().__init__(place, layout=layout)
         self.files = files
 
-    def manager(self, *, must_exist: bool = False, files: Files = OS_FILES) -> RemoteStorageManager:
-        return super().manager(must_exist=must_exist, files=self.files)
+    def manager(
+        self, *, must_exist: bool = False, may_have_others: bool = False, files: Files = OS_FILES
+    ) -> RemoteStorageManager:
+        return super().manager(must_exist=must_exist, may_have_others=may_have_others, files=self.files)
 
 
 def bucket_at(recording: RecordingFiles, op_count: int) -> Bucket:

@@ -3,6 +3,7 @@ listed anew where it ends too early, and offsets that nobody has are an error.""
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -131,6 +132,47 @@ def test_a_tier_that_begins_under_a_reader(writer: Writer) -> None:
         assert everything(store) == [values(number) for number in range(writer.end)]
 
 
+def test_topics_that_come_and_leave_the_disk_under_a_reader(writer: Writer) -> None:
+    """None of them was looked at before; the second one has the first one's name."""
+    writer.append(5)
+    writer.tier.mkdir()
+    tier = kafkalog.RemoteStorage(writer.tier, layout="local-tiered")
+    with kafkalog.open(writer.directory, remote=tier, read_only=True) as store:
+        assert store.topic("orders").partition(0).end_offset == 5
+        for turn in range(2):
+            dates = writer.store.create_topic("dates", 1, config={**SETTINGS, **LOCAL})
+            for number in range(RECORDS):
+                dates.append(values(1000 * turn + number))
+            writer.store.remote_log_manager.run_once()
+            dates.partition(0).delete_old_segments()
+            partition = store.topic("dates").partition(0)
+            assert partition.log_start_offset == 0
+            assert [each.value for each in partition] == [values(1000 * turn + number) for number in range(RECORDS)]
+            writer.store.delete_topic("dates")
+
+
+def test_the_tier_is_listed_once_for_what_left_the_disk_long_ago(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SETTINGS, "remote.storage.enable": "false", "retention.bytes": "1"}
+    others = writer.store.create_topic("others", 3, config=settings)
+    for number in range(3):
+        for _ in range(RECORDS):
+            others.append(values(0), partition=number)
+        others.partition(number).delete_old_segments()
+    writer.append()
+    assert writer.copy()
+    writer.store.close()
+    for number in range(3):
+        os.utime(writer.directory / f"others-{number}", (1, 1))
+    listed = []
+    ask = DirectorySegments.partitions
+    monkeypatch.setattr(DirectorySegments, "partitions", lambda self: listed.append(1) or ask(self))
+    with writer.reader() as store:
+        assert all(store.topic("others").partition(number).log_start_offset > 0 for number in range(3))
+    assert len(listed) == 1
+
+
 @pytest.mark.parametrize("has_metadata", [True, False])
 def test_offsets_that_nobody_has_are_an_error(writer: Writer, has_metadata: bool) -> None:
     """The disk lost a segment that was not copied."""
@@ -211,7 +253,7 @@ def test_metadata_of_a_broker_whose_others_have_the_rest(writer: Writer, is_here
     (folder,) = writer.directory.glob("__remote_log_metadata-*")
     number = int(folder.name.rpartition("-")[2])
     folder.rename(folder.with_name(f"__remote_log_metadata-{number if is_here else (number + 1) % 50}"))
-    (folder.with_name("__remote_log_metadata-49")).mkdir(exist_ok=True)
+    (folder.with_name(f"__remote_log_metadata-{48 if number == 49 else 49}")).mkdir(exist_ok=True)
     metadata = DirectoryMetadata([str(writer.directory)])
     (partition,) = kafkalog.RemoteStorage(writer.tier).manager().partitions()
     assert (metadata.is_whole, metadata.speaks_of(partition)) == (False, is_here)

@@ -459,8 +459,8 @@ def test_a_folder_that_is_a_tier_opens(folders: Path, monkeypatch: pytest.Monkey
     [
         ("cat {store} --layout aiven", "--layout: found no remote tier here"),
         ("topics {store} --prefix a/ --key-pair a:b:c --remote-option a=b", "--remote-option --prefix --key-pair: "),
-        ("verify {tier}/orders-0 --layout aiven", "in the layout 'aiven'"),
-        ("verify {aiven}/orders-0 --layout local-tiered", "in the layout 'local-tiered'"),
+        ("verify {tier}/orders-0 --layout aiven", "in the layout that --layout names"),
+        ("verify {aiven}/orders-0 --layout local-tiered", "in the layout that --layout names"),
         ("cat file://{tier} --remote {aiven} --last 1", None),
         ("cat memory://{here}/tier --remote {aiven}", "found no segments"),
         ("tier list {prefixed}", "--prefix"),

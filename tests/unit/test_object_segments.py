@@ -26,7 +26,7 @@ from kafkalog.engine.remote.segment import (
     TopicIdPartition,
     epochs_of,
 )
-from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException, RemoteStorageException
+from kafkalog.errors import IllegalArgumentException, RemoteResourceNotFoundException
 from tests.object_doubles import PARTITION, FaultyObjects, segment_id
 from tests.unit.remote_kit import copied, write_segment
 
@@ -264,14 +264,22 @@ def test_many_segments_are_told_in_order(layout: str, fs: FaultyObjects, tmp_pat
     assert [each[:2] for each in ranges(storage)] == [(segment_id(number), number * 10) for number in range(40)]
 
 
-def test_a_damaged_manifest_is_named(fs: FaultyObjects, tmp_path: Path) -> None:
-    storage = at("aiven", fs)
-    copy(storage, tmp_path, (1, 0, 49), (2, 50, 99))
-    key = f"orders-{PARTITION.topic_id}/0/{50:020}-{segment_id(2)}.rsm-manifest"
-    storage.objects.put(key, lambda: [b"{}"])
-    with pytest.raises(RemoteStorageException) as caught:
-        ObjectSegments(at("aiven", fs)).segments(PARTITION)
-    assert caught.value.path == f"faulty://tier/{key}"
+@pytest.mark.parametrize("most", [1000, 2])
+def test_a_damaged_manifest_is_that_of_a_segment_whose_offsets_are_missing(
+    fs: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Of more segments than `most` names are enough, for as many as can be read."""
+    monkeypatch.setattr(object_segments, "ASKED_MOST", most)
+    storage = at("aiven zstd", fs)
+    copy(storage, tmp_path, (1, 0, 49), (2, 50, 99), (3, 50, 99), (4, 100, 149), (5, 150, 199))
+    for number, base in ((1, 0), (2, 50), (4, 100), (5, 150)):
+        key = f"orders-{PARTITION.topic_id}/0/{base:020}-{segment_id(number)}.rsm-manifest"
+        storage.objects.put(key, lambda: [b"{}"])
+    found = ObjectSegments(at("aiven zstd", fs), only_listed=True).segments(PARTITION)
+    told = [(each.remote_log_segment_id.id, each.start_offset, each.end_offset) for each in found]
+    ends = zip((1, 3, 4, 5), (0, 50, 100, 150), (49, 99, 149, -1), strict=True)
+    assert told == [(segment_id(number), start, end) for number, start, end in ends]
+    assert [each.is_missing for each in found] == ([True, False, True, True] if most == 1000 else [False] * 4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -297,7 +305,7 @@ def test_topics_of_one_name_want_to_be_told_apart(layout: str, fs: FaultyObjects
         found = ObjectSegments(storage, {"orders": wanted.topic_id}).partitions()
         assert found == {wanted.topic_partition: wanted, fine.topic_partition: fine}
     with pytest.raises(IllegalArgumentException, match=f"found {'D' * 22} for 'orders'.*{other.topic_id}"):
-        ObjectSegments(storage, {"orders": "D" * 22}).partitions()
+        ObjectSegments(storage, {"orders": "D" * 22}).check_topic_ids()
 
 
 @pytest.mark.parametrize("layout", ["aiven", "aiven zstd"])

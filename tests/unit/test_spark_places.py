@@ -100,7 +100,7 @@ def test_what_jobs_read_is_mounted_until_the_last_one_ends(shop: Path) -> None:
 
 
 def test_hadoops_settings_are_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RemoteStorage, "with_layout", lambda self, *_: self)
+    monkeypatch.setattr(RemoteStorage, "checked", lambda self, *_: self)
     monkeypatch.setattr(places, "mount", lambda found: None)
     hadoop = {
         "fs.s3a.access.key": "k",

@@ -160,6 +160,7 @@ class LogCleanerManager:
             for log in self._logs.current_logs()
             if log.config.compact
             and not log.refuses_changes
+            and not log.lacks_remote_tier
             and not self._failure_channel.has_offline_log_dir(log.parent_dir)
             and not self._marks.has(log)
         ]

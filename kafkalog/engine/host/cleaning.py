@@ -100,6 +100,7 @@ class Cleaning:
         from kafkalog.engine.cleaner import passes  # the offset map and its loops are nothing that an open needs
 
         self.check_outside()
+        log.refuse_without_tier("compaction")
         self._keeps_lines = True
         if rolls:
             with log.lock:  # of two who ask for it one closes the segment

@@ -3,21 +3,27 @@
 A topic's settings are its overrides on the defaults, kept until they change.  A log that is being made (`begin` to
 `finish`) when its topic's settings change takes them anew at the end (KAFKA-8813): a change finds it here, or among the
 logs that there are.
-Knows no log but the one that is being made, and no directory.  Thread-safe without a lock: a step of a dict each.
+Knows no log but the one that is being made, and no directory.  Thread-safe, but for one thing without a lock: a step of
+a dict each.  What was copied to a remote tier that is not open is read once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.engine.host.topic_configs import TopicConfigs
 from kafkalog.engine.log.context import PartitionContext, ProducerSettings
 from kafkalog.engine.log.damage import Damage
+from kafkalog.engine.log.tier import Copies
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.metrics.registry import MetricsRegistry
 
@@ -63,6 +69,9 @@ class LogContexts:
         self.when_ready: Callable[[UnifiedLog], object] = _nothing  # told of each log, before anybody else has it
         self.base_of: Callable[[str, LogConfig], LogConfig] | None = None  # what counts beneath a topic's overrides
         self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
+        self._beside_metadata: list[str] = []  # directories, if one of them has events of remote segments
+        self._copies: Copies | None = None  # guarded by _asking
+        self._asking = threading.Lock()
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
 
     def of(self, folder: str, partition: TopicPartition, opening: Opening = AS_ALL) -> PartitionContext:
@@ -80,7 +89,23 @@ class LogContexts:
         # Also where nobody opened the tier: the log starts there, and what nobody has copied is not to be deleted.
         context.has_remote_tier = True
         context.is_tier_open = self.settings.has_remote_tier
+        if self._beside_metadata and not context.is_tier_open:
+            context.known_copies = self._known_copies
         return context
+
+    def found(self, folders: Mapping[str, Iterable[str]]) -> None:
+        """What folders of logs a start has found in which directories."""
+        prefix = f"{names.REMOTE_LOG_METADATA_TOPIC}-"
+        if any(os.path.basename(each).startswith(prefix) for paths in folders.values() for each in paths):
+            self._beside_metadata = list(folders)
+
+    def _known_copies(self) -> Copies:
+        with self._asking:
+            if self._copies is None:
+                # It lies above, and is wanted where somebody deletes, cuts or appends without a tier that is known.
+                above = importlib.import_module("kafkalog.engine.remote.known_copies")
+                self._copies = above.KnownCopies(self._beside_metadata, self._files)
+            return self._copies
 
     def config_of(self, topic: str) -> LogConfig:
         """A topic's settings."""
@@ -117,7 +142,7 @@ class LogContexts:
         if self._initializing.pop(partition, False) and opening.config is None:
             self.forget(partition.topic)
             log.update_config(self.config_of(partition.topic))
-        if log.context.lacks_remote_tier:
+        if log.remote_log_enabled and not log.context.is_tier_open:
             log.context.logger.warning(
                 "remote.storage.enable: the log goes on in a remote tier, and was opened without: offsets from %d to %d"
                 " are not read, nothing is copied, and no segment goes by retention; kafkalog.open(..., remote=...) "

@@ -106,6 +106,8 @@ class Move:
         source = self._source()
         if source.parent_dir == self._log_dir:
             return source
+        if not source.remote_log_enabled:  # else its start and its leader epochs are kept
+            source.refuse_without_tier("move")
         future = self._future_of(source)
         try:
             self._move(source, future, progress)

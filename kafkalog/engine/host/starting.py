@@ -120,6 +120,7 @@ class Start:
             self.had_clean[path] = of.had_clean_shutdown
             self.all_loaded[path] = not of.folders
             found.append(of)
+        self._contexts.found({of.held.path: of.folders for of in found})
         if self.on_demand:
             found = self._let_wait(found)
         for of in found:

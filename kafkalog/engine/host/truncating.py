@@ -17,7 +17,7 @@ def refuse_copied(log: UnifiedLog, offset: int) -> None:
     """IllegalArgumentException for an offset that the remote tier has, or is being given: other records would get it in
     the same leader epoch, and nobody could tell which ones count.  SchemaException where nobody knows what it has."""
     copied = log.copied_offset
-    log.refuse_without_tier(offset)
+    log.refuse_without_tier(f"truncate({offset})")
     if log.remote_log_enabled and log.tier is not None:
         log.tier.check()
     if offset <= copied:
@@ -57,8 +57,8 @@ def cut(cleaning: Cleaning, target_offset: int, whole_batches: bool, log: Unifie
         if whole_batches:
             refuse_copied(log, target_offset)
             refuse_parting(log, target_offset)
-        elif not log.is_future:
-            log.refuse_without_tier(target_offset)
+        else:
+            log.refuse_without_tier(f"truncate_to({target_offset})")
         if log.local_log.segments.last_segment is None:
             log.local_log.check_changeable()  # a move took its place, and it was deleted meanwhile
         if log.is_future or not 0 <= target_offset < log.active_segment.base_offset:
@@ -85,7 +85,7 @@ def restart(cleaning: Cleaning, new_offset: int, log_start_offset: int | None, l
         if log.is_future:
             log.truncate_fully_and_start_at(new_offset, log_start_offset)
             return
-        log.refuse_without_tier(new_offset)
+        log.refuse_without_tier(f"truncate_fully_and_start_at({new_offset})")
         cleaning.cut(log, new_offset)
         log.truncate_fully_and_start_at(new_offset, log_start_offset)
         cleaning.cut(log, log.active_segment.base_offset)

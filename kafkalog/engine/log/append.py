@@ -114,6 +114,8 @@ def append(
             local.check_appendable()
         if log.unfinished is not None or log.lock.busy:
             log.settle()
+        if local.ordinary_rules is None:
+            log.refuse_lost_end()
         try:
             log.lock.busy = True
 

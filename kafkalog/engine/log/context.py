@@ -22,6 +22,7 @@ from kafkalog.engine.files import OS_FILES, Clock, Files, LogDirFailureChannel, 
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.java_text import is_io_exception
+from kafkalog.engine.log.tier import Copies
 from kafkalog.engine.log.topic_metrics import TopicMetrics
 from kafkalog.engine.log.types import TopicRules
 from kafkalog.errors import ClosedChannelException, CorruptCheckpointException, KafkaStorageException
@@ -51,7 +52,8 @@ class PartitionContext:
     partition and the log directory in each line.  `has_one_replica`: nobody else has the partition, which whoever opens
     it says before a load; its high watermark follows its end, and recovery keeps what Kafka would fetch again.
     `has_remote_tier`: whoever opens it has a remote tier (remote.log.storage.system.enable); the topic says whether it
-    is used.  `is_tier_open`: not where a log is opened without the tier that it goes on in."""
+    is used.  `is_tier_open`: not where a log is opened without the tier that it goes on in; `known_copies`: what is
+    known there of what was copied, where anything is."""
 
     __slots__ = (
         "clock",
@@ -62,6 +64,7 @@ class PartitionContext:
         "has_one_replica",
         "has_remote_tier",
         "is_tier_open",
+        "known_copies",
         "log_dir_failure_channel",
         "logger",
         "metrics",
@@ -103,6 +106,7 @@ class PartitionContext:
         self.has_one_replica = False
         self.has_remote_tier = False
         self.is_tier_open = True
+        self.known_copies: Callable[[], Copies] | None = None
         self.logger = Lines("kafkalog.log", self.parent_dir, self.topic_partition)
         self.metrics = MetricsRegistry(clock) if metrics is None else metrics
         self.topic_metrics = TopicMetrics(self.metrics, self.topic_partition.topic)
@@ -115,10 +119,6 @@ class PartitionContext:
             return False
         config, topic = self.config, self.topic_partition.topic
         return bool(config.remote_storage_enable) and not config.compact and topic not in names.INTERNAL_TOPICS
-
-    @property
-    def lacks_remote_tier(self) -> bool:
-        return self.uses_remote_tier and not self.is_tier_open
 
     def update_config(self, new_config: LogConfig) -> None:
         """Takes new settings; a log that is open takes them by LocalLog's method of this name."""

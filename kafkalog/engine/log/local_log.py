@@ -68,7 +68,8 @@ class LocalLog(LogEnd):
         # What an append's native steps look at, once more.
         self.clock = context.clock
         self.log_dir_failure_channel = context.log_dir_failure_channel
-        self._set_client_rules(context.config)
+        if context.known_copies is None:  # else whoever appends first asks them
+            self._set_client_rules(context.config)
         self.segments = segments
         self.recovery_point = recovery_point
         self.next_offset_metadata = next_offset_metadata
@@ -142,7 +143,15 @@ class LocalLog(LogEnd):
 
     def update_config(self, new_config: LogConfig) -> None:
         self.context.update_config(new_config)
-        self._set_client_rules(new_config)
+        if self.ordinary_rules is not None:
+            self._set_client_rules(new_config)
+
+    def begin_appends(self) -> None:
+        """Nothing is in the way of appends; the settings may change meanwhile."""
+        config = None
+        while config is not self.context.config:
+            config = self.context.config
+            self._set_client_rules(config)
 
     def _set_client_rules(self, config: LogConfig) -> None:
         self.ordinary_rules = OrdinaryRules(

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._native.state.log_end import PartitionLock, Watermarks
-from kafkalog.engine.format import values
+from kafkalog.engine.format import names, values
 from kafkalog.engine.log.context import PartitionContext
 from kafkalog.engine.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.engine.log.local_log import LocalLog
@@ -62,6 +62,7 @@ class PartitionOffsets(Watermarks):
     high_watermark_metadata: LogOffsetMetadata
     first_unstable_offset_metadata: LogOffsetMetadata | None
     leader_epoch_cache: LeaderEpochFileCache
+    topic_id: str | None = None
     unfinished: Callable[[], object] | None  # guarded by lock; what `settle` has to make again
 
     def __init__(
@@ -184,14 +185,40 @@ class PartitionOffsets(Watermarks):
         """Whether the log goes on in a remote tier."""
         return self.context.uses_remote_tier
 
-    def refuse_without_tier(self, offset: int) -> None:
-        """IllegalArgumentException where the remote tier, which the log goes on in, is not open."""
-        if self.context.lacks_remote_tier:
+    @property
+    def lacks_remote_tier(self) -> bool:
+        """Whether the log goes on in a remote tier that is not open: by its settings, or by what it has."""
+        context = self.context
+        if context.is_tier_open or context.uses_remote_tier:
+            return not context.is_tier_open
+        return context.known_copies is not None and context.known_copies().has(self.topic_partition, self.topic_id)
+
+    def refuse_without_tier(self, what: str) -> None:
+        """IllegalArgumentException where the remote tier, which the log goes on in, is not open; not of a log that is a
+        copy in the making, for a move."""
+        if self.lacks_remote_tier and not names.is_future_dir(self.context.dir):
             raise IllegalArgumentException(
-                f"offset: found {offset}, and the log goes on in a remote tier, which is not open: nobody knows up to "
-                "where it was copied",
+                f"{what}: {self.topic_partition} goes on in a remote tier, which is not open: what is deleted or cut "
+                "here would be lost there, too",
                 hint='kafkalog.open(..., remote="s3://bucket/prefix") opens both',
             )
+
+    def refuse_lost_end(self) -> None:
+        """IllegalStateException where the log, opened without its remote tier, ends below what that has: new records
+        would hide those.  Once it is known not to, appends may take the short way."""
+        context = self.context
+        if names.is_future_dir(context.dir):
+            return
+        copied = None if context.known_copies is None else context.known_copies().lost_end(self)
+        if copied is not None:
+            raise IllegalStateException(
+                f"the log ends at offset {self.log_end_offset}, and its remote tier, which is not open, has it up to "
+                f"{copied}: the disk has lost its end, and new records would hide what is there",
+                path=context.dir,
+                hint="`kafkalog tier restore` brings the partition back to a new directory: its folder takes the place "
+                "of this one",
+            )
+        self.local_log.begin_appends()
 
     @property
     def is_leaving_remote_tier(self) -> bool:
@@ -429,6 +456,8 @@ class PartitionOffsets(Watermarks):
         new_log_start_offset = values.offset(new_log_start_offset, "new_log_start_offset")
         with self.local_log.guard(f"increasing log start offset to {new_log_start_offset}"), self.lock:
             self.settle()
+            if new_log_start_offset > self.log_start_offset:
+                self.refuse_without_tier(f"log start offset {new_log_start_offset}")
             return self.raise_log_start_offset(new_log_start_offset, reason)
 
     def raise_log_start_offset(self, new_log_start_offset: int, reason: LogStartOffsetIncrementReason) -> bool:
@@ -468,6 +497,6 @@ class PartitionOffsets(Watermarks):
         target = self.high_watermark if offset == -1 else offset
         if target < 0:
             raise OffsetOutOfRangeException(f"The offset {target} for partition {self.topic_partition} is not valid")
-        self.refuse_without_tier(offset)  # the next open with it would delete there what is below
+        self.refuse_without_tier(f"delete_records({offset})")  # the next open with it would delete there what is below
         self.maybe_increment_log_start_offset(target, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
         return self.log_start_offset

@@ -15,7 +15,9 @@ from kafkalog.engine.segment.log_segment import LogSegment
 
 def delete_old_segments(log: PartitionState) -> int:
     """Applies the topic's cleanup.policy; answers how many segments were chosen."""
-    if log.context.lacks_remote_tier:  # nobody knows what was copied; a start that moves deletes there, too
+    if log.lacks_remote_tier:  # nobody knows what was copied; a start that moves deletes there, too
+        if not log.remote_log_enabled:  # else the open has said so
+            log.context.logger.warning("no segment goes: some of it was copied to a remote tier, which is not open")
         return 0
     try:
         _keep_what_follows(log)

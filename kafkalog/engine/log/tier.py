@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.segment.reader import Extent
     from kafkalog.engine.segment.transaction_index import AbortedTxn
     from kafkalog.engine.segment.types import TimestampAndOffset
@@ -48,3 +49,13 @@ class Tier(Protocol):
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """RemoteLogManager.findOffsetByTimestamp: as a broker answers ListOffsets."""
+
+
+class Copies(Protocol):
+    """What is known of copies of logs that are opened without their tier (`kafkalog.engine.remote.known_copies`)."""
+
+    def has(self, partition: TopicPartition, topic_id: str | None) -> bool:
+        """Whether some of a partition was copied."""
+
+    def lost_end(self, log: Any) -> int | None:
+        """Up to where a UnifiedLog was copied, if it ends below."""

@@ -489,6 +489,7 @@ class UnifiedLog(PartitionState):
                 raise IllegalArgumentException(
                     f"Cannot truncate partition {self.topic_partition} to a negative offset ({target_offset})."
                 )
+            self.refuse_without_tier(f"truncate_to({target_offset})")
             if target_offset < self.high_watermark:
                 self.context.logger.log(
                     logging.INFO if self.high_watermark_follows else logging.WARNING,
@@ -530,6 +531,7 @@ class UnifiedLog(PartitionState):
                     f"log_start_offset: found {log_start_offset}, expected one up to new_offset, {new_offset}"
                 )
         with self.local_log.guard("truncating the entire log"), self.lock:
+            self.refuse_without_tier(f"truncate_fully_and_start_at({new_offset})")
             self.settle()
             self.local_log.check_changeable()
             self.whole(

@@ -46,6 +46,7 @@ from kafkalog.engine.remote.segment import (
 )
 from kafkalog.engine.remote.storage import FoundSegment, IndexType, LogSegmentData, found_partition, found_segments
 from kafkalog.errors import (
+    CorruptManifestException,
     CorruptRecordException,
     IllegalArgumentException,
     KafkaStorageException,
@@ -297,7 +298,7 @@ class AivenTieredStorage:
     # --- reading -----------------------------------------------------------------------------------------
 
     def manifest(self, metadata: RemoteLogSegmentMetadata) -> Manifest:
-        """RemoteStorageException for one that is none of this layout's."""
+        """CorruptManifestException for one that is none of this layout's; RemoteStorageException without its keys."""
         return self._manifest_at(self._key(metadata, MANIFEST))
 
     def _manifest_at(self, key: str) -> Manifest:
@@ -332,13 +333,13 @@ class AivenTieredStorage:
         except RemoteStorageException:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zstandard.ZstdError) as error:
-            raise RemoteStorageException(
+            raise CorruptManifestException(
                 f"expected a manifest of version 1: {type(error).__name__} {error}", path=self.objects.shown(key)
             ) from error
 
     def _chunks_of(self, values: dict[str, Any], key: str) -> ChunkIndex:
         if values["version"] != "1":
-            raise RemoteStorageException(
+            raise CorruptManifestException(
                 f"found a manifest of version {values['version']!r}, expected '1'", path=self.objects.shown(key)
             )
         return ChunkIndex.of(values["chunkIndex"])
@@ -502,7 +503,7 @@ class AivenTieredStorage:
         shown = self.objects.shown(key)
         if self._keys is None:
             raise IllegalArgumentException(
-                "the tier is encrypted, and no keys were given: what is written there now would be plain", path=shown,
+                "the tier is encrypted, and no keys were given", path=shown,
                 hint="encryption={id: (public.pem, private.pem)}; on the command line --key-pair",
             )  # fmt: skip
         try:
@@ -563,7 +564,7 @@ class AivenTieredStorage:
             ).checked()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             key = self._key(asked, MANIFEST)
-            raise RemoteStorageException(
+            raise CorruptManifestException(
                 f"its metadata is none of a segment: {type(error).__name__} {error}", path=self.objects.shown(key)
             ) from error
 

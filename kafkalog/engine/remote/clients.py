@@ -29,6 +29,19 @@ NO_BUCKET = re.compile(
 NO_GCS_BUCKET = re.compile(r"(^|/)b/[^/\s]+/o(\?name=\S*)?(\s|$)")  # gcsfs has nothing but the request's path
 
 
+def is_behind_end(error: BaseException) -> bool:
+    """Whether a storage refuses a range of bytes because it begins behind the object's end (HTTP 416).  Each client
+    has the status elsewhere, and some behind an error of their own."""
+    seen: BaseException | None = error
+    while seen is not None:
+        told: Any = getattr(seen, "response", None)
+        told = told.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(told, Mapping) else None
+        if 416 in (told, *(getattr(seen, name, None) for name in ("status", "status_code", "code"))):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
 class ClientOptions:
     """The options of a storage's client: which of them an error is about, and a text without what they hide."""
 

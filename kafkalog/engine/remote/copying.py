@@ -359,6 +359,17 @@ def find_highest_remote_offset(
     return OffsetAndEpoch(-1, -1)
 
 
+def lost_end(metadata: RemoteLogMetadataManager, partition: TopicIdPartition, log: UnifiedLog) -> int | None:
+    """Up to where the remote tier has a log whose end the disk has lost; None where it has not.  What is appended then
+    gets offsets that others have there, in the same leader epoch."""
+    epoch = find_highest_remote_offset(metadata, partition, log).leader_epoch
+    known, latest = metadata.highest_offset_for_epoch(partition, epoch), log.leader_epoch_cache.latest_epoch
+    if latest is None:  # nothing is left of it, or nothing ever was
+        segments = metadata.list_remote_log_segments(partition)
+        known = max((each.end_offset for each in segments if each.state is COPY_SEGMENT_FINISHED), default=None)
+    return known if known is not None and latest in (None, epoch) and known >= log.log_end_offset else None
+
+
 def find_log_start_offset(metadata: RemoteLogMetadataManager, partition: TopicIdPartition, log: UnifiedLog) -> int:
     """The first offset that can be read of the oldest segment; the local start where there is none.  A broker counts
     segments, too, that are being deleted, or lie below the first epoch that the log knows, and leads readers there."""

@@ -178,6 +178,10 @@ class LocalTieredStorage:
         if entries:
             key = key_of(listed, SUFFIXES[IndexType.OFFSET])
             position = OFFSET_ENTRY.unpack(self.objects.get(key, entries - OFFSET_ENTRY.size, entries))[1]
+        if position < 0:
+            what = f"found position {position} in its last entry, expected one of the log, which is read without it"
+            tell_once(f"{self.shown_index(listed, IndexType.OFFSET)}: {what}")
+            position = 0
         with self.open_local(listed) or _LogObject(self, listed) as file:
             end = last_offset_of(file, position) if position <= file.size() else None
         if end is None or end < listed.start_offset:

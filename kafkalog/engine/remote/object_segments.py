@@ -3,7 +3,8 @@
 A segment whose upload came to its end has its log and the object that came last; another one is passed over, it is
 being uploaded, deleted, or was left by a crash.  Where a segment ends, and its leader epochs, its objects say, and are
 asked once; those count that the epochs lead to, as in a store.  Offsets between two segments that none of them has are
-told of once, and passed over.
+told of once, and passed over.  A segment whose manifest is damaged stands for offsets that are missing, up to where the
+next one begins: it may have them, and whoever comes to them is told.
 
 Whose history it is the latest leader's epochs say, as they lie beside its last segment.  A segment whose epochs cannot
 be read counts where no other one has its offsets.
@@ -26,9 +27,10 @@ from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.engine.remote.lineage import epochs_of_all, history
 from kafkalog.engine.remote.remote_files import tell_gap
-from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition, missing
 from kafkalog.engine.remote.storage import IndexType, tell_once
 from kafkalog.errors import (
+    CorruptManifestException,
     IllegalArgumentException,
     KafkalogError,
     RemoteResourceNotFoundException,
@@ -62,18 +64,17 @@ class ObjectSegments:
         only_listed: bool = False,
     ) -> None:
         self._storage = storage
-        self._given = dict(topic_ids or {})
-        self.topic_ids = self._given
+        self.topic_ids = dict(topic_ids or {})
         self._only_listed = only_listed
         self._told_gaps: set[tuple[TopicPartition, int, int]] = set()
         self._said: dict[TopicIdPartition, dict[FoundSegment, RemoteLogSegmentMetadata]] = {}  # as was listed last
         self._histories: dict[TopicIdPartition, tuple[FoundSegment, list[EpochEntry]]] = {}
 
-    def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
-        """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant, or not
-        the id of one that was given."""
-        there = self._storage.partitions()
-        for topic, topic_id in self._given.items():
+    def check_topic_ids(self) -> None:
+        """Of a bucket that is opened: IllegalArgumentException for a given id that none of its topics of that name has.
+        Later its last segment may expire."""
+        there = self._storage.partitions() if self.topic_ids else []
+        for topic, topic_id in self.topic_ids.items():
             ids = sorted({each.topic_id for each in there if each.topic_partition.topic == topic})
             if ids and topic_id not in ids:
                 raise IllegalArgumentException(
@@ -81,6 +82,10 @@ class ObjectSegments:
                     f"{', '.join(ids)}",
                     hint=f"give one of these: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=...",
                 )
+
+    def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
+        """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant."""
+        there = self._storage.partitions()
         return one_of_a_name(there, self.topic_ids, lambda each: bool(self._storage.segments_of(each)))
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
@@ -101,7 +106,8 @@ class ObjectSegments:
         for step in takewhile(count.__gt__, accumulate(repeat(THREADS), lambda step, _: 2 * step)):
             at = (count - step) // step * step  # the same ones, while some are added
             places |= {at, at + 1}
-        said = list(self._ask(partition, [found[at] for at in sorted(places) if at < count]).values())
+        asked = self._ask(partition, [found[at] for at in sorted(places) if at < count]).values()
+        said = [each for each in asked if not each.is_missing]
         return not said or max(map(_rank, said)) == _rank(said[-1])
 
     def _of_history(self, said: Mapping[FoundSegment, RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
@@ -156,7 +162,10 @@ class ObjectSegments:
         """About how many times as long as its log an object is."""
         if not self._storage.has_manifests:
             return 1.0
-        return first.object_bytes / max(1, self._storage.metadata_of(first).segment_size_in_bytes) or 1.0
+        said = self._asked_of(first)
+        if said is None or said.is_missing:
+            return 1.0
+        return first.object_bytes / max(1, said.segment_size_in_bytes) or 1.0
 
     def _ask(
         self, partition: TopicIdPartition, found: Sequence[FoundSegment]
@@ -186,6 +195,9 @@ class ObjectSegments:
             return self._storage.metadata_of(found)
         except RemoteResourceNotFoundException:
             return None
+        except CorruptManifestException as error:
+            tell_once(f"segment {found.id} of {found.partition.topic_partition} cannot be read: {error}")
+            return missing(found.partition, found.base_offset, -1, segment_id=found.id)
 
     def _chosen(self, found: Iterable[FoundSegment]) -> list[FoundSegment]:
         """One of each base offset."""
@@ -241,7 +253,8 @@ def one_of_a_name(
             if len(used) > 1:
                 raise IllegalArgumentException(
                     f"found two topics {topic!r} in the remote tier, with the ids {used[0]} and {used[1]}",
-                    hint=f"say which is meant: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=...",
+                    hint=f"say which is meant: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=..., or Spark's "
+                    f"remote.topicIds={topic}=...",
                 )
             chosen = by_id[used[0]] if used else []
         found |= {each.topic_partition: each for each in chosen}

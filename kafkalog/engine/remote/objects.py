@@ -39,6 +39,7 @@ from kafkalog.engine.remote.clients import (
     NO_GCS_BUCKET,
     PART_BYTES,
     ClientOptions,
+    is_behind_end,
 )
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -399,9 +400,9 @@ class Objects:
         try:
             found: bytes = self._asked("cat_file", self.path(key), start=begin, end=end)
         except Exception as error:
-            if end is None or "range" not in str(error).lower():
+            if end is None or not is_behind_end(error):
                 raise
-            raise self._cut(key, 0, start, end) from error  # it begins behind the object's end
+            raise self._cut(key, 0, start, end) from error
         if end is not None and len(found) != end - start:
             raise self._cut(key, len(found), start, end)
         return found
@@ -436,7 +437,7 @@ class Objects:
                     try:
                         stream = s3_streams.Stream(self.fs, self.path(key), at, end, self.timeout_s)
                     except Exception as error:
-                        if "range" not in str(error).lower():
+                        if not is_behind_end(error):
                             raise
                         raise self._cut(key, 0, at, end) from error
                     if stream.size != end - at:
@@ -671,7 +672,7 @@ class Objects:
             )
         if isinstance(error, FileNotFoundError):
             return RemoteResourceNotFoundException("there is no such object", path=shown)
-        if isinstance(error, (ValueError, TypeError)) or kind == "ParamValidationError":
+        if isinstance(error, (ValueError, TypeError, NameError, AttributeError)) or kind == "ParamValidationError":
             option = self._options.named_in(str(error))
             if option is not None:
                 return IllegalArgumentException(f"{self.url}: the storage's client refuses the option {option}: {told}")

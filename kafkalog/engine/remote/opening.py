@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalog.engine.remote import aiven, local_tiered
@@ -16,16 +19,16 @@ from kafkalog.engine.remote.objects import HASTY_ATTEMPTS, Objects
 from kafkalog.errors import (
     IllegalArgumentException,
     RemoteResourceNotFoundException,
+    RemoteStorageException,
     RetriableRemoteStorageException,
 )
 
 if TYPE_CHECKING:
-    from kafkalog.engine.remote.directory_segments import DirectoryMetadata
     from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, TopicIdPartition
     from kafkalog.engine.remote.storage import RemoteStorageManager
 
 LAYOUTS = (LocalTieredStorage.layout, AivenTieredStorage.layout)
-ASKED_FOR = 16  # segments, of a place that is opened
+ASKED_FOR = 16  # partitions, of a place that is opened
 SHOWN = 3
 
 
@@ -42,14 +45,14 @@ def _has_some(storage: LocalTieredStorage | AivenTieredStorage) -> bool:
 
 
 def check_layout(storage: RemoteStorageManager, prefix: str = "") -> None:
-    """IllegalArgumentException where nothing lies there in the layout that was named."""
+    """IllegalArgumentException where a tier lies there, and in another layout than the one that was named."""
     storage = hasty(storage)
     if not isinstance(storage, AivenTieredStorage | LocalTieredStorage) or _has_some(storage):
         return
     objects, layout = storage.objects, storage.layout
     found = layout_of(objects, prefix)
-    if found is None:
-        raise _nothing(objects, prefix, f" in the layout {layout!r}")
+    if found is None:  # nothing was copied yet, or retention took all
+        return
     behind = f" behind the prefix {prefix!r}" if prefix else ""
     raise IllegalArgumentException(
         f"layout: found no segments{behind} in the layout {layout!r}, but a tier in that of {found!r}",
@@ -58,38 +61,44 @@ def check_layout(storage: RemoteStorageManager, prefix: str = "") -> None:
     )
 
 
-def check_copied(storage: RemoteStorageManager, metadata: DirectoryMetadata, place: str) -> None:
-    """IllegalArgumentException where nothing is there of what the metadata says was copied; it asks until something is.
-    One that does not answer is believed."""
-    segments: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
-    for each in metadata.copied():
-        segments.setdefault(each.topic_id_partition, []).append(each)
-    last = [each[-1] for each in segments.values()][:ASKED_FOR]
-    others = [each for of in segments.values() for each in of[:-1]][:ASKED_FOR]
-    storage = hasty(storage)
-    with suppress(RetriableRemoteStorageException):
-        if last and not any(map(storage.is_there, [*last, *others])):
-            raise nothing_copied(place, last[0])
+def lost_in(
+    storage: RemoteStorageManager, copied: Iterable[RemoteLogSegmentMetadata], place: str
+) -> list[RemoteLogSegmentMetadata]:
+    """Asks for the last segment of some partitions that the metadata says were copied: those that are not there.
 
-
-def shown_segment(metadata: RemoteLogSegmentMetadata) -> str:
-    partition, segment_id = metadata.topic_id_partition.topic_partition, metadata.remote_log_segment_id.id
-    return f"segment {segment_id} of {partition} from offset {metadata.start_offset} on"
-
-
-def nothing_copied(place: str, segment: RemoteLogSegmentMetadata) -> IllegalArgumentException:
-    return IllegalArgumentException(
-        f"found nothing of what the metadata says was copied there, such as {shown_segment(segment)}",
-        path=place,
-        hint="check the address, its prefix and the layout: nothing was copied or deleted",
-    )
-
-
-def layout_to_write(objects: Objects, prefix: str, default: str) -> str:
-    """`default`, where nothing lies there.
-
-    IllegalArgumentException where other things do: they may be a tier behind another prefix.
+    IllegalArgumentException where none of them is, and the place has nothing of any of the partitions: it is another
+    one.  RemoteStorageException.
     """
+    last = {each.topic_id_partition: each for each in copied}
+    asked = [last[each] for each in _some_of(last)]
+    if not asked:
+        return []
+    storage = hasty(storage)
+    with ThreadPoolExecutor(ASKED_FOR, "kafkalog-remote-check") as pool:
+        there = list(pool.map(storage.is_there, asked))
+    if not any(there) and not any(each in last for each in storage.partitions()):
+        partition, segment_id = asked[0].topic_id_partition.topic_partition, asked[0].remote_log_segment_id.id
+        raise IllegalArgumentException(
+            f"found nothing of what the metadata says was copied there, such as segment {segment_id} of {partition} "
+            f"from offset {asked[0].start_offset} on",
+            path=place,
+            hint="check the address, its prefix and the layout: nothing was copied or deleted",
+        )
+    return [each for each, is_there in zip(asked, there, strict=True) if not is_there]
+
+
+def _some_of(partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
+    """Of each topic one before a second one of any."""
+    numbers: Counter[str] = Counter()
+    order = []
+    for each in partitions:
+        order.append((numbers[each.topic_id], each))
+        numbers[each.topic_id] += 1
+    return [each for _, each in sorted(order, key=itemgetter(0))][:ASKED_FOR]
+
+
+def check_others(objects: Objects, prefix: str) -> None:
+    """IllegalArgumentException where other things than a tier lie there: they may be one behind another prefix."""
     others = _others(objects)
     if others:
         behind = f" behind the prefix {prefix!r}" if prefix else ""
@@ -98,10 +107,10 @@ def layout_to_write(objects: Objects, prefix: str, default: str) -> str:
         raise IllegalArgumentException(
             f"found no segments of a remote tier{behind}, but other things ({seen})",
             path=objects.url,
-            hint="where a tier is to begin here, name its layout ('local-tiered', or 'aiven'); one that is there may "
+            hint=(f"give that address: {below}; " if below is not None else "")
+            + "where a tier is to begin here, name its layout ('local-tiered', or 'aiven'); one that is there may "
             "have another prefix (Aiven's key.prefix)",
         )
-    return default
 
 
 def _others(objects: Objects) -> list[str]:
@@ -112,11 +121,14 @@ def _others(objects: Objects) -> list[str]:
 
 def _below(objects: Objects, others: Iterable[str]) -> str | None:
     """The address of a tier in LocalTieredStorage's layout that lies in one of these."""
-    found = (each for each in others if objects.folders(f"{each}/{local_tiered.ROOT}"))
-    return next((objects.shown(each) for each in found), None)
+    for each in others:
+        with suppress(RemoteStorageException):  # it is a file
+            if objects.folders(f"{each}/{local_tiered.ROOT}"):
+                return objects.shown(each)
+    return None
 
 
-def _nothing(objects: Objects, prefix: str, named: str = "") -> IllegalArgumentException:
+def _nothing(objects: Objects, prefix: str) -> IllegalArgumentException:
     behind = f" behind the prefix {prefix!r}" if prefix else ""
     others = _others(objects)
     below = _below(objects, others)
@@ -128,9 +140,7 @@ def _nothing(objects: Objects, prefix: str, named: str = "") -> IllegalArgumentE
         there, hint = f", but a tier below it, {below}", f"give that address: {below}"
     elif others:
         there = f", but other things ({', '.join(others)}), which may be its prefix (Aiven's key.prefix)"
-    return IllegalArgumentException(
-        f"{objects.url}: found no segments of a remote tier{named}{behind}{there}", hint=hint
-    )
+    return IllegalArgumentException(f"{objects.url}: found no segments of a remote tier{behind}{there}", hint=hint)
 
 
 S = TypeVar("S", bound="RemoteStorageManager")
@@ -170,10 +180,21 @@ def layout_with(objects: Objects, known: RemoteLogSegmentMetadata, prefix: str =
     segment = known.remote_log_segment_id
     path = aiven.main_path(segment.topic_id_partition, known.start_offset, segment.id)
     keys = {"local-tiered": local_tiered.key_of(known, local_tiered.LOG), "aiven": f"{prefix}{path}.{aiven.MANIFEST}"}
+    refusal: RemoteStorageException | None = None
     for layout, key in keys.items():
-        with suppress(RemoteResourceNotFoundException):
+        try:
             objects.get(key, 0, 1)  # of an object that is not there a client asks for the size by a listing
-            return layout
+        except RemoteResourceNotFoundException:
+            continue
+        except RetriableRemoteStorageException:
+            raise
+        except RemoteStorageException as error:
+            if isinstance(error.__cause__, PermissionError):  # who may not list is told so of what is not there
+                refusal = refusal or error
+                continue
+        return layout  # also of an empty object
+    if refusal is not None:
+        raise refusal
     return None
 
 

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from kafkalog.engine.files import File, Files
+from kafkalog.engine.format.index_entries import OFFSET_ENTRY
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import LogReadOnlyException
 
@@ -117,6 +118,12 @@ class BytesFile(ReadOnlyFile):
 
     def pread(self, n: int, position: int) -> bytes:
         return self._data[position : position + n]
+
+
+def last_position(index: bytes) -> int:
+    """The position that an offset index's last entry names; 0, where a log begins, without one, or where it names none
+    of a file: an index is a hint."""
+    return max(0, OFFSET_ENTRY.unpack_from(index, len(index) - OFFSET_ENTRY.size)[1]) if index else 0
 
 
 def last_offset_of(file: File, start: int) -> int | None:

@@ -37,8 +37,8 @@ from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, T
 from kafkalog.engine.format.partition_metadata import CURRENT_VERSION, PartitionMetadata
 from kafkalog.engine.remote.chunks import Chunks, RemoteFile
 from kafkalog.engine.remote.index_cache import RemoteIndexCache
-from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles, last_offset_of
-from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata, missing
+from kafkalog.engine.remote.read_only import BytesFile, ReadOnlyFiles, last_offset_of, last_position
+from kafkalog.engine.remote.segment import NOBODY, RemoteLogSegmentMetadata, missing
 from kafkalog.engine.remote.storage import IndexType
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 10.0
+COARSE_MS = 2000  # that a file system's clock may be behind
 _STEM = 20  # digits of a segment's file name
 _SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _INDEXES = {
@@ -88,6 +89,10 @@ class RemoteSegments(Protocol):
         offsets that none of them has."""
 
 
+def _is_damaged(metadata: RemoteLogSegmentMetadata) -> bool:
+    return metadata.is_missing and metadata.remote_log_segment_id.id != NOBODY
+
+
 def tell_gap(partition: TopicPartition, first: int, last: int, why: str = "") -> None:
     """Of a bucket alone: what lies there is all that it is read by."""
     _log.warning("%s: no segment of the remote tier has the offsets %d to %d%s", partition, first, last, why)
@@ -99,12 +104,23 @@ def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
         if metadata.custom_metadata is not None:
             raise SchemaException(metadata.custom_metadata.decode())
         partition, first, last = metadata.topic_id_partition, metadata.start_offset, metadata.end_offset
+        why = f"no segment of topic id {partition.topic_id} in the remote tier has them"
+        if _is_damaged(metadata):
+            why = f"the manifest of segment {metadata.remote_log_segment_id.id}, which may have them, is damaged"
         raise RemoteResourceNotFoundException(
-            f"{partition.topic_partition}: offsets {first} to {last} are missing, no segment of topic id "
-            f"{partition.topic_id} in the remote tier has them",
+            f"{partition.topic_partition}: offsets {first} to {last} are missing, {why}",
             path=path,
             hint=f"`kafkalog tier list` shows which segments are where; what follows is read from offset {last + 1} on",
         )
+
+
+class _Listed(NamedTuple):
+    """The partitions as they were listed last: when that began, and when they were others before."""
+
+    partitions: dict[str, TopicIdPartition]
+    begun_ms: int
+    changed_ms: int
+    due: float
 
 
 class _Folder(NamedTuple):
@@ -115,7 +131,7 @@ class _Folder(NamedTuple):
     bases: list[int]
     snapshots: dict[int, RemoteLogSegmentMetadata]  # by the offset behind the segment
     names: list[str]
-    listed_ms: int
+    changed_ms: int
     due: float
     disk_start: int | None  # where the disk beside the tier goes on, as was seen before
 
@@ -154,7 +170,7 @@ class RemoteFiles(ReadOnlyFiles):
         self._segments = segments
         self._poll_s = poll_s
         self._lock = threading.Lock()
-        self._partitions: tuple[float, dict[str, TopicIdPartition]] | None = None
+        self._partitions: _Listed | None = None  # replaced whole
         self._folders: dict[str, _Folder] = {}
         self._disk_starts: dict[str, int] = {}  # by partition, where the disk beside the tier goes on
         self._ends: dict[str, int | None] = {}  # by segment
@@ -170,11 +186,26 @@ class RemoteFiles(ReadOnlyFiles):
     # --- what there is -----------------------------------------------------------------------------------
 
     def _all(self) -> dict[str, TopicIdPartition]:
+        return self._listed().partitions
+
+    def _listed(self) -> _Listed:
         held = self._partitions
-        if held is None or held[0] < time.monotonic():
-            found = {str(short): full for short, full in self._segments.partitions().items()}
-            held = self._partitions = time.monotonic() + self._poll_s, found
-        return held[1]
+        return held if held is not None and held.due >= time.monotonic() else self._list()
+
+    def _list(self) -> _Listed:
+        begun_ms = int(time.time() * 1000)
+        found = {str(short): full for short, full in self._segments.partitions().items()}
+        with self._lock:
+            held = self._partitions
+            if held is not None and held.begun_ms > begun_ms:  # another thread's is newer
+                return held
+            is_same = held is not None and held.partitions == found
+            changed_ms = held.changed_ms if held is not None and is_same else _later_than(held)
+            made = self._partitions = _Listed(found, begun_ms, changed_ms, time.monotonic() + self._poll_s)
+            if not is_same:  # a topic may have been made anew
+                kept = self._folders.items()
+                self._folders = {name: each for name, each in kept if found.get(name) == each.partition}
+        return made
 
     def _folder(self, name: str, path: str) -> _Folder:
         """FileNotFoundError where there is no such partition."""
@@ -197,7 +228,9 @@ class RemoteFiles(ReadOnlyFiles):
     def _made(self, partition: TopicIdPartition, held: _Folder | None, disk_start: int | None) -> _Folder:
         """`disk_start` was seen before: what went from the disk until then is listed now."""
         begun = time.monotonic()
-        segments = self._up_to_disk(self._segments.segments(partition), disk_start or 0)
+        segments = [*self._up_to_disk(self._segments.segments(partition), disk_start or 0)]
+        while segments and _is_damaged(segments[-1]) and segments[-1].start_offset >= (disk_start or 0):
+            segments.pop()  # where it ends nobody knows
         logs = {each.start_offset: each for each in segments}
         now = time.monotonic()
         due = now + max(self._poll_s, 10 * (now - begun) if self._poll_s else 0.0)  # a long list is not always listed
@@ -217,9 +250,8 @@ class RemoteFiles(ReadOnlyFiles):
                 listed.append(f"{names.filename_prefix_from_offset(each.end_offset + 1)}.snapshot")
         if logs:
             listed.append(names.LEADER_EPOCH_CHECKPOINT_FILE)
-        before = -1 if held is None else held.listed_ms
-        now_ms = max(int(time.time() * 1000), before + 1)
-        return _Folder(partition, logs, sorted(logs), snapshots, sorted(listed), now_ms, due, disk_start)
+        changed_ms = _later_than(held)
+        return _Folder(partition, logs, sorted(logs), snapshots, sorted(listed), changed_ms, due, disk_start)
 
     def metadata_of(self, path: str) -> RemoteLogSegmentMetadata | None:
         """The segment that a path of a log names; None for any other path."""
@@ -253,13 +285,17 @@ class RemoteFiles(ReadOnlyFiles):
             raise _missing(path)
         return [part for part in path[len(self.root) :].split("/") if part]
 
-    def goes_on_at(self, partition: str, offset: int) -> None:
-        """The disk beside the tier has a partition from this offset on.  Where the tier was not listed up to it, it is
-        listed anew: what went from the disk is in the tier."""
-        before = self._disk_starts.get(partition)
+    def goes_on_at(self, partition: str, offset: int, seen: Callable[[], tuple[str | None, int]]) -> None:
+        """The disk beside the tier has a partition from this offset on; `seen` asks for the topic's id there, and when
+        its folder was changed last.  Where the tier was not listed since, it is listed anew, and where it was not
+        listed up to the offset: what went from the disk is in the tier."""
+        if self._disk_starts.get(partition, 0) != offset:
+            topic_id, changed_ms = seen()
+            listed = self._listed()
+            known = listed.partitions.get(partition)
+            if (known is None or known.topic_id != topic_id) and listed.begun_ms <= changed_ms + COARSE_MS:
+                self._list()
         self._disk_starts[partition] = offset
-        if before not in (None, offset) and partition not in self._all():
-            self._partitions = None
 
     def _up_to_disk(
         self, segments: Sequence[RemoteLogSegmentMetadata], disk_start: int
@@ -269,9 +305,10 @@ class RemoteFiles(ReadOnlyFiles):
         if not before:
             return segments
         last = before[-1]
-        end = last.end_offset if last.end_offset >= last.start_offset else self._end_of(last)
-        if last.is_missing and last.custom_metadata is None and last.end_offset >= disk_start:
+        is_within = last.start_offset <= last.end_offset < disk_start
+        if last.is_missing and last.custom_metadata is None and not is_within:
             return [*before[:-1], last._replace(end_offset=disk_start - 1), *segments[len(before) :]]
+        end = last.end_offset if last.end_offset >= last.start_offset else self._end_of(last)
         if end is None or end + 1 >= disk_start:
             return segments
         return [*before, missing(last.topic_id_partition, end + 1, disk_start - 1), *segments[len(before) :]]
@@ -282,10 +319,10 @@ class RemoteFiles(ReadOnlyFiles):
         if segment not in self._ends:
             end = None
             try:
-                index = np.frombuffer(self.indexes.get(metadata, IndexType.OFFSET), OFFSET_ENTRIES)
+                position = last_position(self.indexes.get(metadata, IndexType.OFFSET))
                 local = self.storage.open_local(metadata)
                 with local or RemoteFile(self.chunks, self.storage, metadata, segment) as file:
-                    end = last_offset_of(file, int(index["position"][-1]) if len(index) else 0)  # readers meet damage
+                    end = last_offset_of(file, position)  # readers meet damage
             except (KafkalogError, OSError) as error:
                 _log.warning("where segment %s ends is not known: %s", segment, error)
             self._ends[segment] = end
@@ -306,9 +343,14 @@ class RemoteFiles(ReadOnlyFiles):
 
     def look_again(self) -> None:
         """The next question lists anew."""
-        self._partitions = None
         with self._lock:
+            if self._partitions is not None:
+                self._partitions = self._partitions._replace(due=0.0)
             self._folders = {name: held._replace(due=0.0) for name, held in self._folders.items()}
+
+    def partition_at(self, path: str) -> TopicIdPartition:
+        """The one whose folder it is.  FileNotFoundError."""
+        return self._folder(self._parts(path)[0], path).partition
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -396,7 +438,7 @@ class RemoteFiles(ReadOnlyFiles):
         with suppress(CorruptIndexException, RemoteResourceNotFoundException):  # who copies that, too, is told
             index = _up_to(self.asked(self.indexes.get, metadata, IndexType.OFFSET), IndexType.OFFSET, base, following)
         with self.opened(metadata, path) as file:
-            scan = LogScan(file, int(np.frombuffer(index, OFFSET_ENTRIES)["position"][-1]) if index else 0, size)
+            scan = LogScan(file, last_position(index), size)
             for piece in scan:
                 starts = piece.table["position"][piece.table["base_offset"] == following]
                 if len(starts):
@@ -439,11 +481,11 @@ class RemoteFiles(ReadOnlyFiles):
             return FileStat(self.storage.log_size(metadata), time_ms, True, False, _inode(metadata))
         parts = self._parts(path)
         if not parts:
-            return FileStat(0, 0, False, True)
+            return FileStat(0, self._listed().changed_ms, False, True)
         if len(parts) == 1:
             if parts[0] == names.CLEAN_SHUTDOWN_FILE:
                 return FileStat(0, 0, True, False)
-            return FileStat(0, self._folder(parts[0], path).listed_ms, False, True)
+            return FileStat(0, self._folder(parts[0], path).changed_ms, False, True)
         return FileStat(len(self.read_bytes(path)), 0, True, False)
 
     def list_dir(self, path: str) -> list[str]:
@@ -498,6 +540,11 @@ def _up_to(data: bytes, index_type: IndexType, base: int, following: int) -> byt
     ends = np.frombuffer(data, entries, len(data) // entries.itemsize)[field]
     count = int(np.searchsorted(ends, following - begins))
     return data if count == len(ends) else data[: count * entries.itemsize]
+
+
+def _later_than(held: _Listed | _Folder | None) -> int:
+    """Now, as another time than that of the listing before."""
+    return max(int(time.time() * 1000), 0 if held is None else held.changed_ms + 1)
 
 
 def _inode(metadata: RemoteLogSegmentMetadata) -> int:

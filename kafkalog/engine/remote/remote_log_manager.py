@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,7 +37,7 @@ from kafkalog.engine.remote.copying import RLMCopyTask, Tools, find_highest_remo
 from kafkalog.engine.remote.expiring import RLMExpirationTask
 from kafkalog.engine.remote.index_cache import DISK_BYTES, RemoteIndexCache
 from kafkalog.engine.remote.objects import HASTY_TIMEOUT_S
-from kafkalog.engine.remote.opening import ASKED_FOR, hasty, nothing_copied, shown_segment
+from kafkalog.engine.remote.opening import hasty, lost_in
 from kafkalog.engine.remote.partition_tier import PartitionTier
 from kafkalog.engine.remote.quota import RLMQuotaManager
 from kafkalog.engine.remote.remote_metrics import RemoteTopicMetrics
@@ -184,28 +183,27 @@ class RemoteLogManager:
     # --- whether it is the place that is meant -------------------------------------------------------------
 
     def check_place(self) -> None:
-        """Asks for segments that the metadata says are there: the last one of some partitions, and others where these
-        are lost.  A storage that does not answer is asked again before anything is copied or deleted.
+        """Asks for some of the segments that the metadata says are there (`lost_in`).  A storage that does not answer
+        is asked again before anything is copied or deleted.
 
-        IllegalArgumentException where nothing is there of what was asked for; RemoteStorageException.
+        IllegalArgumentException where it is another place; RemoteStorageException.
         """
-        copied = []
+        copied: list[RemoteLogSegmentMetadata] = []
         for partition in self.metadata.partitions():
             if self.metadata.deletion_of(partition) is None:
                 with suppress(SchemaException):  # of events that cannot be read, which was told
                     listed = self.metadata.list_remote_log_segments(partition)
-                    copied.append([each for each in listed if each.state is COPY_SEGMENT_FINISHED])
-        copied = [each for each in copied if each][:ASKED_FOR]
+                    copied += [each for each in listed if each.state is COPY_SEGMENT_FINISHED]
         self._is_doubted = True
-        last = [each[-1] for each in copied]
-        missing = self._missing(last)
-        others = [each for segments in copied for each in segments[:-1]][:ASKED_FOR]
-        if last and len(missing) == len(last) and len(self._missing(others)) == len(others):
-            raise nothing_copied(self.place, last[0])
+        lost = lost_in(self.storage, copied, self.place)
         self._is_doubted = False
-        for each in missing:
+        for each in lost:
             _log.warning(
-                "%s: found nothing of %s, which the metadata says was copied there", self.place, shown_segment(each)
+                "%s: found nothing of segment %s of %s from offset %d on, which the metadata says was copied there",
+                self.place,
+                each.remote_log_segment_id.id,
+                each.topic_id_partition.topic_partition,
+                each.start_offset,
             )
 
     def doubt_place(self) -> None:
@@ -220,14 +218,6 @@ class RemoteLogManager:
         except KafkalogError as error:
             _log.warning("nothing is copied to the remote tier, or deleted there, for now: %s", error)
         return not self._is_doubted
-
-    def _missing(self, segments: Sequence[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-        if not segments:
-            return []
-        storage = hasty(self.storage)
-        with ThreadPoolExecutor(ASKED_FOR, "kafkalog-remote-check") as pool:
-            there = list(pool.map(storage.is_there, segments))
-        return [each for each, is_there in zip(segments, there, strict=True) if not is_there]
 
     # --- which logs ----------------------------------------------------------------------------------------
 
@@ -455,6 +445,8 @@ class RemoteLogManager:
                 self.delete_remote_log_partition(partition)
             except KafkalogError as error:
                 _log.warning("deleting %s in the remote tier goes on later: %s", partition, error)
+                if self._is_doubted:  # nor does the place answer for the others
+                    return
 
     # --- working -------------------------------------------------------------------------------------------
 

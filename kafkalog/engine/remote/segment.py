@@ -164,10 +164,16 @@ class RemoteLogSegmentMetadata(NamedTuple):
         )
 
 
-def missing(partition: TopicIdPartition, first: int, last: int, why: str | None = None) -> RemoteLogSegmentMetadata:
-    """What stands for the offsets from `first` to `last`, which no segment has; `why`: or nobody knows."""
-    nobody, said = RemoteLogSegmentId(partition, "A" * 22), None if why is None else why.encode()
-    return RemoteLogSegmentMetadata(nobody, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, said, True)
+NOBODY = "A" * 22
+
+
+def missing(
+    partition: TopicIdPartition, first: int, last: int, why: str | None = None, segment_id: str = NOBODY
+) -> RemoteLogSegmentMetadata:
+    """What stands for the offsets from `first` to `last`, which no segment has, or that with `segment_id`, whose
+    manifest is damaged; `why`: or nobody knows."""
+    of, said = RemoteLogSegmentId(partition, segment_id), None if why is None else why.encode()
+    return RemoteLogSegmentMetadata(of, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, said, True)
 
 
 class RemoteLogSegmentMetadataUpdate(NamedTuple):

@@ -234,7 +234,8 @@ class RemoteStorageManager(Protocol):
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
         """What the objects of a whole segment say of it: from its manifest, or else from its last batches and the
-        leader epochs beside it.  Without leader epochs, or an end (-1), where they do not say."""
+        leader epochs beside it.  Without leader epochs, or an end (-1), where they do not say.
+        CorruptManifestException."""
 
     def modified_s(self, key: str) -> float:
         """When an object was put, in seconds since 1970; now, where the storage does not say."""

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalog.engine.files import File, Files, FileStat, Listing, OsFiles
 from kafkalog.engine.format import names
+from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.remote.read_only import ReadOnlyFiles
+from kafkalog.errors import KafkalogError
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.remote_files import RemoteFiles
@@ -147,11 +150,18 @@ class TieredFiles(ReadOnlyFiles):
         remote = self._remote_path(place)
         first = min((base for name in here if (base := names.segment_base(name)) is not None), default=None)
         if remote is not None and first is not None:
-            self.remote.goes_on_at(os.path.basename(place), first)
+            self.remote.goes_on_at(os.path.basename(place), first, lambda: self._seen(place))
         if remote is None or not self.remote.is_dir(remote) or (not is_here and self._there(place) is None):
             return here if is_here else self._local.list_dir(path)
         more = [each for each in self.remote.list_dir(remote) if self._counts(each, first)]
         return sorted({*here, *more})
+
+    def _seen(self, folder: str) -> tuple[str | None, int]:
+        """The topic's id in a partition's folder, None where it does not say it, and when that was changed last."""
+        topic_id = None
+        with suppress(KafkalogError, OSError):  # whoever reads the partition is told
+            topic_id = topic_id_of(folder, self._local)
+        return topic_id, self._local.stat(folder).mtime_ms
 
     def listing(self, path: str) -> Listing:
         found = Listing([], [])

@@ -465,14 +465,18 @@ class LogSegment:
         position = (self._offset_index or self.offset_index).lookup(offset)[1]
         if position <= starting_position:
             return log.find_batch(offset, starting_position)
+        found, refusal = None, None
         try:
             found = log.find_batch(offset, position)
-        except BadBytesError:
-            if self._names_a_batch(position, offset):
-                raise
-            found = None
+        except BadBytesError as error:
+            refusal = error
         if (found is None or found[0] > offset) and not self._names_a_batch(position, offset):
-            return log.find_batch(offset, starting_position)
+            try:
+                return log.find_batch(offset, starting_position)
+            except BadBytesError:  # damage lies on that way, too: what Kafka finds counts
+                pass
+        if refusal is not None:
+            raise refusal
         return found
 
     def _names_a_batch(self, position: int, offset: int) -> bool:
