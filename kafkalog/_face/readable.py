@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from kafkalog._face.value_columns import ValueDecoding
     from kafkalog.partition import Partition
     from kafkalog.records import Record
 
 T = TypeVar("T")
 
 BATCH_ROWS = 65_536
+SAMPLE_ROWS = 2_000  # from which the fields of JSON are told
+SAMPLE_BATCHES = 100
 
 
 class Reading(Filters, total=False):
@@ -36,12 +40,24 @@ class Reading(Filters, total=False):
     columns: of topic, partition, offset, timestamp, timestamp_type, key, value, headers (all of these by default), and
     leader_epoch.
     last: only the last so many records that pass, of each partition.
+    values: "bytes", "text" (a value that is no UTF-8 is an error), "json", or a function of a batch's values, such as
+    `kafkalog.decoding.wire_format(...)`.  The fields of JSON objects become columns in the place of `value`; one that
+    has the name of a record's column is `value_<name>`.
+    schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "json"}; without
+    it the first values tell.  Of a function: what it returns.
+    errors: "raise" (RecordDeserializationException names the record), or "null" in the place of what is no text, no
+    JSON, or of another type.
+    keys: "bytes" or "text".
     partitions: which of a topic (numbers), or of a store (topics, or partitions such as "orders-0").
     """
 
     columns: Sequence[str] | None
     last: int | None
     partitions: Any
+    values: Literal["bytes", "text", "json"] | Callable[[Any], Any]
+    schema: Any
+    errors: Literal["raise", "null"]
+    keys: Literal["bytes", "text"]
 
 
 class Readable(Shown):
@@ -108,42 +124,58 @@ class Readable(Shown):
     ) -> Iterator[pa.RecordBatch]:
         """As `read_arrow`, as record batches of about `batch_rows` rows, or of fewer that hold some megabytes; each is
         of one partition."""
+        return self._arrow(start, end, batch_rows, reading)[1]
+
+    def _arrow(
+        self, start: Place | None, end: Place | None, batch_rows: int, reading: Reading
+    ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
+        """What is asked for, as record batches, and their schema; None where only the batches tell it."""
         need_pyarrow()
         from kafkalog._face import arrow
 
-        names = arrow.schema(reading.pop("columns", None)).names
+        schema = arrow.schema(reading.pop("columns", None))
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
-        last, parts = reading.pop("last", None), self._parts(reading.pop("partitions", None))
+        last, parts, decode = (
+            reading.pop("last", None),
+            self._parts(reading.pop("partitions", None)),
+            _decoding(reading),
+        )
         selection = Selection(start, end, **reading)  # type: ignore[misc]
-        read = partial(batches_in, selection=selection, columns=names, batch_rows=batch_rows)
-        return self._of_all(parts, selection, last, read)
+
+        def read(columns: Sequence[str], rows: int = batch_rows) -> Iterator[pa.RecordBatch]:
+            return self._of_all(
+                parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=rows)
+            )
+
+        return _decoded(decode, schema, read, lambda: read(["value"], SAMPLE_ROWS))
 
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
         """Records from `start` up to `end` as a pyarrow Table (needs pyarrow: `pip install 'kafkalog[arrow]'`).
 
             table = topic.read_arrow("2026-03-01", columns=["offset", "key", "value"], key_prefix="customer-")
 
-        `start`, `end`, `last`, `partitions` and filters are those of `records`.  Columns: topic string, partition
+        `start`, `end`, `last`, `partitions` and filters are those of `records`; `values`, `schema`, `errors` and `keys`
+        decode (`kafkalog.Reading`):
+
+            store.topic("orders").read_arrow(values="json", schema={"id": "int64", "amount": "float64"})
+
+        Columns: topic string, partition
         int32, offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none), timestamp_type int8 (-1, 0, 1),
         key and value binary, headers list<struct<key: string, value: binary>> (null where there are none), and
         leader_epoch int32, which is read where `columns` names it.  Without records the table has the columns, and no
         rows.  Errors as `records`; MissingPackageException without pyarrow.
         """
-        need_pyarrow()
-        from kafkalog._face import arrow
-
-        columns = reading.get("columns")
-        return arrow.table(list(self.arrow_batches(start, end, **reading)), columns)
+        pa = need_pyarrow()
+        schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
+        return pa.Table.from_batches(list(batches), schema)
 
     def arrow_reader(
         self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]
     ) -> pa.RecordBatchReader:
         """As `read_arrow`, as a pyarrow RecordBatchReader: what it gives is read while it is taken."""
         pa = need_pyarrow()
-        from kafkalog._face import arrow
-
-        schema = arrow.schema(reading.get("columns"))
-        return pa.RecordBatchReader.from_batches(schema, self.arrow_batches(start, end, **reading))
+        schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
+        return pa.RecordBatchReader.from_batches(_known(schema), batches)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """All records to any Arrow consumer (polars, DuckDB, pandas), streamed, with the columns of `read_arrow`."""
@@ -219,12 +251,13 @@ class Readable(Shown):
         it is OffsetOutOfRangeException: ask again.  CorruptRecordException with file and position at damage, behind the
         rows before it.  MissingPackageException without pyarrow.
         """
-        pa = need_pyarrow()
+        pyarrow = need_pyarrow()
         from kafkalog._face import arrow
 
         schema = arrow.schema(reading.pop("columns", None))
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
         tombstones = values.flag(tombstones, "tombstones")
+        decode = _decoding(reading)
         if reading.pop("last", None) is not None:
             raise IllegalArgumentException("last: found it for the last values of keys", hint="leave it out")
         parts = self._parts(reading.pop("partitions", None))
@@ -233,17 +266,67 @@ class Readable(Shown):
         found = [
             latest_in(part.ready_to_read, selection, memory_bytes=memory_bytes, lenient=not is_one) for part in parts
         ]
-        return pa.RecordBatchReader.from_batches(
-            schema,
-            self._latest_of(found, selection, schema.names, batch_rows, tombstones=tombstones),
-        )
 
-    @staticmethod
-    def _latest_of(
-        found: Sequence[Any], selection: Selection, columns: Sequence[str], batch_rows: int, *, tombstones: bool
-    ) -> Iterator[pa.RecordBatch]:
-        for each in found:
-            for batch in each.batches(selection.columns_for(columns), batch_rows, tombstones=tombstones):
-                batch = selection.filtered(batch, columns)
-                if batch.num_rows:
-                    yield batch
+        def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            for each in found:
+                for batch in each.batches(selection.columns_for(columns), batch_rows, tombstones=tombstones):
+                    batch = selection.filtered(batch, columns)
+                    if batch.num_rows:
+                        yield batch
+
+        def sample() -> Iterator[pa.RecordBatch]:
+            for part in parts:
+                place = selected_range(part.ready_to_read, selection, lenient=True)
+                yield from batches_in(part.ready_to_read, selection, place, ["value"], SAMPLE_ROWS)
+
+        known, batches = _decoded(decode, schema, read, sample)
+        reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(_known(known), batches)
+        return reader
+
+
+def _decoding(reading: Reading) -> ValueDecoding:
+    """Takes what says how to decode out of what was asked."""
+    from kafkalog._face.value_columns import decoding
+
+    return decoding(
+        reading.pop("values", "bytes"),
+        reading.pop("schema", None),
+        reading.pop("errors", "raise"),
+        keys=reading.pop("keys", "bytes"),
+    )
+
+
+def _decoded(
+    decode: ValueDecoding,
+    schema: pa.Schema,
+    read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
+    sample: Callable[[], Iterator[pa.RecordBatch]],
+) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
+    """What `read` gives of the columns of `schema`, decoded, and its schema; None where only the batches tell it.
+    `sample` gives values from which the schema of JSON is inferred."""
+    if (decode.values, decode.keys) == ("bytes", "bytes") or not {"value", "key"} & set(schema.names):
+        return schema, read(schema.names)
+    pyarrow = need_pyarrow()
+    if decode.schema is None and "value" in schema.names:
+        taken = [batch.column("value") for batch in islice(sample(), SAMPLE_BATCHES)]
+        found = pyarrow.chunked_array(taken, pyarrow.binary()).combine_chunks()
+        if len(found) or decode.values == "json":
+            decode = decode.infer(found[:SAMPLE_ROWS])
+    placed = list(dict.fromkeys([*schema.names, "topic", "partition", "offset"]))  # which errors name
+    extra = [name for name in placed if name not in schema.names]
+
+    def decoded() -> Iterator[pa.RecordBatch]:
+        for batch in read(placed):
+            made = decode.apply(batch)
+            yield made if not extra else made.select([name for name in made.schema.names if name not in extra])
+
+    return None if decode.schema is None else decode.schema_for(schema), decoded()
+
+
+def _known(schema: pa.Schema | None) -> pa.Schema:
+    if schema is None:
+        raise IllegalArgumentException(
+            "values: nothing tells what the function returns, for there are no values to try it with",
+            hint="give schema=, what it returns",
+        )
+    return schema
