@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import MessageSetSend as MessageSetSend
     from kafkalog._face.chunk_reader import MultiMessageSetSend as MultiMessageSetSend
     from kafkalog._face.opening import open_log
+    from kafkalog._face.readable import Reading as Reading
+    from kafkalog._face.selection import Filters as Filters
     from kafkalog._face.writer import Writer as Writer
     from kafkalog.config import LogConfig as LogConfig
     from kafkalog.engine.cleaner.passes import CompactionStats as CompactionStats
@@ -77,6 +79,7 @@ _MOVED = {
 _HOME = {
     "ChunkReader": "kafkalog._face.chunk_reader",
     "CompactionStats": "kafkalog.engine.cleaner.passes",
+    "Filters": "kafkalog._face.selection",
     "KafkalogError": "kafkalog.errors",
     "LogConfig": "kafkalog.config",
     "LogManager": "kafkalog.engine.host.log_manager",
@@ -85,6 +88,7 @@ _HOME = {
     "MultiMessageSetSend": "kafkalog._face.chunk_reader",
     "Partition": "kafkalog.partition",
     "Producer": "kafkalog.producer",
+    "Reading": "kafkalog._face.readable",
     "Record": "kafkalog.records",
     "RemoteLogManagerConfig": "kafkalog.engine.remote.remote_log_manager",
     "RemoteStorage": "kafkalog.remote",

@@ -60,6 +60,7 @@ COMMANDS = {
     "retain": "Delete old segments by retention's rules, or until so many bytes are free.",
     "salvage": "Copy what can be read of damaged partitions to a new directory.",
     "spark": "Verify, recover, compact, export and import over a Spark cluster.",
+    "tail": "Print the last records of all topics, and what comes.",
     "tier": "Look into a remote tier: what is where, checks, uploads, restores, orphans.",
     "topics": "Show the topics of log directories in one table.",
     "transactions": "Show open and hanging transactions, and which one holds read_committed readers back.",
@@ -125,6 +126,7 @@ EXAMPLES = {
         "kafkalog spark verify /disk1/kafka-logs /disk2/kafka-logs",
         "kafkalog spark recover /disk1/kafka-logs",
     ),
+    "tail": ("kafkalog tail /var/kafka-logs", "kafkalog tail /var/kafka-logs 'orders-*' --grep 'refused|failed'"),
     "tier": (
         "kafkalog tier list /var/kafka-logs --remote s3://bucket/prefix",
         "kafkalog tier restore s3://bucket/prefix /mnt/restored orders --yes",

@@ -46,13 +46,17 @@ class Chosen(NamedTuple):
     missing: int
 
 
-def chosen(path: str, partitions: Sequence[str], topics: Sequence[str], *, skip_hint: str | None = None) -> Chosen:
+def chosen(
+    path: str, partitions: Sequence[str], topics: Sequence[str], *, skip_hint: str | None = None, tells: bool = True
+) -> Chosen:
     """What a command line names; where it names none, all partitions but those of Kafka's own topics.  Partitions that
-    are missing are told as by `check_missing`."""
+    are missing are told as by `check_missing`, unless it is not to tell."""
     named = (*partitions, *topics)
     log_dir, folders = locate(path, named)
     if not named:
         folders = {each: folder for each, folder in folders.items() if each.topic not in INTERNAL_TOPICS} or folders
+    if not tells:
+        return Chosen(log_dir, folders, 0)
     note_tiered(log_dir, folders)
     return Chosen(log_dir, folders, check_missing(path, log_dir, named, skip_hint))
 

@@ -52,7 +52,7 @@ def emit_json(value: Any) -> None:
     """One JSON value on a line of its own.
 
     Names are camelCase, as in Kafka's own JSON, and each object says its `kind`; a partition is `topic` and the number
-    `partition`.  Records of `cat` are kcat's instead, and have its names alone.  What is no UTF-8 stands under its name
+    `partition`.  Records have the names of Python and Arrow instead.  What is no UTF-8 stands under its name
     and `_base64`.
     """
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -96,9 +96,9 @@ def color_allowed(stream: Any) -> bool:
     return is_terminal(stream) and os.environ.get("TERM") != "dumb"
 
 
-_SGR = {"0": "0", "b": "1", "d": "2", "r": "31", "g": "32", "y": "33"}
-_STYLES = {"bold": "b", "dim": "d", "red": "r", "green": "g", "yellow": "y"}
-_MARK = re.compile("\ud800([0bdrgy])")  # no file name and no text of a record has half of a surrogate pair
+_SGR = {"0": "0", "b": "1", "d": "2", "r": "31", "g": "32", "y": "33", "l": "34", "m": "35", "c": "36"}
+_STYLES = {"bold": "b", "dim": "d", "red": "r", "green": "g", "yellow": "y", "blue": "l", "magenta": "m", "cyan": "c"}
+_MARK = re.compile("\ud800([0bdrgylmc])")  # no file name and no text of a record has half of a surrogate pair
 
 
 def paint(text: str, style: str) -> str:

@@ -1,0 +1,261 @@
+"""One question, asked by every door: a window, keys, headers, patterns, conditions, damage."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import kafkalog
+from kafkalog.errors import (
+    CorruptRecordException,
+    IllegalArgumentException,
+    OffsetOutOfRangeException,
+    RecordDeserializationException,
+)
+from kafkalog.records import Record
+from kafkalog.store import Store
+
+START_MS = 1_700_000_000_000
+START = dt.datetime.fromtimestamp(START_MS / 1000, dt.UTC)
+COUNT = 240
+NAMES = ["topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with kafkalog.open(tmp_path_factory.mktemp("logs")) as store:
+        orders = store.create_topic("orders", 3, config={"internal.segment.bytes": "4000"})
+        for number in range(COUNT):
+            part = orders.partition(number % 3)
+            key = None if number % 11 == 0 else b"customer-%d" % (number % 7)
+            headers = [("trace", b"%d" % (number % 3)), ("none", None)][: number % 3]
+            value = None if number % 13 == 0 else b'{"id": %d, "name": "n%d"}' % (number, number % 5)
+            part.append(value, key=key, headers=headers, timestamp=START_MS + number * 1000)
+        store.create_topic("empty", 2)
+        store.create_topic("text", 1).append("grün".encode(), key=b"\xff")
+        yield store
+
+
+def everything(store: Store) -> list[Record]:
+    topic = store.topic("orders")
+    return [record for number in range(3) for record in topic.partition(number)]
+
+
+QUESTIONS: list[tuple[dict[str, Any], Callable[[Record], bool]]] = [
+    ({}, lambda _: True),
+    ({"key": b"customer-3"}, lambda it: it.key == b"customer-3"),
+    ({"key": "customer-3"}, lambda it: it.key == b"customer-3"),
+    ({"key": ["customer-1", b"customer-2", None]}, lambda it: it.key in (b"customer-1", b"customer-2", None)),
+    ({"key": [None]}, lambda it: it.key is None),
+    ({"key_prefix": "customer-"}, lambda it: it.key is not None),
+    ({"key": "customer-1", "key_prefix": "customer-2"}, lambda _: False),
+    ({"headers": {"trace": "1"}}, lambda it: ("trace", b"1") in it.headers),
+    ({"headers": ["none"]}, lambda it: any(name == "none" for name, _ in it.headers)),
+    ({"headers": {"trace": None, "none": None}}, lambda it: len(it.headers) == 2),
+    ({"grep": "n[12]"}, lambda it: it.value is not None and re.search(b"n[12]", it.value) is not None),
+    ({"grep": ["n1", '"id": 1']}, lambda it: it.value is not None and b"n1" in it.value and b'"id": 1' in it.value),
+    ({"where": "offset >= 10 and offset < 20"}, lambda it: 10 <= it.offset < 20),
+    ({"where": "partition = 1, value is null"}, lambda it: it.partition == 1 and it.value is None),
+    ({"where": "key is not null and key != 'customer-1'"}, lambda it: it.key not in (None, b"customer-1")),
+    ({"where": f"time >= @{START_MS + 100_000}"}, lambda it: it.timestamp >= START_MS + 100_000),
+    ({"where": pc.field("offset") == 7}, lambda it: it.offset == 7),
+    ({"start": START + dt.timedelta(seconds=100)}, lambda it: it.timestamp >= START_MS + 100_000),
+    ({"end": (START + dt.timedelta(seconds=9)).isoformat()}, lambda it: it.timestamp < START_MS + 9_000),
+    (
+        {"start_time": START_MS + 5_000, "end_time": START_MS + 9_000},
+        lambda it: 5_000 <= it.timestamp - START_MS < 9_000,
+    ),
+    ({"start": 70, "end": 75}, lambda it: 70 <= it.offset < 75),
+]
+
+
+@pytest.mark.parametrize("number", range(len(QUESTIONS)))
+def test_every_door_has_the_same_answer(store: Store, number: int) -> None:
+    asked, holds = QUESTIONS[number]
+    topic = store.topic("orders")
+    wanted = [(it.partition, it.offset) for it in everything(store) if holds(it)]
+    assert [(it.partition, it.offset) for it in topic.records(**asked)] == wanted
+    table = topic.read_arrow(**asked)
+    assert list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)) == wanted
+    assert store.read_arrow(partitions="orders", **asked) == table
+    for part in range(3):
+        of_part = [offset for partition, offset in wanted if partition == part]
+        assert [it.offset for it in topic.partition(part).records(**asked)] == of_part
+        assert [it.offset for it in topic.records(partitions=part, **asked)] == of_part
+        assert topic.partition(part).read_arrow(columns=["offset"], **asked)["offset"].to_pylist() == of_part
+        assert [it.offset for it in topic.partition(part).records(last=3, **asked)] == of_part[-3:]
+        assert topic.partition(part).read_arrow(last=2, **asked)["offset"].to_pylist() == of_part[-2:]
+    with store.reader(topics=["orders"], **asked) as reader:
+        assert sorted((it.partition, it.offset) for it in reader) == sorted(wanted)
+    with store.reader(topics=["orders"], **asked) as reader:
+        found = [row for batch in reader.batches(["partition", "offset"]) for row in batch.to_pylist()]
+        assert sorted((row["partition"], row["offset"]) for row in found) == sorted(wanted)
+
+
+def test_any_combination(store: Store) -> None:
+    rng = random.Random(28)
+    records = everything(store)
+    for _ in range(60):
+        chosen = rng.sample(QUESTIONS, 2)
+        if chosen[0][0].keys() & chosen[1][0].keys():
+            continue
+        if any({"start", "start_time"} <= {*chosen[0][0], *chosen[1][0]} for _ in (1,)):
+            continue
+        asked = chosen[0][0] | chosen[1][0]
+        if {"end", "end_time"} <= asked.keys():
+            continue
+        wanted = [(it.partition, it.offset) for it in records if all(holds(it) for _, holds in chosen)]
+        try:
+            found = [(it.partition, it.offset) for it in store.topic("orders").records(**asked)]
+        except IllegalArgumentException as error:
+            assert "lies behind" in str(error)
+            continue
+        assert found == wanted, asked
+
+
+@pytest.mark.parametrize("what", ["store", "topic", "partition", "empty"])
+def test_arrow_streams_have_one_schema(store: Store, what: str) -> None:
+    readable: Any = {
+        "store": store,
+        "topic": store.topic("orders"),
+        "partition": store.topic("orders").partition(1),
+        "empty": store.topic("empty"),
+    }[what]
+    table = pa.table(readable)
+    assert table.schema.names == NAMES
+    assert table.schema == readable.read_arrow().schema
+    assert table.num_rows == {"store": COUNT + 1, "topic": COUNT, "partition": COUNT // 3, "empty": 0}[what]
+
+
+def test_last_values_of_keys(store: Store) -> None:
+    topic = store.topic("orders")
+    state: dict[tuple[int, bytes], bytes | None] = {}
+    for record in everything(store):
+        if record.key is not None:
+            state[record.partition, record.key] = record.value
+    wanted = {place: value for place, value in state.items() if value is not None}
+
+    def found(**asked: Any) -> dict[tuple[int, bytes], bytes]:
+        rows = topic.latest(**asked).read_all().to_pylist()
+        return {(row["partition"], row["key"]): row["value"] for row in rows}
+
+    assert found() == wanted
+    assert found(key="customer-1") == {place: value for place, value in wanted.items() if place[1] == b"customer-1"}
+    assert found(grep="n3") == {place: value for place, value in wanted.items() if b"n3" in value}
+    before = START + dt.timedelta(seconds=30)
+    early = {
+        (it.partition, it.key): it.value for it in everything(store) if it.key and it.timestamp < START_MS + 30_000
+    }
+    assert found(end=before) == {place: value for place, value in early.items() if value is not None}
+
+
+def test_values_are_decoded(store: Store) -> None:
+    topic = store.topic("orders")
+    table = topic.read_arrow(columns=["offset", "value"], values="json", where="value is not null", partitions=[0])
+    assert table.schema.names == ["offset", "id", "name"]
+    assert table["id"].to_pylist()[:2] == [3, 6]
+    typed = topic.read_arrow(columns=["value"], values="json", schema={"id": "float64"})
+    assert typed.schema == pa.schema([("id", pa.float64())])
+    text = store.topic("text").read_arrow(columns=["value"], values="text")
+    assert text["value"].to_pylist() == ["grün"]
+    assert (
+        topic.read_arrow(values="json", partitions=0, columns=["key"], keys="text").schema.field("key").type
+        == pa.string()
+    )
+    with pytest.raises(RecordDeserializationException, match="text-0"):
+        store.topic("text").read_arrow(keys="text")
+    with pytest.raises(RecordDeserializationException, match="text-0"):
+        store.topic("text").read_arrow(values="json")
+    rows = topic.latest(values="json", columns=["key", "value"]).read_all()
+    assert rows.schema.names == ["key", "id", "name"]
+    upper = topic.read_arrow(columns=["value"], values=lambda column: pc.binary_length(column), partitions=1)
+    assert upper.schema == pa.schema([("value", pa.int32())])
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"start": dt.datetime(2026, 1, 1)}, "has no time zone"),
+        ({"start": "yesterday"}, "'yesterday' is no time"),
+        ({"start": 5, "end": 3}, "start 5 lies behind end 3"),
+        ({"start": 5, "start_time": 3}, "found both start"),
+        ({"key": 3}, "key: found int 3"),
+        ({"key": []}, "key: found none"),
+        ({"key_prefix": 3}, "key_prefix: found int 3"),
+        ({"headers": 3}, "headers: found int 3"),
+        ({"grep": "(("}, "is no regular expression"),
+        ({"grep": 3}, "grep: found int 3"),
+        ({"where": "foo = 1"}, "is no condition"),
+        ({"where": "offset = x"}, "is no offset"),
+        ({"where": 3}, "where: found int 3"),
+        ({"where": pc.field("foo") == 1}, "where: No match for FieldRef"),
+        ({"isolation": "x"}, "unknown isolation"),
+        ({"on_damage": "x"}, "on_damage: found"),
+        ({"last": -1}, "last: found -1"),
+        ({"columns": ["foo"]}, "unknown column 'foo'"),
+        ({"values": "x"}, "values: found"),
+        ({"values": "json", "schema": {"id": "x"}}, "x"),
+        ({"partitions": 7}, "7"),
+    ],
+)  # fmt: skip
+def test_questions_that_make_no_sense(store: Store, asked: dict[str, Any], text: str) -> None:
+    with pytest.raises(kafkalog.KafkalogError) as caught:
+        store.topic("orders").read_arrow(**asked)
+    assert text in str(caught.value)
+
+
+def test_a_start_that_one_partition_has_not(store: Store) -> None:
+    topic = store.topic("orders")
+    with pytest.raises(OffsetOutOfRangeException, match="is out of range"):
+        topic.partition(0).records(1000)
+    assert topic.read_arrow(1000).num_rows == 0
+    assert topic.read_arrow(79).num_rows == 3
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_damage_is_passed_over_and_told(tmp_path: Path, is_open: bool) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("t", 1)
+        for number in range(30):
+            topic.append(b"value %d" % number, key=b"k%d" % (number % 4))
+        topic.flush()
+        path = tmp_path / "t-0" / "00000000000000000000.log"
+        data = bytearray(path.read_bytes())
+        at = data.index(b"value 12")
+        data[at] ^= 1
+        if is_open:
+            path.write_bytes(data)
+            check(store.topic("t"))
+    if not is_open:
+        path.write_bytes(data)
+        with kafkalog.open(tmp_path, read_only=True) as view:
+            check(view.topic("t"))
+
+
+def check(topic: Any) -> None:
+    wanted = [number for number in range(30) if number != 12]
+    with pytest.raises(CorruptRecordException):
+        list(topic.records())
+    with pytest.raises(CorruptRecordException):
+        topic.read_arrow()
+    assert [it.offset for it in topic.records(on_damage="skip")] == wanted
+    for read in (
+        lambda tell: [it.offset for it in topic.records(on_damage=tell)],
+        lambda tell: topic.read_arrow(on_damage=tell)["offset"].to_pylist(),
+    ):
+        lost: list[Any] = []
+        assert read(lost.append) == wanted
+        [one] = lost
+        assert (one.first_offset, one.last_offset) == (12, 12)
+    lost = []
+    rows = topic.latest(on_damage=lost.append).read_all()["offset"].to_pylist()
+    assert rows == [26, 27, 28, 29]
+    assert len(lost) == 1
