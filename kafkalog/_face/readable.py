@@ -307,10 +307,15 @@ def _decoded(
     if (decode.values, decode.keys) == ("bytes", "bytes") or not {"value", "key"} & set(schema.names):
         return schema, read(schema.names)
     pyarrow = need_pyarrow()
+    from kafkalog._face.value_columns import decoding
+
     if decode.schema is None and "value" in schema.names:
         taken = [batch.column("value") for batch in islice(sample(), SAMPLE_BATCHES)]
         found = pyarrow.chunked_array(taken, pyarrow.binary()).combine_chunks()
-        if len(found) or decode.values == "json":
+        if decode.values == "json":  # what is no JSON is told where it is read, with its place
+            fields = decoding("json", None, "null").infer(found[:SAMPLE_ROWS]).schema
+            decode = decoding("json", fields, decode.errors, keys=decode.keys)
+        elif len(found):
             decode = decode.infer(found[:SAMPLE_ROWS])
     placed = list(dict.fromkeys([*schema.names, "topic", "partition", "offset"]))  # which errors name
     extra = [name for name in placed if name not in schema.names]

@@ -24,7 +24,6 @@ __all__ = [
     "restore",
     "retain",
     "salvage",
-    "search",
     "tiering",
     "topics",
     "transactions",

@@ -140,7 +140,7 @@ def test_where_asks_for_no_place_of_the_log(
     assert (result.code, "offset 10 of t-0 is out of range" in result.err) == (2, True)
 
 
-@pytest.mark.parametrize("where", ["", "offset", "offset ~ 3", "key = 3", "offset = x", "time < 25:99", "offset > -1"])
+@pytest.mark.parametrize("where", ["", "offset", "offset ~ 3", "foo = 3", "offset = x", "time < 25:99", "offset > -1"])
 def test_what_is_no_condition_is_refused(run: Run, log_dir: Path, where: str) -> None:
     result = run("cat", log_dir, "--where", where)
     assert result.code == 2
@@ -210,7 +210,7 @@ def test_windows(log_dir: Path, run: Run) -> None:
     for text in (f"@{1 << 63}", "@-1", "@1.5"):
         assert run("cat", log_dir, "t-0", "--from", text).code == USAGE
     assert cat_offsets(run, log_dir, "t-0", "--from", 5, "--until", 7) == [(0, 5), (0, 6)]
-    assert cat_offsets(run, log_dir, "t-0", "--from", 5, "--to", 7) == [(0, 5), (0, 6)]
+    assert cat_offsets(run, log_dir, "t-0", "--from", 5, "--until", 7) == [(0, 5), (0, 6)]
 
 
 @pytest.mark.parametrize(
@@ -310,17 +310,24 @@ def test_kcats_format(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_json_is_kcats(run: Run, tmp_path: Path) -> None:
+def test_json_has_pythons_names_or_kcats(run: Run, tmp_path: Path) -> None:
     with kafkalog.open_log(tmp_path, "t-0", config={"message.timestamp.type": "LogAppendTime"}) as log:
         log.append(b"1")
     with kafkalog.open_log(tmp_path, "u-0") as log:
         log.append(b"\xff", key=b"k", headers=[("h", b"v")], timestamp=START_MS)
     (line,) = run("cat", tmp_path, "u-0", "--json").lines
     assert line == (
+        '{"topic":"u","partition":0,"offset":0,"timestamp":1700000000000,"timestamp_type":0,"key":"k",'
+        '"value_base64":"/w==","headers":[{"key":"h","value":"v"}]}'
+    )
+    assert json.loads(run("cat", tmp_path, "t-0", "--json").out)["timestamp_type"] == 1
+    assert run("append", tmp_path, "u-0", "--json", stdin=line.encode()).code == CLEAN
+    (line,) = run("cat", tmp_path, "u-0", "-f", "kcat", "-n", "1").lines
+    assert line == (
         '{"topic":"u","partition":0,"offset":0,"tstype":"create","ts":1700000000000,"broker":-1,'
         '"headers":[{"key":"h","value":"v"}],"key":"k","payload_base64":"/w=="}'
     )
-    assert json.loads(run("cat", tmp_path, "t-0", "--json").out)["tstype"] == "logappend"
+    assert json.loads(run("cat", tmp_path, "t-0", "-f", "kcat").out)["tstype"] == "logappend"
     assert run("append", tmp_path, "u-0", "--json", stdin=line.encode()).code == CLEAN
 
 

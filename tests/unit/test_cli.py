@@ -95,10 +95,10 @@ def test_cat(run: Any, log_dir: str) -> None:
         f"10 k10 {START_MS + 10} t-0",
         f"11 k11 {START_MS + 11} t-0",
     ]
-    by_time = run("cat", log_dir, "t", "--from", f"@{START_MS + 3}", "--to", "2023-11-14T22:13:20.005Z", "-f", "%o ")
+    by_time = run("cat", log_dir, "t", "--from", f"@{START_MS + 3}", "--until", "2023-11-14T22:13:20.005Z", "-f", "%o ")
     assert by_time.out == "3 4 "
     (record,) = (json.loads(line) for line in run("cat", log_dir, "u-1", "--json", "--committed").lines)
-    assert (record["offset"], record["payload_base64"], record["key"]) == (0, "/wA=", None)
+    assert (record["offset"], record["value_base64"], record["key"]) == (0, "/wA=", None)
     assert [json.loads(line)["offset"] for line in run("cat", log_dir, "u-1", "--json").lines] == [0, 2]
     assert len(run("cat", log_dir, "t-0", "-n", "3").lines) == 3
     header = json.loads(run("cat", log_dir, "t-0", "-n", "1", "--json").out)["headers"]
@@ -331,10 +331,10 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 REFUSED_LINES = [
     ('{"a":1}', "unknown field 'a'"),
     ('{"payload":"x","a":1}', "unknown field 'a'"),
-    ("{}", "found no field, expected one of payload"),
-    ('{"key":"k"}', "found key, expected one of payload"),
+    ("{}", "found no field, expected one of value"),
+    ('{"key":"k"}', "found key, expected one of value"),
     ('{"payload":"x","payload":"y"}', "'payload' is there twice"),
-    ('{"payload":"x","value":"y"}', "found payload and value, expected one of"),
+    ('{"payload":"x","value":"y"}', "found value and payload, expected one of"),
     ('{"payload":"x","payload_base64":"eA=="}', "found payload and payload_base64"),
     ('{"payload":"x","key":"a","key_base64":"eA=="}', "found key and key_base64"),
     ('{"payload_base64":"?"}', "payload_base64 is no base64"),
@@ -345,7 +345,7 @@ REFUSED_LINES = [
     ('{"payload":' + "[" * 100_000, "JSON"),
     ('{"payload":"x","ts":1.5}', "ts is 1.5"),
     ('{"payload":"x","ts":true}', "ts is True"),
-    ('{"payload":"x","ts":"now"}', "ts is 'now'"),
+    ('{"payload":"x","ts":"now"}', "ts: 'now' is no time"),
     ('{"payload":"x","ts":-2}', "found -2"),
     ('{"payload":"x","ts":99999999999999999999}', "does not fit into 64 bits"),
     ('{"payload":"x","headers":{"a":"b"}}', "expected a list of objects"),

@@ -61,7 +61,7 @@ def load(path: Path) -> list[dict[str, Any]]:
     if kind in ("parquet", "arrow"):
         table = pq.read_table(path) if kind == "parquet" else pa.ipc.open_file(path).read_all()
         times = table.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-        rows = table.set_column(5, "timestamp", times)
+        rows = table.set_column(3, "timestamp", times)
         return [
             row | {"headers": None if row["headers"] is None else [(it["key"], it["value"]) for it in row["headers"]]}
             for row in rows.to_pylist()
@@ -478,7 +478,7 @@ def test_a_directory_of_real_kafkas(run: Run, tmp_path: Path) -> None:
     mine = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     cat = [json.loads(line) for line in run("cat", root, "foo-0", "--json").lines]
     assert [(row["offset"], row["key"], row["value"]) for row in mine] == [
-        (row["offset"], row["key"], row["payload"]) for row in cat
+        (row["offset"], row["key"], row["value"]) for row in cat
     ]
     torn = of_kafka("recover_torn_tail", tmp_path / "other")
     assert run("export", torn, "--to", tmp_path / "y.parquet", "--committed").code == CLEAN

@@ -455,11 +455,11 @@ def test_lines_and_json(run: Run, log_dir: Path) -> None:
     assert result.lines == [f"t 1 {record.offset} {record.key.decode()}" for record in alive(there(log_dir, 1))]
     result = run("latest", log_dir, "t-0", "--json", "--tombstones")
     entries = [json.loads(line) for line in result.lines]
-    assert [(entry["offset"], entry["key"], entry["payload"]) for entry in entries] == [
+    assert [(entry["offset"], entry["key"], entry["value"]) for entry in entries] == [
         (record.offset, record.key.decode(), None if record.value is None else record.value.decode())
         for record in there(log_dir, 0)
     ]
-    assert [entry for entry in entries if entry["payload"] is None]
+    assert [entry for entry in entries if entry["value"] is None]
     cat = {entry["offset"]: entry for entry in map(json.loads, run("cat", log_dir, "t-0", "--json").lines)}
     assert all(cat[entry["offset"]] == entry for entry in entries)
 

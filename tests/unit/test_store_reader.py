@@ -641,7 +641,7 @@ def test_closed(store: kafkalog.Store) -> None:
         ({"topics": ["t"], "start_offsets": {"t-9": 0}}, IllegalArgumentException),
         ({"topics": ["t"], "start_offsets": {"t-0": -1}}, IllegalArgumentException),
         ({"topics": ["t"], "isolation": "committed"}, IllegalArgumentException),
-        ({"topics": ["t"], "key_prefix": "text"}, IllegalArgumentException),
+        ({"topics": ["t"], "key_prefix": 3}, IllegalArgumentException),
         ({"topics": ["t"], "start_time": 1.5}, IllegalArgumentException),
         ({"topics": ["t"], "start_time": 2000, "end_time": 1000}, IllegalArgumentException),
         ({"topics": ["t"], "chunk_bytes": 0}, IllegalArgumentException),
