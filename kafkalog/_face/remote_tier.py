@@ -113,8 +113,7 @@ def refuse_nested(url: str, log_dir: str) -> None:
 
 def _has_tiered(log_dirs: Sequence[str], files: Files) -> bool:
     """Whether there is metadata of remote segments."""
-    prefix = f"{names.REMOTE_LOG_METADATA_TOPIC}-"
-    return any(name.startswith(prefix) for each in log_dirs if files.is_dir(each) for name in files.list_dir(each))
+    return any(names.has_remote_metadata(files.list_dir(each)) for each in log_dirs if files.is_dir(each))
 
 
 class StoreTier:
@@ -211,9 +210,9 @@ class StoreTier:
         manager.add(log)
         log.update_log_start_offset_from_remote_tier(find_log_start_offset(manager.metadata, partition, log))
         restore_leader_epochs(log)
-        copied = find_highest_remote_offset(manager.metadata, partition, log).offset
+        copied, epoch = find_highest_remote_offset(manager.metadata, partition, log)
         log.update_highest_offset_in_remote_storage(copied)
-        known = lost_end(manager.metadata, partition, log)
+        known = lost_end(manager.metadata, partition, log, epoch)
         if known is not None:
             raise KafkaStorageException(
                 f"the log ends at offset {log.log_end_offset}, and the remote tier has it up to {known}: the disk has "

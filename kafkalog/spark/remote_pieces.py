@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
-from kafkalog.engine.format.index_entries import OFFSET_ENTRY
 from kafkalog.engine.remote.chunks import AHEAD_MAX, Chunks, RemoteFile
 from kafkalog.engine.remote.local_tiered import LocalTieredStorage
+from kafkalog.engine.remote.read_only import last_position
 from kafkalog.engine.remote.storage import FoundSegment, IndexType
 from kafkalog.errors import RemoteResourceNotFoundException
 
@@ -163,6 +163,4 @@ def indexed_position(files: RemoteFiles, metadata: RemoteLogSegmentMetadata) -> 
         data = files.indexes.get(metadata, IndexType.OFFSET)
     except RemoteResourceNotFoundException:
         return -1
-    whole = len(data) - len(data) % OFFSET_ENTRY.size
-    position: int = OFFSET_ENTRY.unpack(data[whole - OFFSET_ENTRY.size : whole])[1] if whole else -1
-    return position
+    return last_position(data) if data else -1

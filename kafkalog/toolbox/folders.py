@@ -95,8 +95,7 @@ def _partition_of(name: str) -> TopicPartition | None:
 def copies_known(log_dir: str, files: Files = OS_FILES) -> Callable[[TopicPartition], bool]:
     """Whether some of a partition was copied to a remote tier, by `__remote_log_metadata` of the directory.  What is
     answered raises CorruptCheckpointException and KafkaStorageException."""
-    prefix = f"{names.REMOTE_LOG_METADATA_TOPIC}-"
-    if not (files.is_dir(log_dir) and any(name.startswith(prefix) for name in files.list_dir(log_dir))):
+    if not (files.is_dir(log_dir) and names.has_remote_metadata(files.list_dir(log_dir))):
         return lambda partition: False
     from kafkalog.engine.remote.known_copies import KnownCopies  # nothing for a directory without a tier
 

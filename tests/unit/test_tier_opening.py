@@ -20,16 +20,9 @@ from kafkalog.errors import (
     RetriableRemoteStorageException,
 )
 from tests.unit.cli_kit import Run, run
-from tests.unit.tier_kit import RECORDS, tiered
+from tests.unit.tier_kit import RECORDS, places, tiered
 
-__all__ = ["run"]
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> tuple[Path, Path]:
-    """(a store's directory, its tier), with what `tiered` makes."""
-    tiered(tmp_path / "store", tmp_path / "tier", settings={"local.retention.bytes": "3000"})
-    return tmp_path / "store", tmp_path / "tier"
+__all__ = ["places", "run"]
 
 
 @pytest.fixture(scope="module")

@@ -22,15 +22,9 @@ from kafkalog.errors import (
     RetriableRemoteStorageException,
 )
 from tests.unit.cli_kit import Run, run
-from tests.unit.tier_kit import RECORDS, SETTINGS, tiered, values
+from tests.unit.tier_kit import RECORDS, SETTINGS, places, tiered, values
 
-__all__ = ["run"]
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> tuple[Path, Path]:
-    tiered(tmp_path / "store", tmp_path / "above" / "tier", settings={"local.retention.bytes": "3000"})
-    return tmp_path / "store", tmp_path / "above" / "tier"
+__all__ = ["places", "run"]
 
 
 def test_a_layout_that_lies_not_there(places: tuple[Path, Path]) -> None:
@@ -66,13 +60,14 @@ def test_a_place_that_did_not_answer_is_not_asked_again(
         assert asked
 
 
-def test_the_tier_is_below_the_address(places: tuple[Path, Path]) -> None:
-    above = places[1].parent
-    with pytest.raises(IllegalArgumentException, match=f"a tier below it, {re.escape(str(places[1]))}"):
+def test_the_tier_is_below_the_address(tmp_path: Path) -> None:
+    above, tier = tmp_path / "above", tmp_path / "above" / "tier"
+    tiered(tmp_path / "store", tier)
+    with pytest.raises(IllegalArgumentException, match=f"a tier below it, {re.escape(str(tier))}"):
         kafkalog.open(kafkalog.RemoteStorage(above), read_only=True)
-    shutil.rmtree(places[0])
-    with pytest.raises(IllegalArgumentException, match=f"a tier, {re.escape(str(places[1]))}"):
-        kafkalog.open(places[0], remote=above)
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(IllegalArgumentException, match=f"a tier, {re.escape(str(tier))}"):
+        kafkalog.open(tmp_path / "store", remote=above)
 
 
 def test_an_id_that_no_topic_of_the_tier_has(places: tuple[Path, Path]) -> None:

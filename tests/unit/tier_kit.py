@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 import kafkalog
 from kafkalog._limits import INT_MAX
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
@@ -15,6 +17,13 @@ from kafkalog.engine.remote.segment import random_uuid
 
 SETTINGS = {"remote.storage.enable": "true", "internal.segment.bytes": "2000", "index.interval.bytes": "100"}
 RECORDS = 60
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """(a store's directory, its tier), with what `tiered` makes."""
+    tiered(tmp_path / "store", tmp_path / "tier", settings={"local.retention.bytes": "3000"})
+    return tmp_path / "store", tmp_path / "tier"
 
 
 def tiered(

@@ -67,7 +67,7 @@ def _used(path: str, found: os.stat_result, seen: set[tuple[int, int]]) -> Used 
 
 
 def _walk_mounted(path: str, files: Files, seen: set[tuple[int, int]]) -> Iterator[Used]:
-    """The same of a remote tier, or of a directory that goes on in one.  An object has no blocks: its length counts."""
+    """Walks a remote tier, or a directory that goes on in one.  An object has no blocks: its length counts."""
     try:
         used = _used(path, os.lstat(path), seen)
     except FileNotFoundError:

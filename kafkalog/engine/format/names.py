@@ -209,6 +209,11 @@ def replace_suffix(path: str, old: str, new: str) -> str:
 # --- directories of a partition ---------------------------------------------------------------------
 
 
+def has_remote_metadata(folders: Iterable[str]) -> bool:
+    """Whether folders of these names hold events of remote segments."""
+    return any(name.startswith(f"{REMOTE_LOG_METADATA_TOPIC}-") for name in folders)
+
+
 def log_dir_name(topic_partition: TopicPartition) -> str:
     """`topic-0`."""
     return f"{topic_partition.topic}-{topic_partition.partition}"

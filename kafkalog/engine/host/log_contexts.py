@@ -94,9 +94,8 @@ class LogContexts:
         return context
 
     def found(self, folders: Mapping[str, Iterable[str]]) -> None:
-        """What folders of logs a start has found in which directories."""
-        prefix = f"{names.REMOTE_LOG_METADATA_TOPIC}-"
-        if any(os.path.basename(each).startswith(prefix) for paths in folders.values() for each in paths):
+        """A start tells which folders of logs it has found in each directory."""
+        if names.has_remote_metadata(os.path.basename(each) for paths in folders.values() for each in paths):
             self._beside_metadata = list(folders)
 
     def _known_copies(self) -> Copies:

@@ -359,10 +359,11 @@ def find_highest_remote_offset(
     return OffsetAndEpoch(-1, -1)
 
 
-def lost_end(metadata: RemoteLogMetadataManager, partition: TopicIdPartition, log: UnifiedLog) -> int | None:
-    """Up to where the remote tier has a log whose end the disk has lost; None where it has not.  What is appended then
-    gets offsets that others have there, in the same leader epoch."""
-    epoch = find_highest_remote_offset(metadata, partition, log).leader_epoch
+def lost_end(
+    metadata: RemoteLogMetadataManager, partition: TopicIdPartition, log: UnifiedLog, epoch: int
+) -> int | None:
+    """Up to where the remote tier has a log whose end the disk has lost; None where it has not.  `epoch` is that of
+    `find_highest_remote_offset`.  What is appended then gets offsets that others have there, in that leader epoch."""
     known, latest = metadata.highest_offset_for_epoch(partition, epoch), log.leader_epoch_cache.latest_epoch
     if latest is None:  # nothing is left of it, or nothing ever was
         segments = metadata.list_remote_log_segments(partition)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
-from kafkalog.engine.remote.copying import lost_end
+from kafkalog.engine.remote.copying import find_highest_remote_offset, lost_end
 from kafkalog.engine.remote.directory_segments import DirectoryMetadata
 from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, TopicIdPartition
 from kafkalog.errors import KafkaStorageException, SchemaException
@@ -56,5 +56,7 @@ class KnownCopies:
         """`copying.lost_end` of a log; None, too, where its events cannot be read."""
         if log.topic_id is not None and self.has(log.topic_partition, log.topic_id):
             with suppress(SchemaException):
-                return lost_end(self._metadata, TopicIdPartition(log.topic_id, log.topic_partition), log)
+                full = TopicIdPartition(log.topic_id, log.topic_partition)
+                epoch = find_highest_remote_offset(self._metadata, full, log).leader_epoch
+                return lost_end(self._metadata, full, log, epoch)
         return None
