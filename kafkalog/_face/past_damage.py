@@ -19,6 +19,7 @@ from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.log.source import Source
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote.aiven import AivenTieredStorage
 from kafkalog.engine.segment.loss import Lost
 from kafkalog.engine.segment.reader import header_at
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.log.snapshot import Snapshot
-    from kafkalog.engine.log.view import PartitionView
     from kafkalog.engine.segment.reader import Extent
     from kafkalog.engine.segment.transaction_index import AbortedTxn
 
@@ -71,7 +71,9 @@ def read_past(
 ) -> Iterator[T]:
     """What `read` makes of the reader that `make` makes, on behind damage; `tell` hears of each range that is left
     out."""
-    with source.own_view() as view:
+    view = source.own_view()
+    assert isinstance(view, PartitionView)
+    with view:
         past = PastDamage(view)
         with closing(make(past)) as reader:
             while True:

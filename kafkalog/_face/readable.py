@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from kafkalog._face.value_columns import ValueDecoding
-    from kafkalog.partition import Partition
+    from kafkalog.engine.log.source import Source
     from kafkalog.records import Record
 
 T = TypeVar("T")
@@ -60,10 +60,17 @@ class Reading(Filters, total=False):
     keys: Literal["bytes", "text"]
 
 
+class Part(Protocol):
+    """A partition (`kafkalog.Partition`)."""
+
+    def ready_to_read(self) -> Source:
+        """What reads it; raises where nobody may."""
+
+
 class Readable(Shown):
     """Records of one or more partitions."""
 
-    def _parts(self, partitions: Any) -> Sequence[Partition]:
+    def _parts(self, partitions: Any) -> Sequence[Part]:
         """The partitions that are read, in order; `partitions` as in `Reading`."""
         raise NotImplementedError
 
@@ -100,7 +107,7 @@ class Readable(Shown):
 
     @staticmethod
     def _of_all(
-        parts: Sequence[Partition], selection: Selection, last: Any, read: Callable[..., Iterator[T]]
+        parts: Sequence[Part], selection: Selection, last: Any, read: Callable[..., Iterator[T]]
     ) -> Iterator[T]:
         last = None if last is None else values.whole(last, "last", low=0, expected="records at most")
         if len(parts) == 1:

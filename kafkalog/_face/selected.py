@@ -140,6 +140,8 @@ def _read(
     source, isolation, end = ready(), selection.isolation, place.end
     limit = source.visible_end(isolation)
     stop = limit if end is None else min(end, limit)
+    if selection.tell is not None:
+        stop = end  # a view of our own ends where it ended; the reader itself asks whether that is damage
 
     def make(source: Source) -> ChunkReader:
         if progress is None:

@@ -7,7 +7,7 @@ one ValueDecoding and applies it to each:
     decoding = value_columns.decoding("json", {"id": "int64", "paid": "bool"})
     if decoding.schema is None:  # JSON without a schema
         decoding = decoding.infer(sample_batch["value"])
-    yield from map(decoding.apply, batches)
+    decoded = map(decoding.apply, batches)
 """
 
 from __future__ import annotations

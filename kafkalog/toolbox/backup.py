@@ -118,7 +118,7 @@ def backup(
 
         from kafkalog.toolbox.backup import backup
 
-        report = backup("shop", "/backups/2026-11-27", base="/backups")
+        report = backup("shop", "backups/2026-11-27", base="backups")
         print(report.records, report.copied, report.findings)
     """
     values.function(progress, "progress", "a function of the bytes just taken")

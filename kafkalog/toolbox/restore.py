@@ -92,7 +92,7 @@ def restore(
 
         from kafkalog.toolbox.restore import restore
 
-        report = restore("/backups/2026-11-27", "restored")
+        report = restore("backups/2026-11-27", "restored")
         print(report.records, report.directories)
     """
     values.function(progress, "progress", "a function of the bytes just read")

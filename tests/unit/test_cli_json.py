@@ -23,7 +23,7 @@ from tests.unit.tier_kit import tiered
 __all__ = ["run"]
 
 CAMEL = re.compile(r"[a-z]+([A-Z][a-z]*)*(_base64)?")
-KCAT = {"topic", "partition", "offset", "tstype", "ts", "broker", "headers", "key", "payload"}
+RECORD = {"topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"}  # as in Python
 KAFKAS = {"compresscodec", "isvalid"}  # kafka-dump-log writes them so
 
 # Command lines; {clean}, {damaged} and {kafka} are log directories, {new} is a name that nothing has yet.
@@ -63,6 +63,7 @@ LINES = {
     "restore": ["restore {saved} {new} --json", "restore {saved} {new} t --json --yes"],
     "retain": ["retain {clean} -X retention.ms=1 --json"],
     "salvage": ["salvage {clean} {new} --json", "salvage {damaged} {new} --json"],
+    "tail": ["tail {clean} t-0 --no-follow --json", "tail {kafka} --no-follow --json -n 3"],
     "tier": [
         "tier list {tiered} --remote {tier} --json",
         "tier verify {tiered} --remote {tier} --json",
@@ -139,17 +140,17 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
     kinds = set()
     for number, line in enumerate(LINES[command]):
         argv = line.format(**places, new=tmp_path / f"new{number}").split()
-        result = run(*argv, stdin=b'{"payload":"1"}\n')
+        result = run(*argv, stdin=b'{"value":"1"}\n')
         assert result.code in (0, 1), result.err
         assert result.lines, line
         for text in result.lines:
             entry = json.loads(text)
             assert isinstance(entry, dict)
-            if command in ("cat", "latest", "history"):
+            if command in ("cat", "latest", "history", "tail"):
                 own = {"state", "tombstone"} if command == "history" else set()
                 assert own <= set(entry)
-                assert {name.removesuffix("_base64") for name in entry} <= KCAT | own
-                assert {name.removesuffix("_base64") for name in names(entry)} <= KCAT | own | {"value"}
+                assert {name.removesuffix("_base64") for name in entry} <= RECORD | own
+                assert {name.removesuffix("_base64") for name in names(entry)} <= RECORD | own | {"name"}
                 continue
             if command == "log-dirs":  # kafka-log-dirs' own object
                 assert set(entry) == {"version", "brokers"}

@@ -147,7 +147,7 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
     [
         ("desribe x", "no command 'desribe', did you mean describe? (see kafkalog --help)"),
         ("verfy x", "no command 'verfy', did you mean verify?"),
-        ("zzzzz", "no command 'zzzzz', expected one of append, cat,"),
+        ("zzzzz", "no command 'zzzzz', expected one of append, backup, cat,"),
         ("tier lst s3://x", "no command 'lst', did you mean list? (see kafkalog tier --help)"),
         ("spark verfy x", "no command 'verfy', did you mean verify? (see kafkalog spark --help)"),
         ("checkpoint sett x", "no command 'sett', did you mean set? (see kafkalog checkpoint --help)"),

@@ -23,7 +23,7 @@ import kafkalog
 from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "docs/broker.md", "docs/processes.md", "docs/tiered-storage.md")
+DOCUMENTS = ("README.md", "docs/broker.md", "docs/processes.md", "docs/reading.md", "docs/tiered-storage.md")
 # Spark's and the command line's are run in tests of theirs.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
@@ -78,6 +78,17 @@ def free_port() -> int:
         return port
 
 
+WIRE = """
+import kafkalog, pyarrow as pa
+topic = kafkalog.open("data").create_topic("orders")
+topic.append(b"\\0\\0\\0\\0\\1\\x0e")  # schema 1, and 7 as Avro writes it
+"""
+BACKUP = """
+import kafkalog, kafkalog.toolbox.backup
+kafkalog.open_log("shop", "orders-0").close()
+kafkalog.toolbox.backup.backup("shop", "backups/2026-11-26")
+"""
+
 # What an example has of what was said before it, as code.
 GIVEN = {
     "kafkalog.toolbox.abort_transactions.plan_abort": """
@@ -121,10 +132,47 @@ for name in ("orders", "payments"):
     store.create_topic(name)
 reader = store.reader("biller", topics=["orders"])
 """,
-    "kafkalog.partition.Partition.latest": """
+    "docs/reading.md": """
 import kafkalog
-log = kafkalog.open_log("data", "t-0")
+with kafkalog.open("shop") as store:
+    store.create_topic("orders", 3).append(b'{"id": 1, "amount": 12.5}', key=b"customer-7", partition=0)
 """,
+    "kafkalog.decoding": WIRE + "decode = lambda schema_id, payloads: payloads",
+    "kafkalog.decoding.wire_format": WIRE
+    + """
+import io, json, fastavro
+from types import SimpleNamespace
+reader = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+columns = pa.schema({"id": pa.int64()})
+registry = SimpleNamespace(get_schema=lambda schema_id: SimpleNamespace(schema_str=json.dumps(reader)))
+""",
+    "kafkalog._face.value_columns": """
+import pyarrow as pa
+from kafkalog._face import value_columns
+sample_batch = pa.record_batch({"value": pa.array([b'{"id": 1, "paid": true}'])})
+batches = [sample_batch]
+""",
+    **dict.fromkeys(
+        [
+            f"kafkalog._face.{each}"
+            for each in (
+                "readable.Readable.records",
+                "readable.Readable.read_arrow",
+                "readable.Readable.to_duckdb",
+                "readable.Readable.latest",
+                "selection.Filters",
+            )
+        ],
+        """
+import kafkalog
+store = kafkalog.open("data")
+topic = store.create_topic("orders")
+topic.append(b'{"id": 7, "amount": 2.5}', key=b"customer-7")
+log = topic.partition(0)
+""",
+    ),
+    "kafkalog.toolbox.backup.backup": BACKUP,
+    "kafkalog.toolbox.restore.restore": BACKUP + "kafkalog.toolbox.backup.backup('shop', 'backups/2026-11-27')",
     "kafkalog.partition.Partition.compact": "import kafkalog",
     "kafkalog": "import kafkalog",
     "kafkalog._face.store_handles": "import kafkalog",

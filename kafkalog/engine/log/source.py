@@ -12,7 +12,6 @@ from kafkalog.errors import IllegalArgumentException
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
-    from kafkalog.engine.log.view import PartitionView
     from kafkalog.engine.segment.reader import Extent
     from kafkalog.engine.segment.transaction_index import AbortedTxn
 
@@ -84,9 +83,9 @@ class Source(Protocol):
     def check_end(self, isolation: str = ...) -> None:
         """Raises when the end that `extent` told is none: the log is known to go on."""
 
-    def own_view(self) -> PartitionView:
-        """A view of the same partition for whoever reads on behind damage, and closes it.  IllegalArgumentException
-        where there can be none."""
+    def own_view(self) -> Source:
+        """A `PartitionView` of the same partition for whoever reads on behind damage, and closes it.
+        IllegalArgumentException where there can be none."""
         raise IllegalArgumentException(f"{self.topic_partition} of {self.log_dir} cannot be read on behind damage here")
 
     def ring_at_change(self, bell: Ringing) -> str | None:
