@@ -139,9 +139,9 @@ def _read(
     """What `read` makes of a reader of the range, behind damage as well where the selection is to be told."""
     source, isolation, end = ready(), selection.isolation, place.end
     limit = source.visible_end(isolation)
-    stop = limit if end is None else min(end, limit)
+    stop: int | None = limit if end is None else min(end, limit)
     if selection.tell is not None:
-        stop = end  # a view of our own ends where it ended; the reader itself asks whether that is damage
+        stop = end  # the view does not grow, and its reader asks itself whether its end is damage
 
     def make(source: Source) -> ChunkReader:
         if progress is None:

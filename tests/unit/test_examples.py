@@ -141,6 +141,7 @@ with kafkalog.open("shop") as store:
     "kafkalog.decoding.wire_format": WIRE
     + """
 import io, json, fastavro
+from kafkalog.decoding import wire_format
 from types import SimpleNamespace
 reader = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 columns = pa.schema({"id": pa.int64()})
