@@ -386,9 +386,9 @@ cdef class ColumnBuilder:
 
     keys, values, headers, timestamp_types: which columns beside offset and timestamp.  null_empty_headers: a record
     without headers gets a null instead of an empty list.  offset_min, offset_max, timestamp_min, timestamp_max (ms):
-    records outside are left out (all inclusive), as are those whose key `wanted_keys` has not.  rows_max, bytes_max: with so many rows, or bytes of keys, values and
-    headers, no further batch of a table is taken.  At most 2^31-1 bytes a column.  FULL is answered then, and `finish`
-    makes room.
+    records outside are left out (all inclusive), as are those whose key `wanted_keys` has not.  rows_max, bytes_max:
+    with so many rows, or bytes of keys, values and headers, no further batch of a table is taken.  At most 2^31-1 bytes
+    a column.  FULL is answered then, and `finish` makes room.
     One thread at a time: a second one gets a RuntimeError.
     """
     cdef Sink sink

@@ -1,8 +1,8 @@
 from collections.abc import Collection
 
-from typing_extensions import disjoint_base
+from typing import final
 
-@disjoint_base
+@final
 class KeyFilter:
     def __new__(cls, keys: Collection[bytes | None] | None = None, prefix: bytes | None = None) -> KeyFilter: ...
     def __contains__(self, key: bytes | None) -> bool: ...
