@@ -54,7 +54,7 @@ cdef inline bint reserve(Block* block, int64_t needed) noexcept nogil:
     if capacity < needed:
         capacity = needed
     if block.at == NULL:
-        block.at = take_spare(capacity, True, &block.capacity)
+        block.at = take_spare(capacity, &block.capacity)
         if block.at != NULL:
             return True
     if capacity >= BIG_BYTES and block.at == NULL:

@@ -1,7 +1,7 @@
-"""Blocks of megabytes that columns and read buffers have left, for the next ones.
+"""Blocks of megabytes that columns have left, for the next columns.
 
 The allocator gives such blocks back to the system at once, and who reads a log as columns gets and leaves some with
-each batch, who reads many partitions with each of them: half of the time of a read goes into pages that the system clears and maps for bytes that are overwritten
+each batch: half of the time of a read goes into pages that the system clears and maps for bytes that are overwritten
 anyway.  So a few of them, KEPT_BYTES at most, lie spare for the whole process.  Any thread may take and give; where two
 meet, the second does without.
 """
@@ -38,21 +38,19 @@ cdef int64_t kept_bytes = 0
 cdef int busy = 0
 
 
-cdef uint8_t* take_spare(int64_t needed, bint will_grow, int64_t* capacity) noexcept nogil:
+cdef uint8_t* take_spare(int64_t needed, int64_t* capacity) noexcept nogil:
     global kept_bytes
     cdef uint8_t* found = NULL
-    cdef int i, chosen = -1
+    cdef int i, largest = -1
     if needed < LEAST_BYTES or not kl_enter(&busy):
         return NULL
-    for i in range(SLOTS):
-        if spares[i].capacity < needed:
-            continue
-        if chosen < 0 or (spares[i].capacity > spares[chosen].capacity) == will_grow:
-            chosen = i
-    if chosen >= 0:
-        found, capacity[0] = spares[chosen].at, spares[chosen].capacity
+    for i in range(SLOTS):  # the largest: what takes a block will grow
+        if spares[i].capacity >= needed and (largest < 0 or spares[i].capacity > spares[largest].capacity):
+            largest = i
+    if largest >= 0:
+        found, capacity[0] = spares[largest].at, spares[largest].capacity
         kept_bytes -= capacity[0]
-        spares[chosen].at, spares[chosen].capacity = NULL, 0
+        spares[largest].at, spares[largest].capacity = NULL, 0
     kl_leave(&busy)
     return found
 

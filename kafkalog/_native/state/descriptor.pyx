@@ -12,12 +12,11 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrnoWithFilenameObjec
 from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kafkalog._native.codec.guard cimport claim, kl_leave
-from kafkalog._native.codec.spares cimport give_back, take_spare
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
@@ -297,12 +296,11 @@ cdef class _ReadBuffer:
     """Memory that was read into: `filled` bytes, in sight of `exports` views."""
 
     cdef uint8_t* at
-    cdef int64_t capacity
-    cdef Py_ssize_t filled
+    cdef Py_ssize_t capacity, filled
     cdef int exports
 
     def __dealloc__(self):
-        give_back(self.at, self.capacity)
+        free(self.at)
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.at, self.filled, 1, flags)
@@ -356,12 +354,10 @@ cdef class ReadBuffers:
             if count_by(&buffer.exports, 0) == 0 and size <= buffer.capacity:
                 return buffer
         buffer = _ReadBuffer.__new__(_ReadBuffer)
-        buffer.at = take_spare(size, False, &buffer.capacity)
+        buffer.at = <uint8_t*>malloc(max(size, 1))
         if buffer.at == NULL:
-            buffer.at = <uint8_t*>malloc(max(size, 1))
-            if buffer.at == NULL:
-                raise MemoryError
-            buffer.capacity = size
+            raise MemoryError
+        buffer.capacity = size
         if size <= KEPT_BYTES:
             self.idle = [buffer, *self.idle[:1]]
         return buffer
