@@ -58,8 +58,7 @@ def batches(count: int = BATCHES) -> list[bytes]:
         return NOW_MS + number, b"customer-%d" % rng.randrange(8, CUSTOMERS), text[:VALUE_BYTES], ()
 
     made = [[record(number) for number in range(BATCH_RECORDS)] for _ in range(count)]
-    _, _, *rest = made[0][BATCH_RECORDS // 2]
-    made[0][BATCH_RECORDS // 2] = (NOW_MS, WANTED.encode(), *rest)
+    made[0][BATCH_RECORDS // 2] = (NOW_MS, WANTED.encode(), made[0][BATCH_RECORDS // 2][2], ())
     return [build_batch(rows) for rows in made]
 
 

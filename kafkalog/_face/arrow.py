@@ -195,7 +195,7 @@ def repeated(topic: str, partition: int, rows: int, sources: set[str]) -> dict[s
         text = topic.encode()
         if len(text) * rows > INT_MAX:  # more than such a column may have: pyarrow says so
             return {"topic": pa.repeat(topic, rows)}
-        ends = np.arange(0, len(text) * rows + 1, len(text), np.int32)
+        ends = np.arange(0, len(text) * rows + 1, len(text), dtype=np.int32)
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * rows)]
         found["topic"] = pa.Array.from_buffers(pa.string(), rows, buffers, null_count=0)
     if "partition" in sources:
