@@ -11,7 +11,8 @@ bench.many_partitions` commands over a directory of 10,000 partitions (`bench.ma
 Maven only kafkalog's own figures are shown.  The first line says what rows depend on (`bench.machine`).
 `--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
 more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`, JSON
-columns beside pyarrow's and Polars's `python -m bench.json_columns`.
+columns beside pyarrow's and Polars's `python -m bench.json_columns`, a topic as Arrow and an audit by key
+`python -m bench.asking`.
 """
 
 from __future__ import annotations

@@ -149,7 +149,8 @@ class Store(Closing, ClosingAsync, Readable):
                 found |= dict.fromkeys(TopicPartition(each, number) for number in self._home.numbers(each))
             else:
                 found[partition_of(each)] = None
-        return [self.topic(each.topic).partition(each.partition) for each in found]
+        topics = {name: self.topic(name) for name in dict.fromkeys(each.topic for each in found)}
+        return [topics[each.topic].partition(each.partition) for each in found]
 
     def _own(self) -> Home:
         """What the store stands on, if it may be written to."""

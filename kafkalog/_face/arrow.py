@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kafkalog._limits import LONG_MAX, LONG_MIN
+from kafkalog._limits import INT_MAX, LONG_MAX, LONG_MIN
 from kafkalog._native.codec.decode import ColumnBuilder
 from kafkalog.engine.format.arrow import add_batches
 from kafkalog.engine.format.values import shown
@@ -188,6 +188,22 @@ def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
     return array if array.type == kind else array.cast(kind)
 
 
+def repeated(topic: str, partition: int, rows: int, sources: set[str]) -> dict[str, Any]:
+    """The columns topic and partition, those of them that are wanted.  (Of pyarrow, `pa.scalar` imports pandas.)"""
+    found = {}
+    if "topic" in sources:
+        text = topic.encode()
+        if len(text) * rows > INT_MAX:  # more than such a column may have: pyarrow says so
+            return {"topic": pa.repeat(topic, rows)}
+        ends = np.arange(0, len(text) * rows + 1, len(text), dtype=np.int32)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * rows)]
+        found["topic"] = pa.Array.from_buffers(pa.string(), rows, buffers, null_count=0)
+    if "partition" in sources:
+        numbers = np.full(rows, partition, np.int32)
+        found["partition"] = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(numbers)], null_count=0)
+    return found
+
+
 class Decoder:
     """Chunks to columns by source name; collects several chunks until `finish`."""
 
@@ -197,6 +213,8 @@ class Decoder:
         self._limits = limits
         self._epochs: list[np.ndarray] = []
         self._builder: ColumnBuilder | None = None
+        self._repeated: Mapping[str, Any] = {}  # columns whose rows are all the same; batches have slices of them
+        self._repeated_rows = 0
         self.offset_min = -1  # of the builder
 
     @property
@@ -249,10 +267,10 @@ class Decoder:
         decoded = {name: batch.column(name) for name in batch.schema.names}
         rows = batch.num_rows
         topic, partition = self._reader.source.topic_partition
-        if "topic" in self._sources:
-            decoded["topic"] = pa.repeat(pa.scalar(topic, pa.string()), rows)
-        if "partition" in self._sources:
-            decoded["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+        if rows > self._repeated_rows:
+            self._repeated, self._repeated_rows = repeated(topic, partition, rows, self._sources), rows
+        for name, column in self._repeated.items():
+            decoded[name] = column.slice(0, rows)
         if "leader_epoch" in self._sources:
             seen = np.concatenate(self._epochs)
             place = np.searchsorted(seen["base_offset"], decoded["offset"].to_numpy(), side="right") - 1

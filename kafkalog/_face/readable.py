@@ -116,8 +116,12 @@ class Readable(Shown):
 
         def each() -> Iterator[T]:
             for part in parts:
-                place = selected_range(part.ready_to_read, selection, last, lenient=True)
-                yield from read(part.ready_to_read, place=place)
+                source = part.ready_to_read()  # one look at the directory: it is read at once
+
+                def ready(source: Source = source) -> Source:
+                    return source
+
+                yield from read(ready, place=selected_range(ready, selection, last, lenient=True))
 
         return each()
 

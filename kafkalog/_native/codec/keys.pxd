@@ -1,5 +1,5 @@
 # Which keys are wanted, for the loops over records.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from kafkalog._native.codec.murmur2 cimport hash_of
@@ -14,10 +14,16 @@ cdef struct Wanted:
 cdef struct Keys:
     Wanted* table
     int64_t mask
+    const Wanted* only  # where there is one
+    uint64_t sizes  # a bit for each size that a wanted key has
     bint takes_all
     bint takes_none
     const uint8_t* prefix
     int64_t prefix_size
+
+
+cdef inline uint64_t bit_of_size(int64_t size) noexcept nogil:
+    return <uint64_t>1 << min(size, <int64_t>63)
 
 
 cdef inline bint is_wanted_key(const Keys* keys, const uint8_t* at, int64_t size) noexcept nogil:
@@ -30,6 +36,11 @@ cdef inline bint is_wanted_key(const Keys* keys, const uint8_t* at, int64_t size
         return False
     if keys.takes_all:
         return True
+    # Most keys have another size: no byte of them is looked at.
+    if not keys.sizes & bit_of_size(size):
+        return False
+    if keys.only != NULL:
+        return keys.only.size == size and memcmp(keys.only.at, at, <size_t>size) == 0
     hash = hash_of(at, <size_t>size)
     place = hash & keys.mask
     while keys.table[place].at != NULL:

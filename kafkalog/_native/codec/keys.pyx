@@ -50,6 +50,8 @@ cdef class KeyFilter:
         while self.keys.table[place].at != NULL:
             place = (place + 1) & self.keys.mask
         self.keys.table[place] = Wanted(at, size, hash)
+        self.keys.only = NULL if self.keys.sizes else &self.keys.table[place]
+        self.keys.sizes |= bit_of_size(size)
         return 0
 
     def __dealloc__(self):

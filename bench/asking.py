@@ -1,0 +1,230 @@
+"""`python -m bench.asking [ROW...]`: a topic as Arrow and an audit by key, in bytes of the log a second of one core.
+
+The topic has 4 M records with a key and a value of 200 bytes in four partitions, the audit goes through 1,000
+partitions of 2 MB for one key; batches are of 16 KiB, as a producer makes them by default, and uncompressed.  All of it
+lies in memory (/dev/shm where there is such a place), so that no disk is measured.  The process is bound to one
+processor and counts its own time on it (user and system), since neighbours make a clock's time longer; the clock's is
+shown too.  Sides take turns, the median of the turns counts.
+
+Beside the topic as Arrow: the same table out of Parquet and out of an Arrow file, with pyarrow in one thread.  Beside
+the audit: the same files read through one buffer and nothing else, and with a search for the key's bytes.
+`--partitions` and `--records` make less of it, `--keep DIR` makes the data there once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import kafkalog
+from bench import machine
+from kafkalog.engine.format.builder import build_batch
+
+RECORDS = 4_000_000
+TOPIC_PARTITIONS = 4
+AUDIT_PARTITIONS = 1_000
+AUDIT_PARTITION_BYTES = 2_000_000
+VALUE_BYTES = 200
+BATCH_RECORDS = 74  # of 16 KiB
+BATCHES = 512  # different ones, which come in turn
+CUSTOMERS = 100_000
+WANTED = "customer-7"  # one record in one of the batches
+ARROW_AIM, AUDIT_AIM = 1.0, 2.0  # GB/s
+READ_BYTES = 1 << 20
+TURNS = 5
+NOW_MS = 1_700_000_000_000
+WORDS = [b"order", b"created", b"user", b"berlin", b"paid", b"tokyo", b"EUR", b"status", b"shipped", b"0123456789"]
+
+
+def batches(count: int = BATCHES) -> list[bytes]:
+    """Different batches of records as services write them; the first has one with the wanted key."""
+    rng = random.Random(28)
+
+    def record(number: int) -> tuple[int, bytes, bytes, tuple[()]]:
+        text = b" ".join(rng.choice(WORDS) for _ in range(60)) + b" %016x" % rng.getrandbits(64)
+        return NOW_MS + number, b"customer-%d" % rng.randrange(8, CUSTOMERS), text[:VALUE_BYTES], ()
+
+    made = [[record(number) for number in range(BATCH_RECORDS)] for _ in range(count)]
+    made[0][BATCH_RECORDS // 2] = (NOW_MS, WANTED.encode(), made[0][BATCH_RECORDS // 2][2], ())
+    return [build_batch(rows) for rows in made]
+
+
+def make_topic(root: Path, records: int) -> None:
+    """One topic with so many records."""
+    models = batches()
+    with kafkalog.open(root) as store:
+        topic = store.create_topic("events", TOPIC_PARTITIONS)
+        for number in range(records // BATCH_RECORDS):
+            topic.append_batches(models[number % BATCHES], number % TOPIC_PARTITIONS)
+        topic.append_many([b"the last one"] * (records % BATCH_RECORDS), partition=0)
+
+
+def make_audit(root: Path, partitions: int) -> None:
+    """Ten topics with so many partitions in all."""
+    models = batches()
+    each = AUDIT_PARTITION_BYTES // len(models[0])
+    with kafkalog.open(root) as store:
+        for topic in range(10):
+            made = store.create_topic(f"events_{topic}", partitions // 10)
+            for partition in range(partitions // 10):
+                first = topic * 100 + partition
+                for number in range(each):
+                    made.append_batches(models[(first * each + number) % BATCHES], partition)
+
+
+def logs(root: Path) -> list[Path]:
+    return sorted(root.glob("*/*.log"))
+
+
+def log_bytes(root: Path) -> int:
+    return sum(path.stat().st_size for path in logs(root))
+
+
+@dataclass
+class Turn:
+    """Seconds of the processor and of the clock."""
+
+    processor: float
+    clock: float
+
+
+def turn(work: Callable[[], Any]) -> Turn:
+    """One call, with what processes that it starts take."""
+    clock, before = time.perf_counter(), os.times()
+    work()
+    after, clock = os.times(), time.perf_counter() - clock
+    return Turn(sum(after[:4]) - sum(before[:4]), clock)
+
+
+def measured(sides: dict[str, Callable[[], Any]], turns: int) -> dict[str, Turn]:
+    """The median turn of each side, by the processor."""
+    found: dict[str, list[Turn]] = {name: [] for name in sides}
+    for number in range(turns + 1):
+        for name, work in sides.items():
+            taken = turn(work)
+            if number:  # the first one warms up
+                found[name].append(taken)
+    return {name: sorted(each, key=lambda it: it.processor)[len(each) // 2] for name, each in found.items()}
+
+
+def shown(title: str, size: int, seconds: dict[str, Turn], aim: float) -> dict[str, float]:
+    """Prints a table, and answers GB/s by side; the first side is the one with the aim."""
+    print(f"\n{title}: {size / 1e9:.2f} GB of log\n")
+    print("| side | GB/s a core | GB/s by the clock | beside the first |")
+    print("|---|---|---|---|")
+    found = {name: size / each.processor / 1e9 for name, each in seconds.items()}
+    first = next(iter(found.values()))
+    for name, rate in found.items():
+        verdict = "" if not name.startswith("kafkalog") else f" (aim {aim:g})" if rate >= aim else f" (BELOW {aim:g})"
+        clock = size / seconds[name].clock / 1e9
+        print(f"| {name} | {rate:.2f}{verdict} | {clock:.2f} | {rate / first:.2f}x |", flush=True)
+    return found
+
+
+def topic_sides(root: Path, place: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    store = kafkalog.open(root, read_only=True)
+    topic = store.topic("events")
+
+    def stream(**reading: Any) -> int:
+        return sum(batch.num_rows for batch in topic.arrow_batches(**reading))
+
+    yield "kafkalog: arrow_batches(), each dropped", stream
+    yield "kafkalog: read_arrow(), a table of all", topic.read_arrow
+    yield "kafkalog: arrow_batches(columns=[offset, key, value])", lambda: stream(columns=["offset", "key", "value"])
+    parquet, arrow_file = place / "events.parquet", place / "events.arrow"
+    table = topic.read_arrow()
+    pq.write_table(table, parquet, compression="none", use_dictionary=["topic", "partition", "timestamp_type"])
+    with pa.OSFile(str(arrow_file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    del table
+
+    def of_arrow_file() -> int:
+        with pa.OSFile(str(arrow_file)) as source:
+            reader = pa.ipc.open_file(source)
+            return sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
+
+    def of_parquet() -> int:
+        file = pq.ParquetFile(parquet)
+        return sum(batch.num_rows for batch in file.iter_batches(65_536, use_threads=False))
+
+    yield "Parquet without compression, each batch dropped", of_parquet
+    yield "an Arrow file, each batch read and dropped", of_arrow_file
+
+
+def audit_sides(root: Path, place: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    store = kafkalog.open(root, read_only=True)
+    paths, found = logs(root), place / "found.parquet"
+    expected = store.read_arrow(key=WANTED, columns=["offset"]).num_rows
+    assert expected, WANTED
+
+    def audit() -> None:
+        assert store.read_arrow(key=WANTED).num_rows == expected
+
+    def export() -> None:
+        line = [sys.executable, "-m", "kafkalog", "export", str(root), "--key", WANTED, "--to", str(found), "--force"]
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert pq.read_metadata(found).num_rows == expected
+
+    def plain(look: Callable[[bytearray], object]) -> None:
+        buffer = bytearray(READ_BYTES)
+        for path in paths:
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    look(buffer)
+
+    key = WANTED.encode() + b"\x90\x03"  # and the length of the value behind it
+    yield "kafkalog: store.read_arrow(key=...)", audit
+    yield "kafkalog export --key, a process with its start", export
+    yield "the files read, and nothing else", lambda: plain(lambda buffer: None)
+    yield "the files read, and searched for the key (bytes.find)", lambda: plain(lambda buffer: buffer.find(key))
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("rows", nargs="*", choices=[[], "arrow", "audit"], help="one of arrow and audit; both")
+    asked.add_argument("--records", type=int, default=RECORDS)
+    asked.add_argument("--partitions", type=int, default=AUDIT_PARTITIONS)
+    asked.add_argument("--turns", type=int, default=TURNS)
+    asked.add_argument("--only", metavar="PART", help="sides whose names have it")
+    asked.add_argument("--keep", type=Path, metavar="DIR", help="made here where it is missing, and left")
+    args = asked.parse_args()
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    machine.tell(Path(memory or tempfile.gettempdir()))
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    place = args.keep or Path(tempfile.mkdtemp(prefix="kafkalog-asking-", dir=memory))
+    place.mkdir(exist_ok=True)
+    try:
+        for name, make, count, sides, title, aim in (
+            ("arrow", make_topic, args.records, topic_sides, f"{args.records:,} records as Arrow", ARROW_AIM),
+            ("audit", make_audit, args.partitions, audit_sides, f"a key in {args.partitions:,} partitions", AUDIT_AIM),
+        ):
+            if args.rows and name not in args.rows:
+                continue
+            root = place / name
+            if not root.exists():
+                make(root, count)
+            chosen = {side: work for side, work in sides(root, place) if not args.only or args.only in side}
+            shown(title, log_bytes(root), measured(chosen, args.turns), aim)
+            if args.keep is None:
+                shutil.rmtree(root)
+    finally:
+        if args.keep is None:
+            shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main()
