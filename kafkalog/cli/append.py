@@ -76,8 +76,8 @@ def command(
     With --json each line is an object: value as text, null, or any JSON, which is stored as its text; or value_base64.
     As one likes: key or key_base64; timestamp in ms or ISO text, -1 or null for now; headers, a list of objects of key
     and value or value_base64.  What else cat and export print is not looked at, and kcat's names
-    (payload, payload_base64, ts, tstype, broker) are taken, too.  At a line with any other field, with no value or with a field twice, it stops with exit
-    code 2: the lines before it are appended, and how many that are is told.
+    (payload, payload_base64, ts, tstype, broker) are taken, too.  At a line with any other field, with no value or with
+    a field twice, it stops with exit code 2: the lines before it are appended, and how many that are is told.
     """
     if compression is not None and compression not in codecs.NAMES:
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import (
     Progress,
@@ -19,7 +20,6 @@ from kafkalog.cli.console import (
     named_partitions,
     note,
     paint,
-    size_words,
     some,
 )
 from kafkalog.cli.places import log_dirs_at
@@ -153,11 +153,11 @@ def _tell(report: BackupReport, as_json: bool) -> int:
             "linked to the source": report.linked,
             f"unchanged since {report.base}": report.kept,
         }
-        how = ", ".join(f"{size_words(size)} {what}" for what, size in ways.items() if size)
+        how = ", ".join(f"{_shown.size(size)} {what}" for what, size in ways.items() if size)
         verdict = paint(f"{len(report.findings)} findings", "red") if report.findings else paint("clean", "green")
         emit(
             f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
-            f"{size_words(report.bytes)} in {report.path} ({how or 'nothing to copy'})"
+            f"{_shown.size(report.bytes)} in {report.path} ({how or 'nothing to copy'})"
         )
         if report.findings:
             note("the damage was copied as it is: `kafkalog salvage` copies what can be read")

@@ -24,6 +24,7 @@ from kafkalog.cli.shell import NAME, VARIABLE
 # How many words stand before the names of partitions, of commands that take some behind a log directory.
 WORDS_BEFORE = {
     "append": 1,
+    "backup": 1,
     "cat": 1,
     "compact": 1,
     "describe": 1,
@@ -35,6 +36,7 @@ WORDS_BEFORE = {
     "reindex": 1,
     "retain": 1,
     "salvage": 2,
+    "tail": 1,
     "transactions": 1,
     "transactions abort": 1,
     "verify": 1,

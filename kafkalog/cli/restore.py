@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.backup import expanded
 from kafkalog.cli.console import (
@@ -14,7 +15,6 @@ from kafkalog.cli.console import (
     named_partitions,
     note,
     paint,
-    size_words,
     time_words,
 )
 from kafkalog.engine.files import OS_FILES
@@ -102,7 +102,7 @@ def _tell(report: RestoreReport, as_json: bool) -> int:
     done = "restored" if report.done else "would be restored (--yes does it)"
     emit(
         f"in all: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
-        f"{size_words(report.bytes)} of {time_words(report.finished_ms)}, every checksum right: {done}, lost: none"
+        f"{_shown.size(report.bytes)} of {time_words(report.finished_ms)}, every checksum right: {done}, lost: none"
     )
     for source, path in report.directories.items():
         note(f"note: {source} {'is' if report.done else 'would be'} {path}")
