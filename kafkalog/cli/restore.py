@@ -6,7 +6,6 @@ import click
 
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.backup import expanded
 from kafkalog.cli.console import (
     Progress,
     emit,
@@ -54,7 +53,7 @@ def command(
     chosen = None
     if partitions:
         found = manifest.partitions()
-        chosen = named_partitions(found, tuple(expanded(partitions, found)), backup_dir)
+        chosen = named_partitions(found, partitions, backup_dir)
     act = yes and not dry_run
     with Progress(manifest.size, "restored" if act else "checked", force=progress) as bar:
         report = restore(backup_dir, target, partitions=chosen, act=act, progress=bar.advance)
