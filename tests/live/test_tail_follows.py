@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,3 +71,14 @@ def test_whoever_reads_goes_away(tmp_path: Path) -> None:
             assert process.wait(60) == 141
             assert process.stderr is not None
             assert process.stderr.read() == b""
+
+
+def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("orders").append(b"first")
+        with tail(tmp_path) as (process, out):
+            assert read(out) == ("orders", 0, "first")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+            assert process.stderr is not None
+            assert process.stderr.read().strip() == b"kafkalog: interrupted"
