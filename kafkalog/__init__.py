@@ -127,10 +127,10 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
         if name in _MODULES:
             return importlib.import_module(f"kafkalog.{name}")
         if name in _OLD:
-            import warnings
+            from kafkalog._renamed import warn
 
             home, there, instead = _OLD[name]
-            warnings.warn(f"kafkalog.{name} goes with the next release: write {instead}", DeprecationWarning, 2)
+            warn(f"kafkalog.{name}", instead)
             return getattr(importlib.import_module(home), there)
         home = _HOME.get(name)
         if home is None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
-from collections.abc import Collection, Iterator
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
+from kafkalog import _shown
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
 from kafkalog.cli.console import (
     Progress,
     emit,
@@ -19,14 +18,11 @@ from kafkalog.cli.console import (
     named_partitions,
     note,
     paint,
-    size_words,
-    some,
 )
 from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.cli.salvage import SourcePath
 from kafkalog.engine.format import names
-from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.backup_files import BackupReport
@@ -82,12 +78,12 @@ def command(
     if others:
         places = log_dirs_at([log_dir, *others])
         folders = {tp: path for place in places for tp, path in list_partitions(place).items()}
-        chosen = named_partitions(folders, tuple(expanded(partitions, folders)), ", ".join(places))
+        chosen = named_partitions(folders, partitions, ", ".join(places))
         folders, is_all = {tp: folders[tp] for tp in chosen}, not partitions
     else:
         root, folders = locate(log_dir, ())
         if partitions:
-            folders = {tp: folders[tp] for tp in named_partitions(folders, tuple(expanded(partitions, folders)), root)}
+            folders = {tp: folders[tp] for tp in named_partitions(folders, partitions, root)}
         places, is_all = [root], not partitions and root == log_dir
     with Progress(log_bytes(folders.values()), "backed up", force=progress) as bar:
         report = backup(
@@ -105,19 +101,6 @@ def command(
     if not is_all and not any(tp.topic in _KEEP_STATE for tp in folders):
         note("note: cursors and transactions are kept in topics of their own, which were not named: they stay away")
     return _tell(report, as_json)
-
-
-def expanded(wanted: Collection[str], found: Collection[TopicPartition]) -> Iterator[str]:
-    """Names as they are, patterns as the topics and partitions that they fit."""
-    known = sorted({tp.topic for tp in found} | {str(tp) for tp in found})
-    for each in wanted:
-        if not any(sign in each for sign in "*?["):
-            yield each
-            continue
-        hits = fnmatch.filter(known, each)
-        if not hits:
-            raise Usage(f"no topic or partition fits {each!r}, found {some(known)}")
-        yield from hits
 
 
 def _tell(report: BackupReport, as_json: bool) -> int:
@@ -153,11 +136,11 @@ def _tell(report: BackupReport, as_json: bool) -> int:
             "linked to the source": report.linked,
             f"unchanged since {report.base}": report.kept,
         }
-        how = ", ".join(f"{size_words(size)} {what}" for what, size in ways.items() if size)
+        how = ", ".join(f"{_shown.size(size)} {what}" for what, size in ways.items() if size)
         verdict = paint(f"{len(report.findings)} findings", "red") if report.findings else paint("clean", "green")
         emit(
             f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
-            f"{size_words(report.bytes)} in {report.path} ({how or 'nothing to copy'})"
+            f"{_shown.size(report.bytes)} in {report.path} ({how or 'nothing to copy'})"
         )
         if report.findings:
             note("the damage was copied as it is: `kafkalog salvage` copies what can be read")

@@ -27,7 +27,7 @@ FOLLOW_EVERY_S = 0.2
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@choosing.filters()
+@choosing.filters(old={"--to": "end"})
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="At most so many records of each partition.")
 @click.option("-f", "--format", "template", default="%s\\n", show_default=True, help="Text with kcat's %s %k %o ...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record; bytes that are not UTF-8 as base64.")

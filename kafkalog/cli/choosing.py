@@ -11,13 +11,14 @@ import binascii
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from kafkalog._face.window import Time
 from kafkalog._limits import LONG_MAX
+from kafkalog._renamed import GONE_WITH
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import emit_json, fields, locate, note, parse_time_ms, some
 from kafkalog.cli.remote_places import note_tiered
@@ -142,24 +143,45 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def filters(*left_out: str, until: str = END_HELP) -> Callable[[F], F]:
+def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None = None) -> Callable[[F], F]:
     """Gives a command the options by which records are chosen, but for those that are left out; it gets them as
-    `asked`, an Asked.  `until` is --until's help."""
+    `asked`, an Asked.  `until` is --until's help; `old` has the names of the release before that still work, such as
+    `{"--to": "end"}`."""
 
     def decorate(command: F) -> F:
         options = _OPTIONS | {"end": click.option("--until", "end", metavar="OFFSET|TIME", help=until)}
         names = [name for name in options if name not in left_out]
+        renamed = {f"old_{name}": (option, name) for option, name in (old or {}).items()}
 
         @functools.wraps(command)
         def with_asked(*args: Any, **given: Any) -> Any:
+            for given_as, (option, name) in renamed.items():
+                value = given.pop(given_as)
+                if value is not None:
+                    new = _new_name(option, name)
+                    if given[name] is not None:
+                        raise Usage(f"found both {option} and {new}, expected {new} alone")
+                    given[name] = value
             return command(*args, asked=_asked(**{name: given.pop(name) for name in names}), **given)
 
         decorated: Any = with_asked
         for name in reversed(names):
             decorated = options[name](decorated)
+        for given_as, (option, _) in renamed.items():
+            decorated = click.option(option, given_as, hidden=True)(decorated)
         return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+_NEW_NAMES = {"end": "--until"}
+
+
+def _new_name(option: str, name: str) -> str:
+    """What an option of the release before is called now; tells it."""
+    new = _NEW_NAMES[name]
+    note(f"note: {option} goes with kafkalog {GONE_WITH}: write {new}")
+    return new
 
 
 # More than eight parameters: they are the options.

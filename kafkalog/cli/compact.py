@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from kafkalog import _shown
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, IO, LocalPath, Usage, exit_code_of, one_line, worse
-from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
@@ -201,7 +202,7 @@ def _print(result: Compacted, act: bool) -> None:
         emit(
             f"{result.partition}: {stats.records} records {'went' if act else 'would go (--yes does it)'}"
             f"{f' ({counts})' if counts else ''}, {stats.batches} batches, {stats.segments} segments; "
-            f"{size_words(stats.bytes_before)} -> {size_words(stats.bytes_after)}, {_gain(stats.bytes_gained)}"
+            f"{_shown.size(stats.bytes_before)} -> {_shown.size(stats.bytes_after)}, {_gain(stats.bytes_gained)}"
         )
         took = _seconds(stats.elapsed_s) if act else f"about {_seconds(result.expected_s)}"
         passes = "1 pass" if stats.passes == 1 else f"{stats.passes} passes"
@@ -211,7 +212,7 @@ def _print(result: Compacted, act: bool) -> None:
 
 
 def _gain(size_bytes: int) -> str:
-    return f"{size_words(size_bytes)} gained" if size_bytes >= 0 else f"{size_words(-size_bytes)} more"
+    return f"{_shown.size(size_bytes)} gained" if size_bytes >= 0 else f"{_shown.size(-size_bytes)} more"
 
 
 def _seconds(seconds: float) -> str:
@@ -237,7 +238,7 @@ def _sum_up(total: _Total, alone: dict[TopicPartition, Reason], act: bool, as_js
         return
     time = _seconds(total.elapsed_s) if act else f"about {_seconds(total.expected_s)} at the rate of this look"
     emit(
-        f"in all: {total.records} records of {total.partitions} partitions, {size_words(total.before)}, "
+        f"in all: {total.records} records of {total.partitions} partitions, {_shown.size(total.before)}, "
         f"{_gain(total.gained)}, {time}"
     )
     damaged = total.uncleanable - total.for_disk

@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from kafkalog import _shown
 from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, Usage, one_line
@@ -35,7 +36,6 @@ BAR_EVERY_S = 0.1
 LINE_EVERY_S = 5.0
 BAR_AFTER_S = 1.0
 NO_PARTITIONS = "is this the broker's log.dirs? a remote tier whose keys have a prefix is read with --prefix"
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def emit(line: str) -> None:
@@ -117,25 +117,9 @@ def put_bytes(out: dict[str, Any], name: str, data: bytes | None) -> None:
         out[f"{name}_base64"] = base64.b64encode(data).decode()
 
 
-def size_words(size_bytes: int) -> str:
-    """1536 -> "1.5 KiB"."""
-    value = float(size_bytes)
-    for unit in _UNITS:
-        if abs(value) < 1024 or unit == _UNITS[-1]:
-            return f"{int(value)} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError("the last unit takes everything")
-
-
 def time_words(timestamp_ms: int) -> str:
     """Milliseconds since 1970 as ISO 8601 in UTC; "-" for none."""
-    if timestamp_ms < 0:
-        return "-"
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"@{timestamp_ms}"
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+    return "-" if timestamp_ms < 0 else _shown.moment(timestamp_ms)
 
 
 def parse_time_ms(text: str) -> int:
@@ -332,7 +316,7 @@ class Progress:
         seconds = max(now - self._begin, 1e-9)
         rate = self._done / seconds
         left_s = f"{(self._total - self._done) / rate:.0f}" if rate else "?"
-        words = (lambda number: f"{number} {self._counts}") if self._counts else size_words
+        words = (lambda number: f"{number} {self._counts}") if self._counts else _shown.size
         note(f"{self._what}: {words(self._done)} of {words(self._total)}, {words(int(rate))}/s, {left_s} s left")
 
     def finish(self) -> None:

@@ -6,8 +6,9 @@ import logging
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, LocalPath
-from kafkalog.cli.console import emit, emit_json, note, size_words
+from kafkalog.cli.console import emit, emit_json, note
 from kafkalog.cli.places import SETTINGS, parse_offset_or_time, partition_at, topic_settings
 from kafkalog.toolbox.delete_records import delete_records, plan_deletion
 
@@ -63,7 +64,7 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     )
     if plan.segments:
         note(
-            f"note: {len(plan.segments)} segments ({size_words(size)}) lie below; they go with the next retention, a "
+            f"note: {len(plan.segments)} segments ({_shown.size(size)}) lie below; they go with the next retention, a "
             f"broker's or `kafkalog retain {partition} -X retention.ms=-1 --yes`"
         )
     return CLEAN

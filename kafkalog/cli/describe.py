@@ -8,8 +8,9 @@ from typing import Any
 import click
 import numpy as np
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN
-from kafkalog.cli.console import Progress, emit, emit_json, locate, note, note_next, paint, size_words, time_words
+from kafkalog.cli.console import Progress, emit, emit_json, locate, note, note_next, paint, time_words
 from kafkalog.cli.dump_lines import codec_name
 from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, topic_settings
 from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
@@ -110,14 +111,14 @@ def _row(view: PartitionView, size: int) -> list[object]:
         view.log_start_offset,
         view.log_end_offset,
         len(view.segments),
-        size_words(size),
+        _shown.size(size),
         When(view.over(last_timestamp)),
     ]
 
 
 def _segment_line(entry: dict[str, Any]) -> str:
     return (
-        f"  {entry['baseOffset']:020d}.log  {size_words(entry['size']):>10}  "
+        f"  {entry['baseOffset']:020d}.log  {_shown.size(entry['size']):>10}  "
         f"{entry['batches']} batches, {entry['records']} records, "
         f"{time_words(entry['minTimestamp'])} to {time_words(entry['maxTimestamp'])}, "
         f"{' '.join(f'{codec}:{count}' for codec, count in entry['codecs'].items()) or 'empty'}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN
-from kafkalog.cli.console import emit, emit_json, looked_at, size_words
+from kafkalog.cli.console import emit, emit_json, looked_at
 from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.cli.tables import print_table
@@ -41,16 +42,16 @@ def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
             print_table((title, *HEADERS), [(name, *_cells(each)) for name, each in sums.items()])
             emit("")
     spare = usage.preallocated
-    emit(f"preallocated behind the ends: {size_words(spare.size)}, on disk {size_words(spare.allocated)}")
+    emit(f"preallocated behind the ends: {_shown.size(spare.size)}, on disk {_shown.size(spare.allocated)}")
     emit(
-        f"in all: {usage.total.files} files and folders, {size_words(usage.total.size)}, on disk "
-        f"{size_words(usage.total.allocated)}"
+        f"in all: {usage.total.files} files and folders, {_shown.size(usage.total.size)}, on disk "
+        f"{_shown.size(usage.total.allocated)}"
     )
     return CLEAN
 
 
 def _cells(each: Sum) -> tuple[object, ...]:
-    return each.files, size_words(each.size), size_words(each.allocated)
+    return each.files, _shown.size(each.size), _shown.size(each.allocated)
 
 
 def _json(each: Sum) -> dict[str, int]:

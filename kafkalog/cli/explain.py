@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kafkalog import _shown
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, worse
 from kafkalog.cli.console import (
@@ -14,7 +15,6 @@ from kafkalog.cli.console import (
     log_bytes,
     note,
     paint,
-    size_words,
     tell_unsettled,
     time_words,
 )
@@ -132,8 +132,8 @@ def _tell(log_dir: str, known: TopicSettings, told: Explanation, now_ms: int, as
             emit(
                 f"clean up to offset {state.first_dirty_offset}"
                 f"{'' if state.checkpointed is not None else ' (no checkpoint: never compacted)'}, "
-                f"{size_words(state.clean_bytes)}; dirty up to {state.first_uncleanable_offset}, "
-                f"{size_words(state.dirty_bytes)} ({100 * state.dirty_ratio:.0f} %)"
+                f"{_shown.size(state.clean_bytes)}; dirty up to {state.first_uncleanable_offset}, "
+                f"{_shown.size(state.dirty_bytes)} ({100 * state.dirty_ratio:.0f} %)"
             )
     for entry in told.segments:
         if as_json:
@@ -184,7 +184,7 @@ def _print(entry: Explained, now_ms: int, is_local: bool) -> None:
     segment = entry.segment
     times = "file time " if segment.record_timestamp < 0 else "up to "
     emit(
-        f"{segment.base_offset:020d}.log  {size_words(segment.size):>10}  offsets {segment.base_offset} to "
+        f"{segment.base_offset:020d}.log  {_shown.size(segment.size):>10}  offsets {segment.base_offset} to "
         f"{segment.end_offset - 1}, {times}{time_words(segment.largest_timestamp)}"
         f"{', active' if segment.active else ''}"
     )

@@ -6,9 +6,10 @@ import os
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
 from kafkalog.errors import BadBytesError, InvalidRecordException, RemoteStorageException
@@ -103,7 +104,7 @@ def command(
         )
     else:
         emit(
-            f"in all: {len(chosen)} partitions, {report.records} records, {size_words(report.bytes)} in "
+            f"in all: {len(chosen)} partitions, {report.records} records, {_shown.size(report.bytes)} in "
             f"{len(report.files)} files; {len(asked.lost)} ranges lost"
         )
     return FINDINGS if asked.lost or missing else CLEAN
@@ -113,4 +114,4 @@ def _tell(file: ExportedFile, as_json: bool) -> None:
     if as_json:
         emit_json({"kind": "file", **fields(file)})
     else:
-        emit(f"{file.path}: {file.records} records, {size_words(file.bytes)}")
+        emit(f"{file.path}: {file.records} records, {_shown.size(file.bytes)}")

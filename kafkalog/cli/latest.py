@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, log_bytes, note, size_words
+from kafkalog.cli.console import Progress, emit, log_bytes, note
 from kafkalog.cli.places import parse_bytes
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
@@ -139,7 +140,7 @@ def _write(
         export_latest(log_dir, partitions, target, files, options, report=report, progress=bar.advance, told=_tell)
     finally:
         for file in report.files:
-            emit(f"{file.path}: {file.records} keys, {size_words(file.bytes)}")
+            emit(f"{file.path}: {file.records} keys, {_shown.size(file.bytes)}")
     return report.records
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kafkalog.cli.console import note_next, size_words
+from kafkalog import _shown
+from kafkalog.cli.console import note_next
 from kafkalog.cli.tables import Cell, Column, When, print_table
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.losses import LostRange, TopicLoss, by_topic
@@ -35,7 +36,7 @@ def _row(topic: TopicLoss) -> list[object]:
         len(topic.partitions),
         topic.ranges,
         _records(topic),
-        size_words(topic.bytes),
+        _shown.size(topic.bytes),
         UNKNOWN if topic.first_timestamp < 0 else When(topic.first_timestamp, about),
         UNKNOWN if topic.last_timestamp < 0 else When(topic.last_timestamp, about),
     ]

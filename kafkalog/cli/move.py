@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, note, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, note
 from kafkalog.cli.places import log_dirs_at, partition_at
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
@@ -86,9 +87,9 @@ def _tell(move: Move, act: bool, as_json: bool) -> None:
             }
         )
         return
-    what = TELL[move.step].format(size=size_words(move.size), target=move.target_dir)
+    what = TELL[move.step].format(size=_shown.size(move.size), target=move.target_dir)
     if act and move.step is not Step.DONE:
-        emit(f"{move.partition}: moved to {move.target_dir}, {size_words(move.size)}")
+        emit(f"{move.partition}: moved to {move.target_dir}, {_shown.size(move.size)}")
     else:
         emit(f"{move.partition}: {what}{'' if move.step is Step.DONE else ' (--yes does it)'}")
     if move.step is not Step.DONE and (move.source_settings or {}) != (move.target_settings or {}):

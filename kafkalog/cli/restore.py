@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.backup import expanded
 from kafkalog.cli.console import (
     Progress,
     emit,
@@ -14,7 +14,6 @@ from kafkalog.cli.console import (
     named_partitions,
     note,
     paint,
-    size_words,
     time_words,
 )
 from kafkalog.engine.files import OS_FILES
@@ -54,7 +53,7 @@ def command(
     chosen = None
     if partitions:
         found = manifest.partitions()
-        chosen = named_partitions(found, tuple(expanded(partitions, found)), backup_dir)
+        chosen = named_partitions(found, partitions, backup_dir)
     act = yes and not dry_run
     with Progress(manifest.size, "restored" if act else "checked", force=progress) as bar:
         report = restore(backup_dir, target, partitions=chosen, act=act, progress=bar.advance)
@@ -102,7 +101,7 @@ def _tell(report: RestoreReport, as_json: bool) -> int:
     done = "restored" if report.done else "would be restored (--yes does it)"
     emit(
         f"in all: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
-        f"{size_words(report.bytes)} of {time_words(report.finished_ms)}, every checksum right: {done}, lost: none"
+        f"{_shown.size(report.bytes)} of {time_words(report.finished_ms)}, every checksum right: {done}, lost: none"
     )
     for source, path in report.directories.items():
         note(f"note: {source} {'is' if report.done else 'would be'} {path}")

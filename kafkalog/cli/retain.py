@@ -7,9 +7,10 @@ import os
 
 import click
 
+from kafkalog import _shown
 from kafkalog._face.topic_settings import ConfigSource, TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, note, size_words, time_words
+from kafkalog.cli.console import Progress, emit, emit_json, note, time_words
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
@@ -129,7 +130,7 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
         )
         return
     emit(
-        f"{choice.partition}: {len(going)} segments, {size_words(choice.allocated)} "
+        f"{choice.partition}: {len(going)} segments, {_shown.size(choice.allocated)} "
         f"{'deleted' if act else 'would go (--yes deletes them)'}; log start {choice.log_start_offset} -> "
         f"{choice.new_start}"
     )
@@ -138,7 +139,7 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
     for each in going:
         why = "" if each.rule is None else f", {each.rule.value}"
         emit(
-            f"  {names.filename_prefix_from_offset(each.segment.base_offset)}.log  {size_words(each.allocated):>10}  "
+            f"  {names.filename_prefix_from_offset(each.segment.base_offset)}.log  {_shown.size(each.allocated):>10}  "
             f"up to {time_words(each.segment.largest_timestamp)}{why}"
         )
 
@@ -162,11 +163,11 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
         return
     for folder, size in plan.deleted_folders.items():
         emit(
-            f"{os.path.basename(folder)}: {size_words(size)} of a deleted partition {'removed' if act else 'would go'}"
+            f"{os.path.basename(folder)}: {_shown.size(size)} of a deleted partition {'removed' if act else 'would go'}"
         )
     emit(
-        f"in all: {segments} segments of {len(plan.choices)} partitions, {size_words(plan.allocated)}"
-        + (f", {size_words(gained)} given back" if act else "")
+        f"in all: {segments} segments of {len(plan.choices)} partitions, {_shown.size(plan.allocated)}"
+        + (f", {_shown.size(gained)} given back" if act else "")
     )
     if plan.missing:
-        emit(f"not enough: {size_words(plan.missing)} more would have to go; what is left may not be deleted")
+        emit(f"not enough: {_shown.size(plan.missing)} more would have to go; what is left may not be deleted")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage, worse
 from kafkalog.cli.console import (
     Progress,
@@ -16,7 +17,6 @@ from kafkalog.cli.console import (
     locate,
     log_bytes,
     note_next,
-    size_words,
     tell_unsettled,
 )
 from kafkalog.cli.loss_table import print_losses
@@ -82,7 +82,7 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
         print_losses(report.ranges)
         emit(
             f"salvaged: {report.partitions} partitions, {report.batches} batches, {report.records} records, "
-            f"{size_words(report.bytes)} to {target}; {len(report.lost)} ranges lost"
+            f"{_shown.size(report.bytes)} to {target}; {len(report.lost)} ranges lost"
             + (f", leader epochs of {report.epochs_mended} batches mended" if report.epochs_mended else "")
         )
         note_next("verify", target)

@@ -113,9 +113,14 @@ def print_table(
         for place, column in enumerate(columns)
     ]
     if is_terminal(sys.stdout):
-        _fitted(known, rows, below, shutil.get_terminal_size().columns)
+        _fitted(known, rows, below, terminal_width())
     else:
         _plain(known, rows, below)
+
+
+def terminal_width() -> int:
+    """How many columns a line may have (`COLUMNS` says another number)."""
+    return shutil.get_terminal_size().columns
 
 
 def _plain(columns: Sequence[Column], rows: Sequence[Sequence[object]], below: Sequence[Sequence[str]]) -> None:

@@ -7,7 +7,6 @@ comes is printed in the order in which it is found: by partition, and within eac
 from __future__ import annotations
 
 import heapq
-import shutil
 import sys
 import time
 import zlib
@@ -21,7 +20,9 @@ from kafkalog._face.selected import records_in, selected_range
 from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.console import emit, emit_json, is_terminal, note, paint, time_words
+from kafkalog.cli.harmless import harmless
 from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.tables import terminal_width
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import UnknownTopicOrPartitionException
 
@@ -164,11 +165,11 @@ def _line(record: Record) -> None:
     value = "null" if record.value is None else _text(record.value)
     time_of = time_words(record.timestamp)
     if is_terminal(sys.stdout):
-        room = shutil.get_terminal_size().columns - len(time_of) - len(place) - len(key) - 2
+        room = terminal_width() - len(time_of) - len(place) - len(key) - 2
         value = value if len(value) <= room else f"{value[: max(room - 1, 8)]}…"
     colour = COLOURS[zlib.crc32(record.topic.encode()) % len(COLOURS)]
     emit(f"{time_of} {paint(place, colour)} {key}{value}")
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace").replace("\n", "\\n").replace("\r", "\\r")
+    return harmless(data.decode("utf-8", "backslashreplace").replace("\n", "\\n").replace("\r", "\\r"))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import kafkalog
+from kafkalog import _shown
 from kafkalog._face.remote_tier import refuse_nested
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import (
@@ -20,7 +21,6 @@ from kafkalog.cli.console import (
     named_partitions,
     note,
     paint,
-    size_words,
 )
 from kafkalog.cli.groups import NamingGroup
 from kafkalog.cli.places import log_dirs_at
@@ -124,7 +124,7 @@ def show(ctx: click.Context, place: str, topics: tuple[str, ...], url: str | Non
                     row.partition,
                     row.base_offset,
                     row.end_offset if row.end_offset >= row.base_offset else "-" if row.end_offset < 0 else "empty",
-                    size_words(row.size),
+                    _shown.size(row.size),
                     Cell(row.where + _flaw(row), "red" if _flaw(row) else ""),
                     "-" if row.state is None else row.state.name,
                     row.segment_id or "-",
@@ -268,7 +268,7 @@ def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool,
         elif yes:
             emit(f"{each.partition}: {copied} of {each.segments} closed segments copied to {tier.url}")
         else:
-            emit(f"{each.partition}: {each.segments} closed segments on the disk alone, {size_words(each.size)}")
+            emit(f"{each.partition}: {each.segments} closed segments on the disk alone, {_shown.size(each.size)}")
         if yes and copied < each.segments:
             code = FINDINGS  # what was refused was logged
     if as_json:
@@ -326,7 +326,7 @@ def restore(
         if as_json:
             emit_json({"kind": "restore", **_split(each), "bytes": size, "to": target, "done": yes})
         else:
-            emit(f"{each}: {size_words(size)}{f' restored to {target}' if yes else ''}")
+            emit(f"{each}: {_shown.size(size)}{f' restored to {target}' if yes else ''}")
     for finding in findings:
         if as_json:
             emit_json({"kind": "finding", **fields(finding)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kafkalog import _shown
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, worse
 from kafkalog.cli.console import (
@@ -15,7 +16,6 @@ from kafkalog.cli.console import (
     looked_at,
     note,
     paint,
-    size_words,
     tell_unsettled,
 )
 from kafkalog.cli.places import CONFIG, SHOWN, log_dirs_at, setting_fields, topic_settings
@@ -110,7 +110,7 @@ def _cells(row: TopicRow, exact: bool, known: TopicSettings) -> list[object]:
         row.topic_ids[0] if len(row.topic_ids) == 1 else "several" if row.topic_ids else "-",
         len(row.partitions) if len(row.partitions) >= count else Cell(f"{len(row.partitions)} of {count}", "yellow"),
         row.segments,
-        size_words(row.bytes),
+        _shown.size(row.bytes),
         f"{about}{records}",
         When(contents.first_timestamp, about),
         When(contents.last_timestamp, about),

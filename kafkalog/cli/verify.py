@@ -6,9 +6,10 @@ import os
 
 import click
 
+from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.choosing import check_missing
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint
 from kafkalog.cli.loss_table import note_next_of, print_losses
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.cli.tables import utc_option
@@ -72,7 +73,7 @@ def print_report(report: Report, as_json: bool, log_dir: str | None = None) -> i
         verdict = paint("clean", "green") if report.ok else paint(f"{len(report.findings)} findings", "red")
         emit(
             f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.batches} batches, "
-            f"{report.records} records, {size_words(report.bytes)}"
+            f"{report.records} records, {_shown.size(report.bytes)}"
         )
         if log_dir is not None:
             _note_next(report, log_dir)

@@ -8,15 +8,18 @@ source is only read, without a lock, beside a running broker too.  Needs pyarrow
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._face.past_damage import past_chunks
 from kafkalog._face.selected import batches_in, selected_range
 from kafkalog._face.selection import Selection
+from kafkalog._face.window import Window
+from kafkalog._renamed import OldAttribute, takes_old
 from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.engine.format import values
 from kafkalog.engine.format.needs import need_pyarrow
@@ -26,8 +29,9 @@ from kafkalog.errors import IllegalArgumentException
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.segment.loss import Lost
 
-__all__ = ["ExportOptions", "ExportReport", "ExportedFile", "export", "targets"]
+__all__ = ["ExportOptions", "ExportReport", "ExportedFile", "Selection", "export", "targets"]
 
 FORMATS: Mapping[str, tuple[str, ...]] = {  # and the compressions that each can have, the usual one first
     "parquet": ("snappy", "none", "gzip", "lz4", "zstd"),
@@ -55,6 +59,26 @@ class ExportOptions:
     in_base64: bool = False
     force: bool = False
 
+    # Of the release before.
+    window = OldAttribute(lambda options: options.selection.window, "selection.window")
+    isolation = OldAttribute(lambda options: options.selection.isolation, "selection.isolation")
+    skip_damage = OldAttribute(lambda options: options.selection.tell is not None, "selection.tell is not None")
+
+
+def _in_selection(old: dict[str, Any], named: dict[str, Any]) -> None:
+    named["selection"] = Selection(
+        isolation=old.get("isolation", "read_uncommitted"), on_damage="skip" if old.get("skip_damage") else "raise"
+    )
+    named["selection"].window = old.get("window") or Window()
+
+
+ExportOptions.__init__ = takes_old(  # type: ignore[method-assign]
+    _in_selection,
+    window="selection=Selection(start, end)",
+    isolation="selection=Selection(isolation=...)",
+    skip_damage="selection=Selection(on_damage='skip')",
+)(ExportOptions.__init__)
+
 
 class ExportedFile(NamedTuple):
     """A file that was written: the partitions in it, in this order, its records and its bytes."""
@@ -67,9 +91,10 @@ class ExportedFile(NamedTuple):
 
 @dataclass
 class ExportReport:
-    """What was written so far, also where an error ended it."""
+    """What was written so far, also where an error ended it; `lost` is what damage kept out of it."""
 
     files: list[ExportedFile] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
 
     @property
     def records(self) -> int:
@@ -106,6 +131,7 @@ def export(
     codec = _checked(options)
     report = ExportReport() if report is None else report
     log_dir = local_path(log_dir, what="log_dir", files=files)
+    options = replace(options, selection=_telling(options.selection, report))
     plan = targets(local_path(target, what="target", files=files), partitions, options.format, files)
     from kafkalog.toolbox.export_files import refuse_existing
 
@@ -118,6 +144,21 @@ def export(
         with past_chunks(log_dir, files) if options.selection.tell is not None else nullcontext():
             out.write(chosen, path, report)
     return report
+
+
+def _telling(selection: Selection, report: ExportReport) -> Selection:
+    """One that tells a report, too, of damage that is passed over."""
+    tell = selection.tell
+    if tell is None:
+        return selection
+
+    def both(lost: Lost) -> None:
+        report.lost.append(lost)
+        tell(lost)
+
+    telling = copy.copy(selection)
+    telling.tell = both
+    return telling
 
 
 def targets(

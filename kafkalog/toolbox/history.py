@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafkalog._face.chunk_reader import Chunk, ChunkReader
 from kafkalog._face.past_damage import read_past
 from kafkalog._face.selection import Selection, Tell, walk_selected
-from kafkalog._face.window import found_in
+from kafkalog._face.window import Window, found_in
+from kafkalog._renamed import takes_old, warn
 from kafkalog.errors import KafkalogError
 
 if TYPE_CHECKING:
@@ -43,8 +44,19 @@ class Entry(NamedTuple):
         return self.record.value is None
 
 
+def _of_window(window: Window) -> Selection:
+    asked = Selection()
+    asked.window = window
+    return asked
+
+
+def _in_asked(old: dict[str, Any], named: dict[str, Any]) -> None:
+    named["asked"] = _of_window(old["window"])
+
+
+@takes_old(_in_asked, window="asked=Selection(start, end)")
 def history(
-    view: PartitionView, key: bytes, asked: Selection | None = None, *, lenient: bool = False
+    view: PartitionView, key: bytes, asked: Selection | Window | None = None, *, lenient: bool = False
 ) -> Iterator[Entry]:
     """The values of `key` in a partition of a view, by offset: those of a selection's window, whose isolation does not
     matter.  Its `match` chooses among them when it is known what each counts for.
@@ -53,6 +65,9 @@ def history(
     damage what lies before it comes first, the last value as LATEST, then the error; where the selection is to be told
     of damage, reading goes on behind it.
     """
+    if isinstance(asked, Window):  # as the release before had it
+        warn("history(view, key, window)", "history(view, key, Selection(start, end))", depth=2)
+        asked = _of_window(asked)
     asked = Selection() if asked is None else asked
     found = _history(view, Selection(key=[key]), asked, lenient)
     if asked.match is None:

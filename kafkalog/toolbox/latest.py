@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from kafkalog._face.match import COLUMNS, records_of
 from kafkalog._face.selected import latest_in
 from kafkalog._face.selection import Selection
+from kafkalog._face.window import Window
+from kafkalog._renamed import OldAttribute, takes_old
 from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.toolbox.export import BATCH_BYTES, BATCH_ROWS, ExportOptions, ExportReport, export
 
@@ -39,6 +41,26 @@ class LatestOptions:
     tombstones: bool = False
     memory_bytes: int | None = None
 
+    # Of the release before.
+    end = OldAttribute(lambda options: options.selection.window.end, "selection.window.end")
+    isolation = OldAttribute(lambda options: options.selection.isolation, "selection.isolation")
+
+
+def _in_selection(old: dict[str, Any], named: dict[str, Any]) -> None:
+    named["selection"] = Selection(isolation=old.get("isolation", "read_committed"))
+    named["selection"].window = Window(None, old.get("end"))
+
+
+LatestOptions.__init__ = takes_old(  # type: ignore[method-assign]
+    _in_selection,
+    end="selection=Selection(end=..., isolation='read_committed')",
+    isolation="selection=Selection(isolation=...)",
+)(LatestOptions.__init__)
+
+
+def _in_options(old: dict[str, Any], named: dict[str, Any]) -> None:
+    named["options"] = LatestOptions(tombstones=old["tombstones"])
+
 
 def latest(view: PartitionView, options: LatestOptions, *, progress: Callable[[int], None] | None = None) -> Latest:
     """The last offsets of the keys of a view's partition; `progress` is told of the log's bytes as they are read, in
@@ -49,8 +71,10 @@ def latest(view: PartitionView, options: LatestOptions, *, progress: Callable[[i
     )
 
 
-def latest_records(found: Latest, options: LatestOptions) -> Iterator[Record]:
+@takes_old(_in_options, tombstones="options=LatestOptions(tombstones=...)")
+def latest_records(found: Latest, options: LatestOptions | None = None) -> Iterator[Record]:
     """Their records, by offset; at damage those before it, then the error."""
+    options = LatestOptions() if options is None else options
     topic, partition = found.source.topic_partition
     for batch in _batches(found, options, COLUMNS, LINE_ROWS):
         yield from records_of(batch, topic, partition)

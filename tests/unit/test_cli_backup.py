@@ -134,7 +134,7 @@ def test_refusals_are_one_line(shop: Path, tmp_path: Path, run: Run) -> None:
         (("backup", shop, "--to", shop / "in"), "inside the source"),
         (("backup", shop, "--to", full), "found something there"),
         (("backup", shop, "nothing", "--to", tmp_path / "2"), "no topic or partition 'nothing'"),
-        (("backup", shop, "no*", "--to", tmp_path / "2"), "no topic or partition fits 'no*'"),
+        (("backup", shop, "no*", "--to", tmp_path / "2"), "no topic or partition matches 'no*'"),
         (("backup", shop), "--to"),
         (("backup", tmp_path / "gone", "--to", tmp_path / "2"), "not found"),
         (("backup", shop, "--to", tmp_path / "2", "--base", tmp_path / "gone"), "no such folder"),

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[2] / "kafkalog"
 # What a user holds, and what that is made of: one floor, and no circle in it.
 FACE = ("_face", "store", "topic", "partition", "records", "reader", "producer", "transaction", "decoding")
 FLOORS = [  # lowest first; who shares one stands side by side, and does not know the other
-    ("_limits", "_shown"),
+    ("_limits", "_renamed", "_shown"),
     ("errors",),
     ("config",),
     ("_native.codec",),

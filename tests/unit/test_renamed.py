@@ -1,0 +1,147 @@
+"""Names of the release before: each does what it did, and its DeprecationWarning says what to write."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog._renamed import GONE_WITH
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.toolbox.export import ExportOptions, ExportReport, Selection, export
+from kafkalog.toolbox.history import history
+from kafkalog.toolbox.latest import LatestOptions, latest, latest_records
+from tests.unit.cli_kit import Run, run
+
+__all__ = ["run"]
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> str:
+    with kafkalog.open_log(tmp_path, "orders-0") as log:
+        for number in range(10):
+            log.append(b"value-%d" % number, key=b"k%d" % (number % 2), timestamp=1_000 + number)
+        log.append(None, key=b"k0", timestamp=2_000)
+    return str(tmp_path)
+
+
+@pytest.fixture
+def view(log_dir: str) -> Iterator[PartitionView]:
+    with PartitionView(log_dir, TopicPartition("orders", 0)) as opened:
+        yield opened
+
+
+def old(text: str) -> Any:
+    return pytest.warns(DeprecationWarning, match=rf"{text}.* goes with kafkalog {GONE_WITH}: write ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("window.Bound", "window.Near", "window.Range", "window.Time", "window.Window", "window.found_in"),
+        *("search.Condition", "search.Match", "search.matching", "search.records_of"),
+        *("past_damage.PastDamage", "past_damage.past_chunks"),
+    ],
+)
+def test_a_name_that_moved(name: str) -> None:
+    module, _, member = name.partition(".")
+    with old(f"kafkalog.toolbox.{name}"):
+        assert getattr(importlib.import_module(f"kafkalog.toolbox.{module}"), member) is not None
+
+
+@pytest.mark.parametrize("module", ["window", "search", "past_damage"])
+def test_a_name_that_never_was(module: str) -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        importlib.import_module(f"kafkalog.toolbox.{module}").Nothing  # noqa: B018
+
+
+def test_a_search(view: PartitionView) -> None:
+    with old("kafkalog.toolbox.search.Match"):
+        from kafkalog.toolbox.search import Match
+    with old("kafkalog.toolbox.search.matching"):
+        from kafkalog.toolbox.search import matching
+    with old("kafkalog.toolbox.search.Condition"):
+        from kafkalog.toolbox.search import Condition
+    from kafkalog.reader import ChunkReader
+
+    def offsets(match: object) -> list[int]:
+        return [record.offset for record in matching(ChunkReader(view, 0), match)]
+
+    assert offsets(Match([b"k1"])) == [1, 3, 5, 7, 9]
+    assert offsets(Match(patterns=["value-[23]"], conditions=[Condition("offset", "greater", 2)])) == [3]
+    assert offsets(Match(conditions=[Condition("timestamp", "greater_equal", 1_009)])) == [9, 10]
+    assert offsets(Match(headers=[("trace", None)])) == []
+
+
+def test_options_of_an_export(log_dir: str, tmp_path: Path) -> None:
+    with old("window.Time"):
+        from kafkalog.toolbox.window import Time
+    with old("window.Window"):
+        from kafkalog.toolbox.window import Window
+    with old("ExportOptions"):
+        options = ExportOptions(format="jsonl", window=Window(2, Time(1_005)), isolation="read_committed")
+    report = export(log_dir, [TopicPartition("orders", 0)], tmp_path / "out.jsonl", options)
+    assert (report.records, report.lost) == (3, [])
+    with old("ExportOptions.window"):
+        assert options.window == Window(2, Time(1_005))
+    with old("ExportOptions.isolation"):
+        assert options.isolation == "read_committed"
+    with old("ExportOptions.skip_damage"):
+        assert options.skip_damage is False
+    assert not hasattr(ExportOptions, "window")
+    with old("ExportOptions"), pytest.raises(kafkalog.errors.IllegalArgumentException, match="isolation"):
+        ExportOptions(isolation="read_all")
+
+
+def test_damage_that_an_export_passes_over(log_dir: str, tmp_path: Path) -> None:
+    log = Path(log_dir, "orders-0", "00000000000000000000.log")
+    data = bytearray(log.read_bytes())
+    data[80] ^= 0xFF
+    log.write_bytes(data)
+    with old("ExportOptions"):
+        options = ExportOptions(format="jsonl", skip_damage=True)
+    for each in (options, ExportOptions(format="jsonl", selection=Selection(on_damage="skip"), force=True)):
+        report = ExportReport()
+        export(log_dir, [TopicPartition("orders", 0)], tmp_path / "out.jsonl", each, report=report)
+        assert (report.records, len(report.lost)) == (10, 1)
+
+
+def test_options_of_the_last_values(view: PartitionView) -> None:
+    with old("LatestOptions"):
+        options = LatestOptions(end=8, isolation="read_uncommitted")
+    with old("LatestOptions.end"):
+        assert options.end == 8
+    with old("LatestOptions.isolation"):
+        assert options.isolation == "read_uncommitted"
+    assert [record.offset for record in latest_records(latest(view, options))] == [6, 7]
+    found = latest(view, LatestOptions())
+    assert [record.offset for record in latest_records(found)] == [9]
+    with old("latest_records"):
+        assert [record.offset for record in latest_records(found, tombstones=True)] == [9, 10]
+
+
+def test_the_window_of_a_history(view: PartitionView) -> None:
+    with old("window.Window"):
+        from kafkalog.toolbox.window import Window
+    with old("history"):
+        by_name = [entry.record.offset for entry in history(view, b"k1", window=Window(3, 8))]
+    with old("history"):
+        by_place = [entry.record.offset for entry in history(view, b"k1", Window(3, 8))]
+    assert by_name == by_place == [3, 5, 7]
+
+
+def test_cat_to(log_dir: str, run: Run) -> None:
+    found = run("cat", log_dir, "orders-0", "--to", "2")
+    assert found.out == "value-0\nvalue-1\n"
+    assert found.err == f"note: --to goes with kafkalog {GONE_WITH}: write --until\n"
+    both = run("cat", log_dir, "orders-0", "--to", "2", "--until", "3")
+    assert both.code == 2
+    assert "found both --to and --until" in both.err
+    assert "--to " not in run("cat", "--help").out
