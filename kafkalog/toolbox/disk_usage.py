@@ -8,6 +8,7 @@ meanwhile is passed over.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -154,6 +155,7 @@ def _place(relative: str, used: Used, homes: dict[str, tuple[str, str | None]]) 
     return topic, _kind_of(inside)
 
 
+@functools.lru_cache(maxsize=4096)  # many partitions have files of the same names
 def _kind_of(name: str) -> str:
     for suffix in (names.DELETED_FILE_SUFFIX, names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX):
         if name.endswith(suffix):

@@ -91,6 +91,7 @@ class PartitionView(Closing):
         self._newest = -1  # the largest timestamp of the batches that a look walked over; by _refreshing
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
+        self._clean_shutdown = CleanShutdownFile(self.log_dir, files)
         self._closed = False
         self.snapshot = self._empty(frozenset(), ())  # replaced whole, by the holder of _refreshing
         self.refresh()
@@ -254,8 +255,9 @@ class PartitionView(Closing):
         segments = []
         gone: dict[int, FileNotFoundError] = {}
         for base, name in load_cases.log_files(listed, self._next_offset).items():
+            path = os.path.join(self.directory, name)
             try:
-                stat = self._files.glance(os.path.join(self.directory, name))
+                stat = self._files.glance(path)
             except FileNotFoundError as error:
                 gone[base] = error
                 continue
@@ -265,7 +267,7 @@ class PartitionView(Closing):
                 continue  # a link that leads nowhere
             if not stat.is_file:
                 continue
-            old = known.get(os.path.join(self.directory, name))
+            old = known.get(path)
             if old is not None and old.is_of(stat):
                 segments.append(old)
             else:
@@ -298,7 +300,7 @@ class PartitionView(Closing):
             return self._walk_to_end(file, segment)[0]
 
     def _closed_cleanly(self) -> bool:
-        return CleanShutdownFile(self.log_dir, self._files).exists()
+        return self._clean_shutdown.exists()
 
     # --- where the log ends ------------------------------------------------------------------------
 
