@@ -181,7 +181,9 @@ def _preallocated(total: Sum, view: PartitionView, folder: str, allocated: dict[
             names.offset_index_file(folder, base): lambda: len(last.offset_entries) * OFFSET_ENTRY.size,
             names.time_index_file(folder, base): lambda: len(last.time_entries) * TIME_ENTRY.size,
         }
-        found = [(used, end()) for path, end in end_of.items() if (used := allocated.get(path)) is not None and used.size]
+        found = [
+            (used, end()) for path, end in end_of.items() if (used := allocated.get(path)) is not None and used.size
+        ]
     for used, end in found:
         if used.size > end:
             total.files += 1

@@ -42,7 +42,11 @@ def _is_named(partition: TopicPartition | None, name: str) -> bool:
 def other_names(root: str, listed: Iterable[str], files: Files) -> dict[str, TopicPartition]:
     """Folders that a broker takes for a partition's, though they are not named as one (`t-00`, by Integer.parseInt, for
     t-0): alone it serves them, beside the partition's own folder it does not start.  Their paths, and the partition."""
-    found = {name: partition for name in listed if (partition := _parsed(name)) is not None and not _is_named(partition, name)}
+    found = {
+        name: partition
+        for name in listed
+        if (partition := _parsed(name)) is not None and not _is_named(partition, name)
+    }
     paths = {os.path.join(root, name): partition for name, partition in sorted(found.items())}
     return {path: partition for path, partition in paths.items() if files.is_dir(path)}
 
