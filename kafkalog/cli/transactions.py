@@ -20,6 +20,7 @@ from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_of_cluster
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, look_for_transactions
 from kafkalog.toolbox.words import span
@@ -82,12 +83,15 @@ def show(
     now_ms = time.time_ns() // 1_000_000
     results: list[PartitionTransactions] = []
     holders = _Holders(log_dir)
-    with Progress(log_bytes(chosen.values()), "looked at", force=progress) as bar:
+    checkpoints = CheckpointLines(log_dir)
+    sizes = {partition: log_bytes((folder,)) for partition, folder in chosen.items()}
+    with Progress(sum(sizes.values()), "looked at", force=progress) as bar:
         for partition in chosen:
             try:
                 found = look_for_transactions(
-                    log_dir, partition, now_ms, hanging_after_ms=limit_ms, progress=bar.advance
-                )
+                    log_dir, partition, now_ms, hanging_after_ms=limit_ms, checkpoints=checkpoints,
+                    log_bytes=sizes[partition], progress=bar.advance,
+                )  # fmt: skip
             except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
                 code = worse(code, tell_unsettled(error))
                 continue

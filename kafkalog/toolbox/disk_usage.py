@@ -8,7 +8,9 @@ meanwhile is passed over.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -89,6 +91,7 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int, *, progress: Callable[[int]
     """Of all these directories together.  `progress` is called with 1 for each partition.  OSError where one cannot be
     read."""
     usage = DiskUsage()
+    by_topic, by_kind, by_age = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
     seen: set[tuple[int, int]] = set()
     for log_dir in log_dirs:
         folders = folders_of(log_dir)
@@ -98,12 +101,12 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int, *, progress: Callable[[int]
         for used in walk(log_dir, seen):
             topic, kind = _place(used.path[above:], used, homes)
             usage.total.add(used)
-            usage.by_topic.setdefault(topic, Sum()).add(used)
-            usage.by_kind.setdefault(kind, Sum()).add(used)
+            by_topic[topic].add(used)
+            by_kind[kind].add(used)
             if kind == "logs":
                 age = now_ms - used.mtime_ms
                 name = next(name for name, limit in AGES if limit is None or age < limit) if used.mtime_ms else UNKNOWN
-                usage.by_age.setdefault(name, Sum()).add(used)
+                by_age[name].add(used)
             if not used.is_dir:
                 allocated[used.path] = used
         checkpoints = CheckpointLines(log_dir)
@@ -113,9 +116,9 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int, *, progress: Callable[[int]
             with contextlib.suppress(KafkalogError):  # what cannot be read has no end that we know
                 view = PartitionView(log_dir, partition, checkpoints=checkpoints)
                 _preallocated(usage.preallocated, view, path, allocated)
-    usage.by_topic = dict(sorted(usage.by_topic.items(), key=lambda entry: -entry[1].allocated))
-    usage.by_kind = {kind: usage.by_kind[kind] for kind in KINDS if kind in usage.by_kind}
-    usage.by_age = {name: usage.by_age[name] for name in (*dict(AGES), UNKNOWN) if name in usage.by_age}
+    usage.by_topic = dict(sorted(by_topic.items(), key=lambda entry: -entry[1].allocated))
+    usage.by_kind = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
+    usage.by_age = {name: by_age[name] for name in (*dict(AGES), UNKNOWN) if name in by_age}
     return usage
 
 
@@ -154,6 +157,7 @@ def _place(relative: str, used: Used, homes: dict[str, tuple[str, str | None]]) 
     return topic, _kind_of(inside)
 
 
+@functools.lru_cache(maxsize=4096)  # many partitions have files of the same names
 def _kind_of(name: str) -> str:
     for suffix in (names.DELETED_FILE_SUFFIX, names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX):
         if name.endswith(suffix):
@@ -172,14 +176,16 @@ def _preallocated(total: Sum, view: PartitionView, folder: str, allocated: dict[
             return
         last = view.segments[-1]
         base = last.base_offset
-        ends = {
-            last.path: view.readable_bytes(last),
-            names.offset_index_file(folder, base): len(last.offset_entries) * OFFSET_ENTRY.size,
-            names.time_index_file(folder, base): len(last.time_entries) * TIME_ENTRY.size,
+        end_of: dict[str, Callable[[], int]] = {
+            last.path: lambda: view.readable_bytes(last),
+            names.offset_index_file(folder, base): lambda: len(last.offset_entries) * OFFSET_ENTRY.size,
+            names.time_index_file(folder, base): lambda: len(last.time_entries) * TIME_ENTRY.size,
         }
-    for path, end in ends.items():
-        used = allocated.get(path)
-        if used is not None and used.size > end:
+        found = [
+            (used, end()) for path, end in end_of.items() if (used := allocated.get(path)) is not None and used.size
+        ]
+    for used, end in found:
+        if used.size > end:
             total.files += 1
             total.size += used.size - end
             total.allocated += max(0, used.allocated - -(-end // _BLOCK_BYTES) * _BLOCK_BYTES)

@@ -29,8 +29,10 @@ from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.checkpoint_lines import CheckpointLines
     from kafkalog.engine.log.snapshot import Snapshot
 
+LITTLE_BYTES = 1 << 20  # of logs that are read sooner than all files are asked how they are
 HANGING_AFTER_MS = 900_000  # Kafka's transaction.max.timeout.ms
 
 
@@ -184,18 +186,22 @@ def look_for_transactions(
     *,
     hanging_after_ms: int = HANGING_AFTER_MS,
     files: Files = OS_FILES,
+    checkpoints: CheckpointLines | None = None,
+    log_bytes: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> PartitionTransactions:
     """As `find_transactions`, for a directory that somebody may be writing to: damage is looked at again.
+    `checkpoints` are one for all partitions of a directory; `log_bytes`: how large the partition is, where it is known.
 
     BeingWrittenException if each look finds other damage; UnknownTopicOrPartitionException if the folder went away.
     """
 
     def look() -> PartitionTransactions:
-        with PartitionView(log_dir, partition, files=files) as view:
+        with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
             return find_transactions(view, now_ms, hanging_after_ms=hanging_after_ms, files=files, progress=progress)
 
-    return look_while_it_rests(log_dir, partition, look, _wrong, files=files)
+    is_little = log_bytes is not None and log_bytes <= LITTLE_BYTES
+    return look_while_it_rests(log_dir, partition, look, _wrong, costs_little=is_little, files=files)
 
 
 def _wrong(found: PartitionTransactions) -> list[Wrong]:

@@ -48,8 +48,9 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
                 names = sorted(os.listdir(path), reverse=True)
             except FileNotFoundError:
                 continue
+            above = os.path.join(path, "")
             for name in names:
-                inside = os.path.join(path, name)
+                inside = above + name
                 try:
                     waiting.append((inside, os.lstat(inside)))
                 except FileNotFoundError:

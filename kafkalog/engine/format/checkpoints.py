@@ -222,6 +222,15 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
             order = hash_map_order(offsets, topic_partition_hash)
         self.write_entries([(key, offsets[key]) for key in order])
 
+    def decode(self, data: bytes) -> list[tuple[TopicPartition, int]]:
+        """As of every checkpoint; a file of plain lines, as they nearly all are, is taken apart at once."""
+        head = _PLAIN_HEAD.match(data)
+        if head is not None and head[1] == b"%d" % (data.count(b"\n") - 2) and data.isascii():
+            found = _PLAIN_LINE.findall(data.decode("ascii"), head.end())
+            if len(found) == int(head[1]):
+                return [(TopicPartition(topic, int(number)), int(offset)) for topic, number, offset in found]
+        return super().decode(data)
+
     @staticmethod
     def can_hold(partition: TopicPartition) -> bool:
         """Whether a line with this name can be read again.  Kafka does not ask: its topics have no such names, but
@@ -244,6 +253,8 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
             return {}
 
 
+_PLAIN_HEAD = re.compile(rb"0\n(0|[1-9][0-9]{0,8})\n")
+_PLAIN_LINE = re.compile(r"^([!-~]+) (0|[1-9][0-9]{0,8}) (0|[1-9][0-9]{0,17})\n", re.MULTILINE)
 _BREAKS_A_LINE = re.compile("[ \t\n\v\f\r\ud800-\udfff]")  # Java's \s, and what UTF-8 cannot hold
 
 

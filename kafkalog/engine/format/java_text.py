@@ -103,6 +103,8 @@ def parse_short(text: str) -> int:
 
 
 def _parse(text: str, low: int, high: int) -> int:
+    if len(text) < 10 and text.isdecimal():  # nearly every number, in any range that is asked for
+        return int(text)
     # A long has 19 digits; the bound on the length keeps a hostile file from making Python chew on megabytes.
     if _INTEGER.fullmatch(text) and len(text.lstrip("+-").lstrip("0")) < 20:
         value = int(text)

@@ -168,6 +168,9 @@ def segment_base(name: str, suffix: str = LOG_FILE_SUFFIX) -> int | None:
     as Kafka names it; None for any other name."""
     if not name.endswith(suffix):
         return None
+    digits = name[: -len(suffix)]
+    if len(digits) == 20 and digits[:2] == "00" and digits.isascii() and digits.isdecimal():
+        return int(digits)  # nearly every name; 18 digits are never out of range
     try:
         base = offset_from_filename(name)
     except NumberFormatException:
@@ -256,6 +259,11 @@ def parse_topic_partition_name(directory: str) -> TopicPartition:
 
     KafkaException where the name has another form (LocalLog.parseTopicPartitionName).
     """
+    topic, dash, partition = directory.rpartition("-")
+    if len(partition) < 10 and partition.isdecimal() and os.sep == "/":  # nearly every name
+        topic = topic.rpartition("/")[2]
+        if topic:
+            return TopicPartition(topic, int(partition))
     name = os.path.basename(os.path.normpath(directory))
     stem = name
     for suffix, pattern in _SUFFIXED_DIR.items():

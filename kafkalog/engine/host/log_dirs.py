@@ -23,6 +23,7 @@ from kafkalog.errors import (
 
 LOGGER = "kafkalog.manager"
 
+_ON_THE_WAY = (names.DELETE_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX)
 EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
 _SHOW_LOG_DIR = (names.LOG_DIR_FILES - {names.LOCK_FILE}) | {names.REMOTE_LOG_INDEX_CACHE_DIR}
 _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
@@ -31,21 +32,28 @@ _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the
 def partition_of_folder(root: str, name: str, files: Files) -> TopicPartition | None:
     """The partition that a folder's name says, as it is written; None for a file, or a folder of another name."""
     partition = _parsed(name)
-    is_its_name = partition is not None and str(partition) == name
-    return partition if is_its_name and files.is_dir(os.path.join(root, name)) else None
+    return partition if _is_named(partition, name) and files.is_dir(os.path.join(root, name)) else None
+
+
+def _is_named(partition: TopicPartition | None, name: str) -> bool:
+    return partition is not None and f"{partition[0]}-{partition[1]}" == name
 
 
 def other_names(root: str, listed: Iterable[str], files: Files) -> dict[str, TopicPartition]:
     """Folders that a broker takes for a partition's, though they are not named as one (`t-00`, by Integer.parseInt, for
     t-0): alone it serves them, beside the partition's own folder it does not start.  Their paths, and the partition."""
-    found = {name: partition for name in listed if (partition := _parsed(name)) is not None and str(partition) != name}
+    found = {
+        name: partition
+        for name in listed
+        if (partition := _parsed(name)) is not None and not _is_named(partition, name)
+    }
     paths = {os.path.join(root, name): partition for name, partition in sorted(found.items())}
     return {path: partition for path, partition in paths.items() if files.is_dir(path)}
 
 
 def _parsed(name: str) -> TopicPartition | None:
     """None for the names of folders on their way in or out, too."""
-    if names.is_delete_dir(name) or names.is_future_dir(name) or names.is_stray_dir(name):
+    if name.endswith(_ON_THE_WAY):
         return None
     try:
         return names.parse_topic_partition_name(name)

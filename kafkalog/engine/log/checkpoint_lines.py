@@ -93,7 +93,7 @@ class CheckpointLines:
     """The checkpoints of `log_dir`; `only` keeps that partition's lines and forgets the others'."""
 
     def __init__(self, log_dir: str, files: Files = OS_FILES, *, only: TopicPartition | None = None) -> None:
-        self._log_dir = log_dir
+        self._paths = {name: os.path.join(log_dir, name) for name in names.OFFSET_CHECKPOINT_FILES}
         self._files = files
         self._only = only
         self._parsed: dict[str, _Parsed] = {}  # by name
@@ -104,7 +104,7 @@ class CheckpointLines:
 
     def told(self, name: str, partition: TopicPartition) -> Told:
         """As `line`, and what is wrong with a checkpoint that is there."""
-        path = os.path.join(self._log_dir, name)
+        path = self._paths[name]
         try:
             stat = self._files.stat(path)  # before it is read: what is written meanwhile is read again
             found = self._parsed.get(name)

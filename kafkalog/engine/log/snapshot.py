@@ -84,6 +84,8 @@ class SnapshotFiles:
         """Forget the files of all others."""
         kept = set(segments)
         with self._lock:
+            if not self._open and not self._resting:
+                return
             for segment in set(self._open) - kept:
                 del self._open[segment]
             for segment in set(self._resting) - kept:

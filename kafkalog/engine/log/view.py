@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
+from kafkalog._limits import LONG_MAX
 from kafkalog._native.codec import batches
 from kafkalog._native.state.blocks import Closing
+from kafkalog._native.state.walk import walked
 from kafkalog.engine.files import OS_FILES, File, Files, local_path
 from kafkalog.engine.format import names
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
@@ -91,6 +93,7 @@ class PartitionView(Closing):
         self._newest = -1  # the largest timestamp of the batches that a look walked over; by _refreshing
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
+        self._clean_shutdown = CleanShutdownFile(self.log_dir, files)
         self._closed = False
         self.snapshot = self._empty(frozenset(), ())  # replaced whole, by the holder of _refreshing
         self.refresh()
@@ -254,8 +257,9 @@ class PartitionView(Closing):
         segments = []
         gone: dict[int, FileNotFoundError] = {}
         for base, name in load_cases.log_files(listed, self._next_offset).items():
+            path = os.path.join(self.directory, name)
             try:
-                stat = self._files.glance(os.path.join(self.directory, name))
+                stat = self._files.glance(path)
             except FileNotFoundError as error:
                 gone[base] = error
                 continue
@@ -265,7 +269,7 @@ class PartitionView(Closing):
                 continue  # a link that leads nowhere
             if not stat.is_file:
                 continue
-            old = known.get(os.path.join(self.directory, name))
+            old = known.get(path)
             if old is not None and old.is_of(stat):
                 segments.append(old)
             else:
@@ -298,7 +302,7 @@ class PartitionView(Closing):
             return self._walk_to_end(file, segment)[0]
 
     def _closed_cleanly(self) -> bool:
-        return CleanShutdownFile(self.log_dir, self._files).exists()
+        return self._clean_shutdown.exists()
 
     # --- where the log ends ------------------------------------------------------------------------
 
@@ -321,10 +325,10 @@ class PartitionView(Closing):
     def _walk_to_end(self, file: File, segment: SegmentView) -> tuple[int, int, int]:
         """As `_walk`, from the last index entry on that the file confirms."""
         base = segment.base_offset
+        if segment.size <= SEEK_BYTES:  # walked sooner than its index is read
+            return self._walk(file, segment, 0, base)
         reader = SegmentReader(file, base, highest_offset(base, None), segment.size)
-        # A short file is walked sooner than its index is read.
-        hint = None if segment.size <= SEEK_BYTES else segment.offset_entries.last_entry()
-        for start in reader.starts(hint):
+        for start in reader.starts(segment.offset_entries.last_entry()):
             end, position, why = self._walk(file, segment, start, base)
             if position > start or start == 0:
                 break
@@ -336,8 +340,14 @@ class PartitionView(Closing):
         One that does not fit hides none behind it that does; behind all that do, it is what a crash tore, and recovery
         cuts.
         """
-        scan = LogScan(file, start, segment.size)
         limit = highest_offset(segment.base_offset, None)
+        if segment.size - start <= SEEK_BYTES and max(end, limit) <= LONG_MAX:
+            found = walked(file, start, segment.size, end, limit)
+            if found is not None:
+                end, position, newest = found
+                self._newest = max(self._newest, newest)
+                return end, position, batches.OK
+        scan = LogScan(file, start, segment.size)
         position = start
         for piece in scan:
             table = piece.table

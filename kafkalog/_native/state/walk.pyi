@@ -1,0 +1,3 @@
+from typing import Any
+
+def walked(file: Any, position: int, size: int, expected: int, limit: int) -> tuple[int, int, int] | None: ...
