@@ -441,7 +441,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             with self._turn as mine:
                 self._begin(mine)
                 self._check_present(number)
-                walk = self._iterate(self._hand_out(found, made))
+                walk = self._iterate(self._hand_out(found, made, is_whole=damage is None))
                 number = self._iterations
             for batch in walk:
                 yield batch
@@ -471,7 +471,9 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 raise error
             reader.pass_over(error)
 
-    def _hand_out(self, found: Batch, made: Made) -> Generator[tuple[Place, pa.RecordBatch], None, None]:
+    def _hand_out(
+        self, found: Batch, made: Made, *, is_whole: bool
+    ) -> Generator[tuple[Place, pa.RecordBatch], None, None]:
         reader, chunk, header = found
         reader.given = header
         for offset, leader_epoch, batch in made:
@@ -481,7 +483,8 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             reader.told(offset, leader_epoch)
             if reader.given is not header:
                 return
-        reader.chunk_passed(chunk)
+        if is_whole:
+            reader.chunk_passed(chunk)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await in_thread(work, self._stop)

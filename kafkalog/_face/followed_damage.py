@@ -71,6 +71,8 @@ class FollowedPastDamage(Source):
             view.close()
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        if offset < self._behind:
+            self._met = None  # the reader went back, and may meet it again
         found = self._resumed(offset, isolation) if offset == self._behind else None
         if found is not None:
             return found

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kafkalog._face import arrow
-from kafkalog._face.chunk_reader import UNREADABLE
+from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, UNREADABLE
 from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, known_schema
-from kafkalog._face.selected import ARROW_BATCH_BYTES, batches_in
+from kafkalog._face.selected import batches_in
 from kafkalog._face.window import Range
 
 if TYPE_CHECKING:
