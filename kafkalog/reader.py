@@ -320,7 +320,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
     def arrow_reader(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, **decoding: Unpack[Decoding]
     ) -> pa.RecordBatchReader:
-        """As `batches` of what is there now, as a pyarrow RecordBatchReader: what it gives is read while it is taken."""
+        """As `batches` of what is there now, as a pyarrow RecordBatchReader: read while it is taken."""
         wanted, batches = self._batches_of(columns, batch_rows, 0, decoding)
         found: pa.RecordBatchReader = need_pyarrow().RecordBatchReader.from_batches(wanted.schema, batches)
         return found

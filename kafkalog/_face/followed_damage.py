@@ -1,8 +1,8 @@
-"""Going on behind damage of a log that is followed: a Source that finds the records which the log's own search runs into
-the damage for.
+"""Going on behind damage of a log that is followed: a Source that finds records where the log's own search for them
+runs into the damage.
 
-What lies behind the damage is found as by whoever reads a log once (`past_damage`); what is appended later the log finds
-by itself again, as soon as its index has an entry of it.  Not thread-safe: it is one reader's.
+What lies behind the damage is found as by whoever reads a log once (`past_damage`).  What is appended later the log
+finds by itself again, as soon as its index has an entry of it.  Not thread-safe: it is one reader's.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
 from kafkalog.spark.places import SETTINGS, Place, is_remote_option, mount, places
-from kafkalog.spark.question import NAMES, Question, parse_question
+from kafkalog.spark.question import NAMES, NOTHING_ASKED, Question, parse_question
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -108,7 +108,7 @@ class SourceOptions:
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
     columns: tuple[str, ...] | None = None
     latest: bool = False
-    question: Question = Question()
+    question: Question = NOTHING_ASKED
     push_down_predicate: bool | None = None  # None: where Spark does it right
     remote: tuple[Place, ...] = field(default=(), repr=False)
 

@@ -49,7 +49,7 @@ class Question:
 
     def narrowed(self, wanted: Wanted, *, rows: bool) -> Wanted:
         """`wanted` of what may pass; `rows`: conditions on offsets count, too, which leave out single records."""
-        if self == Question():
+        if self == NOTHING_ASKED:
             return wanted
         selection = self.selection()
         first, end = selection.offsets if rows else (None, None)
@@ -59,6 +59,9 @@ class Question:
             timestamp_min=selection.times.first,
             timestamp_max=selection.times.last,
         )
+
+
+NOTHING_ASKED = Question()
 
 
 def parse_question(given: Mapping[str, str], time_ms: Callable[[object, str], int]) -> Question:
@@ -76,7 +79,7 @@ def parse_question(given: Mapping[str, str], time_ms: Callable[[object, str], in
         start_time=start,
         end_time=end,
     )
-    if found != Question():
+    if found != NOTHING_ASKED:
         found.selection()  # which checks it
     return found
 

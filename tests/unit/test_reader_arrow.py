@@ -246,8 +246,7 @@ def test_who_raises_when_told_is_told_again(store: kafkalog.Store) -> None:
     with store.reader(partitions=["t-0"], on_damage=tell) as reader:
         for _ in range(2):
             with pytest.raises(ValueError, match="not now"):
-                for record in reader:
-                    found.append(record.offset)
+                found.extend(record.offset for record in reader)
         found += [record.offset for record in reader]
         assert found == [n for n in range(15) if n != 10]
         assert len(told) == 3

@@ -46,6 +46,7 @@ def rows(log_dir: str, columns: Any = COLUMNS, **options: str) -> list[dict[str,
     return found
 
 
+WHERE = "offset >= 7 and partition = 1 and key is not null"
 ASKED: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({"key": "key-1"}, {"key": "key-1"}),
     ({"key": '["key-1","key-3"]'}, {"key": ["key-1", "key-3"]}),
@@ -56,8 +57,9 @@ ASKED: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({"HEADERS": '{"n":null}', "key": "key-1"}, {"headers": ["n"], "key": "key-1"}),
     ({"grep": "[13]$"}, {"grep": "[13]$"}),
     ({"grep": '["1","5$"]'}, {"grep": ["1", "5$"]}),
-    ({"where": "offset >= 7 and partition = 1 and key is not null"}, {"where": "offset >= 7 and partition = 1 and key is not null"}),
-    ({"startTime": str(START_MS + 9), "endTime": str(START_MS + 30)}, {"start_time": START_MS + 9, "end_time": START_MS + 30}),
+    ({"where": WHERE}, {"where": WHERE}),
+    ({"startTime": str(START_MS + 9), "endTime": str(START_MS + 30)},
+     {"start_time": START_MS + 9, "end_time": START_MS + 30}),
     ({"startTime": "2023-11-14T22:13:20.040Z", "grep": "9"}, {"start": "2023-11-14T22:13:20.040Z", "grep": "9"}),
     ({"key": "nobody"}, {"key": "nobody"}),
 ]  # fmt: skip
