@@ -101,7 +101,8 @@ def pauses(reader: StoreReader, found: Found) -> None:
 # CPython looks for signals at the places of kind "call" alone; what returns a list cannot do without that.
 OPERATIONS = [
     (loop, CALLS), (loop, LINES), (follow, CALLS), (follow, LINES), (batches, CALLS), (batches, LINES),
-    (broken_loops, CALLS), (broken_loops, LINES), (pauses, CALLS), (pauses, LINES), (poll, CALLS), (stream, CALLS), (table, CALLS),
+    (broken_loops, CALLS), (broken_loops, LINES), (pauses, CALLS), (pauses, LINES), (poll, CALLS),
+    (stream, CALLS), (table, CALLS),
 ]  # fmt: skip
 
 
