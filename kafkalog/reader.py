@@ -313,6 +313,8 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         with self._turn as mine:
             readers = self._begin(mine).values()
             wanted = Columns(columns, batch_rows, options, decode, lambda: sample_of(readers, options))
+            if timeout_s:
+                wanted.check_follows()
             return wanted, self._iterate(
                 self._made(wanted, timeout_s, self._iterations + 1), lambda: self._made_async(wanted, timeout_s)
             )

@@ -66,6 +66,7 @@ class DecodedColumns:
         self.read: list[str] = wanted.names
         self._extra: list[str] = []  # which errors name
         self._decode: ValueDecoding | None = None
+        self.is_blind = False  # no value has told a field of JSON
         if (decode.values, decode.keys) == ("bytes", "bytes") or not {"value", "key"} & set(wanted.names):
             return
         if decode.schema is None and "value" in wanted.names:
@@ -73,6 +74,7 @@ class DecodedColumns:
         self.read = list(dict.fromkeys([*wanted.names, "topic", "partition", "offset"]))
         self._extra = [name for name in self.read if name not in wanted.names]
         self._decode = decode
+        self.is_blind = decode.values == "json" and decode.schema is not None and not decode.schema.names
         self.schema = None if decode.schema is None else decode.schema_for(wanted)
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, UNREADABLE
 from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, known_schema
 from kafkalog._face.selected import batches_in
 from kafkalog._face.window import Range
+from kafkalog.errors import IllegalArgumentException
 
 if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import Chunk
@@ -59,6 +60,14 @@ class Columns:
         self._selection = options.selection
         self._asked = options.selection.columns_for(self._decoded.read)
         self._limits = options.selection.limits(options.times)
+
+    def check_follows(self) -> None:
+        """IllegalArgumentException where what comes later would have fields that nobody knows yet."""
+        if self._decoded.is_blind:
+            raise IllegalArgumentException(
+                "values: there is no JSON yet that tells the fields of what is waited for",
+                hint='give schema=, such as {"id": "int64"}',
+            )
 
     @property
     def schema(self) -> pa.Schema:

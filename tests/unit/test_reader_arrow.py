@@ -142,6 +142,14 @@ def test_a_value_that_is_none_leaves_the_reader_before_it(store: kafkalog.Store)
         reader.read_arrow(values="json", schema={"id": "int64"})  # it is no damage
 
 
+def test_json_that_nobody_has_seen(store: kafkalog.Store) -> None:
+    with store.reader(topics=["empty"]) as reader:
+        with pytest.raises(IllegalArgumentException, match="no JSON yet"):
+            reader.batches(values="json", timeout_ms=1)
+        assert list(reader.batches(values="json", schema={"id": "int64"}, timeout_ms=1)) == []
+        assert reader.read_arrow(["offset", "value"], values="json").schema.names == ["offset"]
+
+
 @pytest.mark.parametrize(
     ("asked", "text"),
     [({"values": "x"}, "values: found"), ({"columns": "offset"}, "columns: found"), ({"keys": 1}, "keys: found")],
