@@ -18,7 +18,11 @@ one that was under way; with durability "os" a power loss may take it further ba
 
 One thread at a time: a second one gets an IllegalStateException, or RuntimeError from an iterator.  `close` may come
 from any thread, and ends a wait.  Of iterators the one that was begun last counts; another that goes on is refused.
-An error leaves the position before what could not be read, and comes again; `seek` and `pause` lead on.
+An error leaves the position before what could not be read, and comes again; `seek` and `pause` lead on.  With
+`on_damage` reading goes on behind damage by itself: what is left out is told, and counts as handed out.
+
+A reader is an Arrow stream, too, of the records from where it stands to the end as it is then: `pl.DataFrame(reader)`.
+It stands behind them afterwards, as behind `batches`.
 
 For asyncio the same iterators are gone over by `async for`: disks are read and waits are spent in threads of their own.
 Where a task is cancelled nothing is lost: what was not handed out comes next time.
@@ -35,13 +39,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog import _shown
 from kafkalog._face import store_cursors
+from kafkalog._face.arrow_stream import ArrowStream
 from kafkalog._face.chunk_reader import (
     CHUNK_BYTES,
+    UNREADABLE,
     ChunkReader,
     MessageSetSend,
     MultiMessageSetSend,
     receive_message_set,
 )
+from kafkalog._face.decoded import Decoding, decoding_of
 from kafkalog._face.in_threads import ClosingAsync, in_thread
 from kafkalog._face.partition_turns import PartitionTurns
 from kafkalog._face.reader_options import Offsets, ReaderOptions, offsets_of
@@ -61,6 +68,7 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Unpack
 
     from kafkalog._face.home import Home
     from kafkalog._face.partition_reader import PartitionReader
@@ -77,9 +85,10 @@ Made = list[tuple[int, int, "pa.RecordBatch"]]
 
 POLL_RECORDS = 500  # max.poll.records
 ARROW_CHUNK_BYTES = 4 << 20
+BATCH_ROWS = 65_536
 
 
-class StoreReader(Closing, ClosingAsync, Shown):
+class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
     """Several partitions, read in turns.  Made by `Store.reader`."""
 
     _inner = frozenset({"is_of", "offsets_to_commit"})
@@ -245,7 +254,7 @@ class StoreReader(Closing, ClosingAsync, Shown):
         timeout_s = _timeout_s(timeout_ms)
         with self._turn as mine:
             readers = self._begin(mine)
-            self._undo = [(each, each.position, each.leader_epoch) for each in readers.values()]
+            self._undo = self._places(readers)
             found: list[Record] = Records()
             try:
                 self._poll(found, max_records)
@@ -272,27 +281,72 @@ class StoreReader(Closing, ClosingAsync, Shown):
     # --- as Arrow ------------------------------------------------------------------------------------
 
     def batches(
-        self, columns: Sequence[str] | None = None, *, batch_rows: int = 65536, timeout_ms: int | None = 0
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        batch_rows: int = BATCH_ROWS,
+        timeout_ms: int | None = 0,
+        **decoding: Unpack[Decoding],
     ) -> Iteration[pa.RecordBatch]:
         """Records as pyarrow record batches of up to `batch_rows` rows, each of one partition.
 
         By default what is there when it is begun; with `timeout_ms` what comes as well, until nothing came for so long
         (None: for ever).  Columns are those of `Partition.read_arrow`, by default topic, partition, offset, timestamp,
-        timestamp_type, key, value, headers.  A batch counts as handed out as a whole.  Errors as `follow`;
+        timestamp_type, key, value, headers; `values`, `schema`, `errors` and `keys` decode as there.  JSON without a
+        schema has that of the values that come next: give `schema` where later calls are to have the same.
+
+        A batch counts as handed out as a whole.  Errors as `follow`; RecordDeserializationException, before the batch;
         MissingPackageException without pyarrow.
         """
+        return self._batches_of(columns, batch_rows, timeout_ms, decoding)[1]
+
+    def _batches_of(
+        self, columns: Sequence[str] | None, batch_rows: int, timeout_ms: int | None, decoding: Decoding
+    ) -> tuple[Columns, Iteration[pa.RecordBatch]]:
         need_pyarrow()
-        from kafkalog._face.store_batches import Columns
+        from kafkalog._face.store_batches import Columns, sample_of
 
         options = self._options
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
-        wanted = Columns(columns, batch_rows, options.selection, options.times)
         timeout_s = _timeout_s(timeout_ms)
+        decode = decoding_of(**decoding)
         with self._turn as mine:
-            self._begin(mine)
-            return self._iterate(
+            readers = self._begin(mine).values()
+            wanted = Columns(columns, batch_rows, options, decode, lambda: sample_of(readers, options))
+            if timeout_s:
+                wanted.check_follows()
+            return wanted, self._iterate(
                 self._made(wanted, timeout_s, self._iterations + 1), lambda: self._made_async(wanted, timeout_s)
             )
+
+    def arrow_reader(
+        self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, **decoding: Unpack[Decoding]
+    ) -> pa.RecordBatchReader:
+        """As `batches` of what is there now, as a pyarrow RecordBatchReader: read while it is taken."""
+        wanted, batches = self._batches_of(columns, batch_rows, 0, decoding)
+        found: pa.RecordBatchReader = need_pyarrow().RecordBatchReader.from_batches(wanted.schema, batches)
+        return found
+
+    def read_arrow(self, columns: Sequence[str] | None = None, **decoding: Unpack[Decoding]) -> pa.Table:
+        """As `batches` of what is there now, as one pyarrow Table; without records it has the columns, and no rows.
+
+            with store.reader("nightly", topics=["orders"]) as reader:
+                table = reader.read_arrow(["key", "value"], values="json", schema={"id": "int64"})
+                ...
+                reader.commit()
+
+        The records count as handed out when it returns: where it raises, the reader stands where it stood.
+        """
+        wanted, batches = self._batches_of(columns, BATCH_ROWS, 0, decoding)
+        with self._turn as mine:
+            self._undo = self._places(self._begin(mine))
+        table: pa.Table = need_pyarrow().Table.from_batches(list(batches), wanted.schema)
+        self._undo = None  # no signal comes between this and the end
+        return table
+
+    @staticmethod
+    def _places(readers: dict[TopicPartition, PartitionReader]) -> list[Place]:
+        return [(each, each.position, each.leader_epoch) for each in readers.values()]
 
     def _iterate(
         self,
@@ -318,16 +372,19 @@ class StoreReader(Closing, ClosingAsync, Shown):
                 return
             reader, chunk, header = found
             reader.given = header
-            for offset, leader_epoch, batch in columns.of(reader, chunk):
-                if batch.num_rows:
-                    reader.source.check_usable()
-                    yield (reader, offset, leader_epoch), batch
-                    self._check_present(number)
-                reader.told(offset, leader_epoch)
-                if reader.given is not header:
-                    break
-            else:
-                reader.chunk_passed(chunk)
+            try:
+                for offset, leader_epoch, batch in columns.of(reader, chunk):
+                    if batch.num_rows:
+                        reader.source.check_usable()
+                        yield (reader, offset, leader_epoch), batch
+                        self._check_present(number)
+                    reader.told(offset, leader_epoch)
+                    if reader.given is not header:
+                        break
+                else:
+                    reader.chunk_passed(chunk)
+            except UNREADABLE as error:
+                reader.pass_over(error)
 
     def _check_present(self, number: int) -> None:
         """Raises unless that iteration is the last that was begun."""
@@ -386,12 +443,12 @@ class StoreReader(Closing, ClosingAsync, Shown):
             with self._turn as mine:
                 self._begin(mine)
                 self._check_present(number)
-                walk = self._iterate(self._hand_out(found, made))
+                walk = self._iterate(self._hand_out(found, made, is_whole=damage is None))
                 number = self._iterations
             for batch in walk:
                 yield batch
             if damage is not None:
-                raise damage
+                await self._in_thread(partial(self._pass_over, found[0], damage))
 
     def _make(
         self, columns: Columns, ends: Ends | None, timeout_s: float, number: int
@@ -409,7 +466,16 @@ class StoreReader(Closing, ClosingAsync, Shown):
                     return found, made, error
             return found, made, None
 
-    def _hand_out(self, found: Batch, made: Made) -> Generator[tuple[Place, pa.RecordBatch], None, None]:
+    def _pass_over(self, reader: PartitionReader, error: KafkalogError) -> None:
+        with self._turn as mine:
+            self._begin(mine)
+            if not isinstance(error, UNREADABLE):
+                raise error
+            reader.pass_over(error)
+
+    def _hand_out(
+        self, found: Batch, made: Made, *, is_whole: bool
+    ) -> Generator[tuple[Place, pa.RecordBatch], None, None]:
         reader, chunk, header = found
         reader.given = header
         for offset, leader_epoch, batch in made:
@@ -419,7 +485,8 @@ class StoreReader(Closing, ClosingAsync, Shown):
             reader.told(offset, leader_epoch)
             if reader.given is not header:
                 return
-        reader.chunk_passed(chunk)
+        if is_whole:
+            reader.chunk_passed(chunk)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await in_thread(work, self._stop)

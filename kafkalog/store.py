@@ -289,8 +289,9 @@ class Store(Closing, ClosingAsync, Readable):
 
         `start` may be an offset or a time as well, and `end` is one: as of `Topic.records`, whose filters (`key`,
         `key_prefix`, `start_time`, `end_time`, `headers`, `grep`, `where`, `isolation`) choose records; see
-        `kafkalog.Filters`.  The others count as read.  The time index is asked where to begin.  `chunk_bytes`: how much
-        of a partition is read at once, by default a mebibyte, or less of many.
+        `kafkalog.Filters`.  The others count as read, and with `on_damage` so does what damage takes.  The time index
+        is asked where to begin.  `chunk_bytes`: how much of a partition is read at once, by default a mebibyte, or less
+        of many.
 
         A cursor is a place, and no group: two readers of one each get every record, and the last commit counts.  So it
         has one reader in a store, until that is closed or dropped; another is refused (IllegalStateException) unless

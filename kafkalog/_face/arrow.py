@@ -19,7 +19,6 @@ from kafkalog.engine.format.values import shown
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 
 if TYPE_CHECKING:
-    from kafkalog._face.chunk_reader import Chunk
     from kafkalog._native.codec.arrow import RecordColumns
     from kafkalog.engine.log.source import Source
 
@@ -70,6 +69,20 @@ def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] =
 def table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] | None) -> pa.Table:
     """Record batches of `columns` as one table, also where there are none."""
     return pa.Table.from_batches(batches, schema(columns))
+
+
+class Chunk(Protocol):
+    """Whole batches of a file (`kafkalog._face.chunk_reader.Chunk`)."""
+
+    @property
+    def data(self) -> memoryview: ...
+    @property
+    def table(self) -> np.ndarray: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def file_position(self) -> int: ...
+    def aborted_rows(self) -> np.ndarray: ...
 
 
 class Chunks(Protocol):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from kafkalog import _shown
+from kafkalog._face.arrow_stream import ArrowStream
 from kafkalog._face.shown import Shown
 from kafkalog._face.times import ALL_TIMES, Times
 from kafkalog._limits import INT_MAX, LONG_MAX
@@ -45,6 +46,7 @@ from kafkalog.engine.format.batch import (
     declared_size,
     magic_byte,
 )
+from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.format.records import MAX_RECORD_BYTES, PART_RECORDS, READ_BYTES_MAX, in_parts, payload
 from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.segment.loss import reason
@@ -67,6 +69,7 @@ from kafkalog.errors import (
 from kafkalog.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Buffer
 
     from kafkalog._native.codec.batches import BatchHeader
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
+ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
 RECEIVED_BYTES_MAX = 128 << 20  # of a message set, unless the caller takes more
 UNREADABLE = (BadBytesError, InvalidRecordException)  # what readers raise of damage
 AHEAD_SLICE_BYTES = 2 << 20
@@ -161,7 +165,7 @@ class _Left(NamedTuple):
     last_offset: int
 
 
-class ChunkReader(Closing, Shown):
+class ChunkReader(ArrowStream, Closing, Shown):
     """Iterate for chunks, or use `batches()` and `records()`; `offset` is the next offset to be read.
 
     `chunk_bytes` is S, `max_chunk_bytes` the most that one batch may take, by default what it has in its file:
@@ -625,6 +629,25 @@ class ChunkReader(Closing, Shown):
         were asked for.
         """
         return walk_records(self.batches_of_records())
+
+    def arrow_reader(self, columns: Sequence[str] | None = None, *, batch_rows: int = 65_536) -> pa.RecordBatchReader:
+        """Records from `offset` to the end as it is then, as a pyarrow RecordBatchReader with the columns of
+        `Partition.read_arrow`; read while it is taken.  MissingPackageException without pyarrow."""
+        pyarrow = need_pyarrow()
+        from kafkalog._face import arrow
+
+        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
+        found: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(
+            arrow.schema(columns), self._record_batches(columns, batch_rows)
+        )
+        return found
+
+    def _record_batches(self, columns: Sequence[str] | None, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        from kafkalog._face import arrow
+
+        for batch in arrow.record_batches(self, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES):
+            self.source.check_usable()  # a forked child has what was read before, too
+            yield batch
 
     def batches_of_records(self) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
         """What `walk_records` goes over."""

@@ -12,18 +12,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalog._face.chunk_reader import Chunk, ChunkReader
+from kafkalog._face.chunk_reader import UNREADABLE, Chunk, ChunkReader
 from kafkalog._limits import LONG_MIN
 from kafkalog.engine.format import values
 from kafkalog.engine.format.group_records import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalog._face.followed_damage import FollowedPastDamage
+    from kafkalog._face.selection import Tell
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.log.source import Source
+    from kafkalog.errors import KafkalogError
+    from kafkalog.records import Record
 
 
 class PartitionReader(ChunkReader):
-    """`reset` says where to go on when the log has not got the position: ChunkReader's `out_of_range`."""
+    """`reset` says where to go on when the log has not got the position: ChunkReader's `out_of_range`.  `tell` is told
+    of what is left out at damage; None: damage is raised."""
 
     def __init__(
         self,
@@ -35,6 +42,7 @@ class PartitionReader(ChunkReader):
         reset: str,
         start_time: int = LONG_MIN,
         end_offset: int | None = None,
+        tell: Tell | None = None,
     ) -> None:
         super().__init__(source, position, isolation=isolation, out_of_range=reset, end_offset=end_offset)
         self.topic_id = topic_id
@@ -44,6 +52,8 @@ class PartitionReader(ChunkReader):
         self.given: BatchHeader | None = None  # the batch that a walk goes over now
         self.is_checked = False  # that the log's end, which was met, is one
         self._start_time = start_time
+        self._tell = tell
+        self._past: FollowedPastDamage | None = None  # the source, once damage was met
         self._held: tuple[Chunk, list[BatchHeader], int] | None = None  # and where the chunk ends
         self._next = 0  # of those
         self._is_reading = False  # begun, and perhaps cut short
@@ -106,6 +116,42 @@ class PartitionReader(ChunkReader):
         if self._start_time == LONG_MIN:
             return found
         return [each for each in found if each.magic < 2 or each.max_timestamp >= self._start_time]
+
+    # --- damage --------------------------------------------------------------------------------------
+
+    def pass_over(self, error: KafkalogError, behind: int = 0) -> None:
+        """Goes on behind damage, as behind what was handed out, and tells of it; else the error again.  `behind`: what
+        lies below was handed out already.  Whoever is told and raises has it told again."""
+        if self._tell is None:
+            raise error
+        from kafkalog._face.followed_damage import FollowedPastDamage
+
+        position, leader_epoch = max(self.position, behind), self.leader_epoch
+        past = self._past or FollowedPastDamage(self.source)
+        lost = past.skip(self, error)
+        try:
+            self.source = self._past = past
+            if lost is not None:
+                self._tell(lost._replace(first_offset=max(lost.first_offset, position)))
+        except BaseException:
+            self.seek(position)
+            self.leader_epoch = leader_epoch
+            raise
+
+    def plain_records(self, chunk: Chunk, header: BatchHeader) -> Iterator[Record]:
+        behind = 0
+        try:
+            for record in super().plain_records(chunk, header):
+                yield record
+                behind = record.offset + 1
+        except UNREADABLE as error:
+            self.pass_over(error, behind)
+
+    def let_go(self) -> None:
+        """Ends it: lets go of all files."""
+        self.close()
+        if self._past is not None:
+            self._past.close()
 
     # --- where it stands -----------------------------------------------------------------------------
 

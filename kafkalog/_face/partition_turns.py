@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalog._face import store_cursors
-from kafkalog._face.chunk_reader import CHUNK_BYTES
+from kafkalog._face.chunk_reader import CHUNK_BYTES, UNREADABLE
 from kafkalog._face.partition_reader import PartitionReader
 from kafkalog._face.waiting import Waiting
 from kafkalog._limits import LONG_MAX
@@ -133,6 +133,7 @@ class PartitionTurns:
             reset=options.start,
             start_time=options.times.first,
             end_offset=options.end_offset,
+            tell=options.selection.tell,
         )
         if epoch is not None:
             reader.leader_epoch = epoch
@@ -141,7 +142,7 @@ class PartitionTurns:
     def close(self) -> None:
         """Lets go of the files."""
         for reader in self.readers.values():
-            reader.close()
+            reader.let_go()
         self.waiting.close()
 
     # --- turns -----------------------------------------------------------------------------------------
@@ -220,23 +221,29 @@ class PartitionTurns:
         return None
 
     def _read(self, reader: PartitionReader, ends: Ends | None) -> tuple[Chunk, BatchHeader] | None:
-        try:
-            reader.settle()
-            # Beyond the end there is nothing to wait for: the log was cut.
-            is_there = ends is None or reader.offset < ends.get(reader, 0) or reader.is_beyond()
-            if is_there and reader.may_have_more():
-                found = reader.read()
-                if len(self.readers) > FILES_HELD:
-                    reader.rest()
-                if found:
-                    return reader.current()
-            if not reader.is_checked:  # once an iteration: it ends at the log's end, or says why that is none
-                reader.source.check_end(self._options.isolation)
-                reader.is_checked = True
-            return None
-        except UnknownTopicOrPartitionException:
-            self._forget([reader.topic_partition])
-            raise
+        while True:
+            try:
+                return self._read_once(reader, ends)
+            except UnknownTopicOrPartitionException:
+                self._forget([reader.topic_partition])
+                raise
+            except UNREADABLE as error:
+                reader.pass_over(error)
+
+    def _read_once(self, reader: PartitionReader, ends: Ends | None) -> tuple[Chunk, BatchHeader] | None:
+        reader.settle()
+        # Beyond the end there is nothing to wait for: the log was cut.
+        is_there = ends is None or reader.offset < ends.get(reader, 0) or reader.is_beyond()
+        if is_there and reader.may_have_more():
+            found = reader.read()
+            if len(self.readers) > FILES_HELD:
+                reader.rest()
+            if found:
+                return reader.current()
+        if not reader.is_checked:  # once an iteration: it ends at the log's end, or says why that is none
+            reader.source.check_end(self._options.isolation)
+            reader.is_checked = True
+        return None
 
     def await_batch(self, timeout_s: float, is_over: Callable[[], bool]) -> Batch | None:
         """Waits for a batch, and looks at what is there first; None when none came in time, or `is_over`."""

@@ -98,7 +98,7 @@ class PastDamage(Source):
 
     def __init__(self, view: PartitionView) -> None:
         self._view = view
-        self._resumed: _Resumed | None = None
+        self.resumed: _Resumed | None = None  # behind the damage met last
         self._last: tuple[int, int] = (-1, -1)  # segment's base and position of the damage met last
         self.topic_partition: TopicPartition = view.topic_partition
 
@@ -120,13 +120,15 @@ class PastDamage(Source):
         return self._view.visible_end(isolation)
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        return self._view.over(lambda seen: self._resumed_extent(seen, offset, isolation)) or self._view.extent(
-            offset, isolation
-        )
+        return self.resumed_extent(offset, isolation) or self._view.extent(offset, isolation)
+
+    def resumed_extent(self, offset: int, isolation: str) -> Extent | None:
+        """As `extent`, in the segment where reading goes on; None elsewhere."""
+        return self._view.over(lambda seen: self._resumed_extent(seen, offset, isolation))
 
     def _resumed_extent(self, seen: Snapshot, offset: int, isolation: str) -> Extent | None:
         """In the segment where reading goes on, from there on: a search would run into the damage again."""
-        resumed = self._resumed
+        resumed = self.resumed
         if resumed is None or offset < resumed.offset or offset >= seen.visible_end(isolation):
             return None
         place = bisect_right(seen.bases, offset) - 1
@@ -186,10 +188,10 @@ class PastDamage(Source):
         stop = end if found is None else found.position
         if found is not None:
             next_offset = max(found.base_offset, expected) if found.magic >= 2 else expected
-            self._resumed = _Resumed(segment.base_offset, stop, next_offset)
+            self.resumed = _Resumed(segment.base_offset, stop, next_offset)
         elif place + 1 < len(paths):
             next_offset = max(seen.bases[place + 1], expected)
-            self._resumed = _Resumed(seen.bases[place + 1], 0, next_offset)
+            self.resumed = _Resumed(seen.bases[place + 1], 0, next_offset)
         else:
             next_offset = seen.log_end_offset
         reader.seek(next_offset)

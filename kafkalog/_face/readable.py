@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, Decoding, known_schema, taken_from
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection
 from kafkalog._face.shown import Shown
@@ -30,34 +30,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BATCH_ROWS = 65_536
-SAMPLE_ROWS = 2_000  # from which the fields of JSON are told
-SAMPLE_BATCHES = 100
 
 
-class Reading(Filters, total=False):
-    """`Filters`, and what is read as Arrow.
+class Reading(Filters, Decoding, total=False):
+    """`Filters`, `Decoding`, and what is read as Arrow.
 
     columns: of topic, partition, offset, timestamp, timestamp_type, key, value, headers (all of these by default), and
     leader_epoch.
     last: only the last so many records that pass, of each partition.
-    values: "bytes", "text" (a value that is no UTF-8 is an error), "json", or a function of a batch's values, such as
-    `kafkalog.decoding.wire_format(...)`.  The fields of JSON objects become columns in the place of `value`; one that
-    has the name of a record's column is `value_<name>`.
-    schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "json"}; without
-    it the first values tell.  Of a function: what it returns.
-    errors: "raise" (RecordDeserializationException names the record), or "null" in the place of what is no text, no
-    JSON, or of another type.
-    keys: "bytes" or "text".
     partitions: which of a topic (numbers), or of a store (topics, or partitions such as "orders-0").
     """
 
     columns: Sequence[str] | None
     last: int | None
     partitions: Any
-    values: Literal["bytes", "text", "json"] | Callable[[Any], Any]
-    schema: Any
-    errors: Literal["raise", "null"]
-    keys: Literal["bytes", "text"]
 
 
 class Part(Protocol):
@@ -149,16 +135,18 @@ class Readable(Shown):
         last, parts, decode = (
             reading.pop("last", None),
             self._parts(reading.pop("partitions", None)),
-            _decoding(reading),
+            taken_from(reading),
         )
         selection = Selection(start, end, **reading)  # type: ignore[misc]
 
-        def read(columns: Sequence[str], rows: int = batch_rows) -> Iterator[pa.RecordBatch]:
+        def read(
+            columns: Sequence[str], rows: int = batch_rows, selection: Selection = selection
+        ) -> Iterator[pa.RecordBatch]:
             return self._of_all(
                 parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=rows)
             )
 
-        return _decoded(decode, schema, read, lambda: read(["value"], SAMPLE_ROWS))
+        return _decoded(decode, schema, read, lambda: read(["value"], SAMPLE_ROWS, selection.untold()))
 
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
         """Records from `start` up to `end` as a pyarrow Table (needs pyarrow: `pip install 'kafkalog[arrow]'`).
@@ -186,7 +174,7 @@ class Readable(Shown):
         """As `read_arrow`, as a pyarrow RecordBatchReader: what it gives is read while it is taken."""
         pa = need_pyarrow()
         schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
-        return pa.RecordBatchReader.from_batches(_known(schema), batches)
+        return pa.RecordBatchReader.from_batches(known_schema(schema), batches)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """All records to any Arrow consumer (polars, DuckDB, pandas), streamed, with the columns of `read_arrow`."""
@@ -268,7 +256,7 @@ class Readable(Shown):
         schema = arrow.schema(reading.pop("columns", None))
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
         tombstones = values.flag(tombstones, "tombstones")
-        decode = _decoding(reading)
+        decode = taken_from(reading)
         if reading.pop("last", None) is not None:
             raise IllegalArgumentException("last: found it for the last values of keys", hint="leave it out")
         parts = self._parts(reading.pop("partitions", None))
@@ -288,23 +276,11 @@ class Readable(Shown):
         def sample() -> Iterator[pa.RecordBatch]:
             for part in parts:
                 place = selected_range(part.ready_to_read, selection, lenient=True)
-                yield from batches_in(part.ready_to_read, selection, place, ["value"], SAMPLE_ROWS)
+                yield from batches_in(part.ready_to_read, selection.untold(), place, ["value"], SAMPLE_ROWS)
 
         known, batches = _decoded(decode, schema, read, sample)
-        reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(_known(known), batches)
+        reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
-
-
-def _decoding(reading: Reading) -> ValueDecoding:
-    """Takes what says how to decode out of what was asked."""
-    from kafkalog._face.value_columns import decoding
-
-    return decoding(
-        reading.pop("values", "bytes"),
-        reading.pop("schema", None),
-        reading.pop("errors", "raise"),
-        keys=reading.pop("keys", "bytes"),
-    )
 
 
 def _decoded(
@@ -313,36 +289,11 @@ def _decoded(
     read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
     sample: Callable[[], Iterator[pa.RecordBatch]],
 ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-    """What `read` gives of the columns of `schema`, decoded, and its schema; None where only the batches tell it.
-    `sample` gives values from which the schema of JSON is inferred."""
-    if (decode.values, decode.keys) == ("bytes", "bytes") or not {"value", "key"} & set(schema.names):
-        return schema, read(schema.names)
-    pyarrow = need_pyarrow()
-    from kafkalog._face.value_columns import decoding
-
-    if decode.schema is None and "value" in schema.names:
-        taken = [batch.column("value") for batch in islice(sample(), SAMPLE_BATCHES)]
-        found = pyarrow.chunked_array(taken, pyarrow.binary()).combine_chunks()
-        if decode.values == "json":  # what is no JSON is told where it is read, with its place
-            fields = decoding("json", None, "null").infer(found[:SAMPLE_ROWS]).schema
-            decode = decoding("json", fields, decode.errors, keys=decode.keys)
-        elif len(found):
-            decode = decode.infer(found[:SAMPLE_ROWS])
-    placed = list(dict.fromkeys([*schema.names, "topic", "partition", "offset"]))  # which errors name
-    extra = [name for name in placed if name not in schema.names]
+    """What `read` gives of the columns of `schema`, decoded, and its schema; None where only the batches tell it."""
+    columns = DecodedColumns(decode, schema, sample)
 
     def decoded() -> Iterator[pa.RecordBatch]:
-        for batch in read(placed):
-            made = decode.apply(batch)
-            yield made if not extra else made.select([name for name in made.schema.names if name not in extra])
+        for batch in read(columns.read):
+            yield columns.of(batch)
 
-    return None if decode.schema is None else decode.schema_for(schema), decoded()
-
-
-def _known(schema: pa.Schema | None) -> pa.Schema:
-    if schema is None:
-        raise IllegalArgumentException(
-            "values: nothing tells what the function returns, for there are no values to try it with",
-            hint="give schema=, what it returns",
-        )
-    return schema
+    return columns.schema, decoded()

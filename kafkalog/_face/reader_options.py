@@ -50,11 +50,6 @@ class ReaderOptions:
                 hint="such as 1200, 2026-11-21T09:00:00Z, or a datetime",
             )
         selection = Selection(None if is_word else start, end, **filters)
-        if selection.tell is not None:
-            raise IllegalArgumentException(
-                "on_damage: a reader raises at damage, and leaves it to its caller to seek behind it",
-                hint="records() and read_arrow() of a topic or a partition go on by themselves",
-            )
         self.cursor = cursor
         self.topics = None if topics is None else _listed(topics, "topics", lambda each: values.text(each, "topics"))
         self.partitions = None if partitions is None else _listed(partitions, "partitions", names.partition_of)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafkalog._face.chunk_reader import CHUNK_BYTES, Chunk, ChunkReader
+from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, CHUNK_BYTES, Chunk, ChunkReader
 from kafkalog._face.selection import walk_selected
 from kafkalog._face.window import Range, found_in
 from kafkalog._face.window import last as last_of
@@ -30,7 +30,6 @@ Ready = Callable[[], "Source"]
 Progress = Callable[[int], None]
 
 SCAN_CHUNK_BYTES = 4 << 20
-ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
 
 
 def selected_range(ready: Ready, selection: Selection, last: int | None = None, *, lenient: bool = False) -> Range:

@@ -7,6 +7,7 @@ timestamps are looked at by the loops that decode records, before anything of a 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
@@ -101,6 +102,14 @@ class Selection:
 
             self.match = Match(_patterns_of(grep), _headers_of(headers), where)
             self.window = self.match.pruned(self.window)
+
+    def untold(self) -> Selection:
+        """The same for a look ahead: what it passes over is told by whoever reads it."""
+        if self.tell is None:
+            return self
+        made = copy.copy(self)
+        made.tell = lambda lost: None
+        return made
 
     @property
     def times(self) -> Times:

@@ -5,19 +5,25 @@ pyarrow is imported by whoever imports this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kafkalog._face import arrow
-from kafkalog._face.selected import ARROW_BATCH_BYTES
+from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, UNREADABLE
+from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, known_schema
+from kafkalog._face.selected import batches_in
+from kafkalog._face.window import Range
+from kafkalog.errors import IllegalArgumentException
 
 if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import Chunk
     from kafkalog._face.partition_reader import PartitionReader
-    from kafkalog._face.selection import Selection
-    from kafkalog._face.times import Times
+    from kafkalog._face.reader_options import ReaderOptions
+    from kafkalog._face.value_columns import ValueDecoding
     from kafkalog.engine.log.source import Source
 
 
@@ -38,14 +44,35 @@ class HeldChunk:
 
 
 class Columns:
-    """Which columns are wanted of the selected records.  IllegalArgumentException for an unknown one."""
+    """Which columns are wanted of the selected records, and how they are decoded.  `sample` gives values from which the
+    schema of JSON is inferred.  IllegalArgumentException for an unknown column."""
 
-    def __init__(self, columns: Sequence[str] | None, batch_rows: int, selection: Selection, times: Times) -> None:
-        self.names = arrow.schema(columns).names
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        batch_rows: int,
+        options: ReaderOptions,
+        decode: ValueDecoding,
+        sample: Callable[[], Iterator[pa.RecordBatch]],
+    ) -> None:
+        self._decoded = DecodedColumns(decode, arrow.schema(columns), sample)
         self._batch_rows = batch_rows
-        self._selection = selection
-        self._asked = selection.columns_for(self.names)
-        self._limits = selection.limits(times)
+        self._selection = options.selection
+        self._asked = options.selection.columns_for(self._decoded.read)
+        self._limits = options.selection.limits(options.times)
+
+    def check_follows(self) -> None:
+        """IllegalArgumentException where what comes later would have fields that nobody knows yet."""
+        if self._decoded.is_blind:
+            raise IllegalArgumentException(
+                "values: there is no JSON yet that tells the fields of what is waited for",
+                hint='give schema=, such as {"id": "int64"}',
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of what is handed out.  IllegalArgumentException where nothing tells it yet."""
+        return known_schema(self._decoded.schema)
 
     def of(self, reader: PartitionReader, chunk: Chunk) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """Of what the reader holds: (the offset behind it, its last leader epoch, batch); at damage what lies before
@@ -56,4 +83,22 @@ class Columns:
             held, self._asked, self._batch_rows, batch_bytes=ARROW_BATCH_BYTES, limits=self._limits
         ):
             row = min(int(table["last_offset"].searchsorted(last)), len(table) - 1)
-            yield last + 1, int(table["leader_epoch"][row]), self._selection.filtered(batch, self.names)
+            batch = self._selection.filtered(batch, self._decoded.read)
+            if batch.num_rows:
+                batch = self._decoded.of(batch)
+            yield last + 1, int(table["leader_epoch"][row]), batch
+
+
+def sample_of(readers: Iterable[PartitionReader], options: ReaderOptions) -> Iterator[pa.RecordBatch]:
+    """The values that readers come to next; up to damage, which is told where it is read."""
+    selection = options.selection.untold()
+    for reader in readers:
+        source = reader.source
+        start = min(max(reader.position, source.log_start_offset), source.visible_end(options.isolation))
+        place = Range(start, options.end_offset, options.times)
+        with suppress(*UNREADABLE):
+            yield from batches_in(partial(_ready, source), selection, place, ["value"], SAMPLE_ROWS)
+
+
+def _ready(source: Source) -> Source:
+    return source

@@ -72,6 +72,16 @@ class Wanted:
             and all(each.holds(partition) for each in self.asked)
         )
 
+    def within(self, *, offset_min: int, offset_max: int, timestamp_min: int, timestamp_max: int) -> Wanted:
+        """With these bounds as well."""
+        return replace(
+            self,
+            offset_min=max(self.offset_min, offset_min),
+            offset_max=min(self.offset_max, offset_max),
+            timestamp_min=max(self.timestamp_min, timestamp_min),
+            timestamp_max=min(self.timestamp_max, timestamp_max),
+        )
+
 
 ALL = Wanted()
 

@@ -21,6 +21,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
 from kafkalog.spark.places import SETTINGS, Place, is_remote_option, mount, places
+from kafkalog.spark.question import NAMES, NOTHING_ASKED, Question, parse_question
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -59,6 +60,8 @@ KNOWN = (
     "maxBytesPerTrigger",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    *NAMES,
+    "isolation",
     *SETTINGS,
 )
 # Of Spark's Kafka source, without a meaning where there is no broker.
@@ -105,6 +108,7 @@ class SourceOptions:
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
     columns: tuple[str, ...] | None = None
     latest: bool = False
+    question: Question = NOTHING_ASKED
     push_down_predicate: bool | None = None  # None: where Spark does it right
     remote: tuple[Place, ...] = field(default=(), repr=False)
 
@@ -132,11 +136,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         raise IllegalArgumentException(
             f"Illegal startingOffsetsByTimestampStrategy value: {strategy!r}", hint="expected error or latest"
         )
-    isolation = given.get("kafka.isolation.level", "read_uncommitted").strip().lower()
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise IllegalArgumentException(
-            f"option kafka.isolation.level is {isolation!r}", hint="expected read_uncommitted or read_committed"
-        )
+    isolation = _isolation(given)
     return SourceOptions(
         paths=paths,
         assign=assign,
@@ -154,6 +154,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         max_bytes_per_partition=positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
         columns=_listed(given, "columns"),
         latest=_boolean(given, "latest", False),
+        question=parse_question(given, _time_ms),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
         # Of aborted transactions, last times and overlaps names do not tell.
         remote=places(
@@ -163,6 +164,21 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
             and not (start.is_time or end.is_time or _boolean(given, "remote.manifests", False)),
         ),
     )
+
+
+def _isolation(given: Mapping[str, str]) -> str:
+    """`kafka.isolation.level`, or `isolation`, as it is called elsewhere here."""
+    found = {name: given[name].strip().lower() for name in ("kafka.isolation.level", "isolation") if name in given}
+    for name, word in found.items():
+        if word not in ("read_uncommitted", "read_committed"):
+            raise IllegalArgumentException(
+                f"option {name} is {word!r}", hint="expected read_uncommitted or read_committed"
+            )
+    if len(set(found.values())) > 1:
+        raise IllegalArgumentException(
+            "options isolation and kafka.isolation.level say different things", hint="leave one out"
+        )
+    return next(iter(found.values()), "read_uncommitted")
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -218,6 +218,7 @@ def _without_garbage(is_long: bool) -> Iterator[None]:
 
 
 def _plan(options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
+    wanted = options.question.narrowed(wanted, rows=not options.latest)
     partitions = find_partitions(options)
     check_complete("startingOffsets", options.start, partitions)
     check_complete("endingOffsets", options.end, partitions)

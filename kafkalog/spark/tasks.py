@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -314,11 +314,18 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
     from kafkalog._face import arrow
 
     work, tell = source.work, source.tell
+    selection, known = options.question.selection(), arrow.SPARK_COLUMNS
+    wanted = options.question.narrowed(wanted, rows=True)
     limits = {
         "timestamp_min": wanted.timestamp_min,
         "timestamp_max": wanted.timestamp_max,
+        "wanted_keys": selection.keys,
         "rows_max": FILL_ROWS,
     }
+    needed: Sequence[str] = columns
+    if selection.match is not None:
+        needed = list(dict.fromkeys([*columns, "offset", *selection.match.columns]))
+        known = matched_columns()
     with ChunkReader(
         source,
         work.start_offset,
@@ -330,10 +337,13 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
         while True:
             try:
                 for last_offset, batch in arrow.placed_batches(
-                    reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES, limits=limits
+                    reader, needed, BATCH_ROWS, known, batch_bytes=BATCH_BYTES, limits=limits
                 ):
+                    if selection.match is not None:
+                        batch = _as_sparks(selection.match.filtered(batch), columns)
+                    if batch.num_rows:
+                        yield batch
                     behind = last_offset + 1
-                    yield batch
                 return
             except (BadBytesError, InvalidRecordException) as error:
                 later = source.later_segment()
@@ -345,14 +355,46 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
             reader.seek(later)
 
 
+def matched_columns() -> Mapping[str, tuple[str, Any]]:
+    """Columns as a Match looks at them, and those of Spark that it does not know."""
+    from kafkalog._face import arrow
+
+    return {**arrow.PYTHON_COLUMNS, "timestampType": arrow.SPARK_COLUMNS["timestampType"]}
+
+
+def _as_sparks(batch: Any, columns: Sequence[str]) -> Any:
+    """Rows of such columns as those of Spark's."""
+    from kafkalog._face import arrow
+
+    if "timestamp" in columns:
+        at = batch.schema.get_field_index("timestamp")
+        only = {"timestamp": batch.column(at).view("int64"), "offset": batch.column("offset")}
+        times = arrow.typed(only, arrow.schema(["timestamp"], arrow.SPARK_COLUMNS), arrow.SPARK_COLUMNS)
+        batch = batch.set_column(at, times.schema.field(0), times.column(0))
+    return batch.select(list(columns))
+
+
 def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str], tell: Tell) -> Iterator[Any]:
     """The last value of each key of a range, by offset; at damage, where that is let pass, the state before it."""
     from kafkalog._face import arrow
     from kafkalog._face.latest import Latest
 
-    found = Latest(source, isolation=options.isolation, memory_bytes=LATEST_MEMORY_BYTES)
+    selection = options.question.selection()
+    found = Latest(
+        source,
+        limits=selection.limits(selection.times),
+        isolation=options.isolation,
+        memory_bytes=LATEST_MEMORY_BYTES,
+    )
     try:
-        yield from found.batches(columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES)
+        if selection.match is None:
+            yield from found.batches(columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES)
+            return
+        needed = list(dict.fromkeys([*columns, "offset", *selection.match.columns]))
+        for batch in found.batches(needed, BATCH_ROWS, matched_columns(), batch_bytes=BATCH_BYTES):
+            batch = _as_sparks(selection.match.filtered(batch), columns)
+            if batch.num_rows:
+                yield batch
     except (BadBytesError, InvalidRecordException) as error:
         source.explain(error)
         damaged(options, error, tell)

@@ -49,6 +49,7 @@ USES: Uses = [
     ("records", lambda log: list(log.records())),
     ("iteration", list),
     ("reader", lambda log: list(log.reader().records())),
+    ("reader as Arrow", lambda log: log.reader().arrow_reader().read_all()),
     ("latest", lambda log: log.latest().read_all()),
     ("offset_for_time", lambda log: log.offset_for_time(0)),
     ("leader_epoch", lambda log: log.leader_epoch),

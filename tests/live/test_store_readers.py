@@ -16,6 +16,7 @@ import pytest
 import kafkalog
 from kafkalog.config import CleanerConfig
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.segment.loss import Lost
 from kafkalog.errors import (
     IllegalStateException,
     TopicExistsException,
@@ -72,6 +73,16 @@ def batches(reader: StoreReader, found: Found) -> None:
         found.extend(zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True))
 
 
+def stream(reader: StoreReader, found: Found) -> None:
+    for batch in reader.arrow_reader(["partition", "offset"], batch_rows=2):
+        found.extend(zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True))
+
+
+def table(reader: StoreReader, found: Found) -> None:
+    rows = reader.read_arrow(["partition", "offset"])
+    found.extend(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+
+
 def broken_loops(reader: StoreReader, found: Found) -> None:
     for _ in range(24):
         for record in reader:
@@ -91,6 +102,7 @@ def pauses(reader: StoreReader, found: Found) -> None:
 OPERATIONS = [
     (loop, CALLS), (loop, LINES), (follow, CALLS), (follow, LINES), (batches, CALLS), (batches, LINES),
     (broken_loops, CALLS), (broken_loops, LINES), (pauses, CALLS), (pauses, LINES), (poll, CALLS),
+    (stream, CALLS), (table, CALLS),
 ]  # fmt: skip
 
 
@@ -255,6 +267,15 @@ class Storm:
                     found[batch["partition"][0].as_py()] += [int(value) for value in batch["value"].to_pylist()]
                     reader.commit()
 
+    def table(self, name: str) -> None:
+        found = self.kept(name)
+        with self.store.reader(name, topics=["t"], on_damage="skip") as reader:
+            while not self.is_complete(found):
+                rows = reader.read_arrow(["partition", "value"], values="text")
+                for partition, value in zip(rows["partition"].to_pylist(), rows["value"].to_pylist(), strict=True):
+                    found[partition].append(int(value))
+                reader.commit()
+
     def task(self, name: str) -> None:
         found = self.kept(name)
 
@@ -291,7 +312,7 @@ class Storm:
             place = TopicPartition("t", partition)
             engine = self.topic.appends(partition).engine
             engine.roll()
-            past = [self.store.committed(name).get(place) for name in ("follow", "poll", "arrow", "task")]
+            past = [self.store.committed(name).get(place) for name in ("follow", "poll", "arrow", "table", "task")]
             low = min([0 if each is None else each.offset for each in past])
             low = min(low, len(self.kept("look")[partition]))
             if low > engine.log_start_offset:
@@ -329,7 +350,7 @@ class Storm:
 def test_a_storm(base: Path) -> None:
     storm = Storm([base / "a", base / "b"])
     with storm.store:
-        for name in ("follow", "poll", "arrow", "task", "look"):
+        for name in ("follow", "poll", "arrow", "table", "task", "look"):
             storm.kept(name)
             storm.start(getattr(storm, name), name)
         for partition in range(PARTITIONS):
@@ -398,3 +419,65 @@ def test_closes_under_waiting_readers(base: Path) -> None:
             assert not thread.is_alive()
         assert len(ends) == 4
         assert all(isinstance(error, IllegalStateException) for error in ends), ends
+
+
+def test_damage_under_readers_that_follow(base: Path) -> None:
+    """Each finds what can be read once, and is told of the rest, whether it is beside the writer or another process."""
+    with kafkalog.open(base, files=FAST, config=SMALL, maintenance=False) as store:
+        topic = store.create_topic("t", 1)
+        hurt: list[int] = []
+
+        def damage(offset: int) -> None:
+            folder = base / "t-0"
+            path = max(each for each in sorted(folder.glob("*.log")) if int(each.stem) <= offset)
+            data = path.read_bytes()
+            at = data.index(b"value %05d" % offset)
+            with path.open("r+b") as file:
+                file.seek(at)
+                file.write(b"?")
+            hurt.append(offset)
+
+        for number in range(100):
+            topic.append(b"value %05d" % number)
+        topic.flush()
+        for offset in (0, 41, 42, 80):
+            damage(offset)
+        is_over = threading.Event()
+        found: dict[str, list[int]] = {"own": [], "view": []}
+        lost: dict[str, list[int]] = {"own": [], "view": []}
+
+        def follow(name: str) -> None:
+            where = store if name == "own" else kafkalog.open(base, read_only=True)
+
+            def tell(each: Lost) -> None:
+                lost[name].extend(range(each.first_offset, each.last_offset + 1))
+
+            with where.reader(topics=["t"], on_damage=tell) as reader:
+                while not is_over.is_set() or reader.lag()[TopicPartition("t", 0)]:
+                    found[name] += [record.offset for record in reader.follow(timeout_ms=20)]
+            if name == "view":
+                where.close()
+
+        errors: list[BaseException] = []
+
+        def run(name: str) -> None:
+            try:
+                follow(name)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(name,)) for name in found]
+        for thread in threads:
+            thread.start()
+        for number in range(100, 600):
+            topic.append(b"value %05d" % number)
+            if number % 50 == 0:
+                time.sleep(0.01)
+        is_over.set()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        assert not errors, errors
+        for name in found:
+            assert lost[name] == hurt, name
+            assert found[name] == [offset for offset in range(600) if offset not in hurt], name

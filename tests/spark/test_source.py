@@ -279,3 +279,31 @@ def test_found_by_itself_from_any_folder(log_dir: str, tmp_path: Path) -> None:
         [sys.executable, "-c", code, log_dir], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr[-2000:]
+
+
+def test_keys_headers_and_patterns(spark: Any, log_dir: str) -> None:
+    """In the tasks, beside filters of Spark's own."""
+    frame = read(spark, log_dir, key='["key-1","key-2"]', headers="n", grep="value-[0-9]*5-").load()
+    wanted = [n for n in range(2000) if n % 7 in (1, 2) and n % 2 and n % 10 == 5]
+    assert sorted(row.offset for row in frame.collect()) == wanted
+    assert frame.where("offset < 100").count() == len([n for n in wanted if n < 100])
+    rows = read(spark, log_dir, startTime=str(START_MS + 3), endTime=str(START_MS + 5), columns="timestamp,offset")
+    assert sorted(row.offset for row in rows.load().collect()) == [3, 4]
+    with pytest.raises(Exception, match="is no regular expression"):
+        read(spark, log_dir, grep="(").load().count()
+
+
+def test_a_stream_asks_for_keys(spark: Any, log_dir: str, tmp_path: Path) -> None:
+    stream = spark.readStream.format("kafkalog").option("path", log_dir).option("subscribe", "t")
+    stream = (
+        stream.option("startingOffsets", "earliest").option("key", "key-3").option("where", "offset >= 1000").load()
+    )
+    query = (
+        stream.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    query.awaitTermination()
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(row.offset for row in rows) == [n for n in range(1000, 2000) if n % 7 == 3]

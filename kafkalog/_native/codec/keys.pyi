@@ -1,5 +1,4 @@
 from collections.abc import Collection
-
 from typing import final
 
 @final

@@ -1,0 +1,21 @@
+"""What reads on from where it stands, as an Arrow stream: how polars, DuckDB and pandas take a reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ArrowStream:
+    """Anything that has an `arrow_reader`."""
+
+    def arrow_reader(self, *given: Any, **reading: Any) -> pa.RecordBatchReader:
+        raise NotImplementedError
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The records from where the reader stands to the end as it is now, to any Arrow consumer (polars, DuckDB,
+        pandas), streamed, with the columns of `Partition.read_arrow`; the reader goes on behind them."""
+        stream: object = self.arrow_reader().__arrow_c_stream__(requested_schema)
+        return stream
