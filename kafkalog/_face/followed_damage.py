@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalog._face.chunk_reader import UNREADABLE
-from kafkalog._face.past_damage import PastDamage
+from kafkalog._face.past_damage import PastDamage, view_of
 from kafkalog.engine.log.source import Source
 from kafkalog.errors import KafkalogError
 
@@ -43,7 +43,7 @@ class FollowedPastDamage(Source):
         The error again where it is not about bytes of a segment, or nothing leads past it.
         """
         end_offset, high = reader.end_offset, self._source.log_end_offset  # before the look, which sees at least that
-        view = self._source.own_view()
+        view = view_of(self._source)
         self.close()
         self._view, self._past = view, PastDamage(view)
         lost = self._past.skip(reader, error)
@@ -133,7 +133,7 @@ class FollowedPastDamage(Source):
         return self._source.offset_for_time(timestamp_ms)
 
     def own_view(self) -> PartitionView:
-        return self._source.own_view()
+        return view_of(self._source)
 
     def check_usable(self) -> None:
         self._source.check_usable()

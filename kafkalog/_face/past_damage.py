@@ -63,6 +63,13 @@ def past_chunks(log_dir: str | os.PathLike[str], files: Files) -> Iterator[None]
         storage.tell_damage = None
 
 
+def view_of(source: Source) -> PartitionView:
+    """A view of the same partition, for whoever closes it."""
+    view = source.own_view()
+    assert isinstance(view, PartitionView)  # `Source` stands below it, and cannot name it
+    return view
+
+
 def read_past(
     source: Source,
     tell: Callable[[Lost], object],
@@ -71,9 +78,7 @@ def read_past(
 ) -> Iterator[T]:
     """What `read` makes of the reader that `make` makes, on behind damage; `tell` hears of each range that is left
     out."""
-    view = source.own_view()
-    assert isinstance(view, PartitionView)
-    with view:
+    with view_of(source) as view:
         past = PastDamage(view)
         with closing(make(past)) as reader:
             while True:
