@@ -186,6 +186,11 @@ import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders")
 """,
+    "kafkalog.reader.StoreReader.read_arrow": """
+import kafkalog
+store = kafkalog.open("data")
+store.create_topic("orders").append(b'{"id": 7}')
+""",
     "kafkalog.producer": """
 import kafkalog
 store = kafkalog.open("data")
