@@ -6,7 +6,6 @@ A schema that nobody gave is inferred from a sample before the first batch, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from kafkalog.engine.format.needs import need_pyarrow
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from kafkalog._face.value_columns import ValueDecoding
 
 SAMPLE_ROWS = 2_000  # from which the fields of JSON are told
-SAMPLE_BATCHES = 100
 
 
 class Decoding(TypedDict, total=False):
@@ -28,7 +26,8 @@ class Decoding(TypedDict, total=False):
     `kafkalog.decoding.wire_format(...)`.  The fields of JSON objects become columns in the place of `value`; one that
     has the name of a record's column is `value_<name>`.
     schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "json"}; without
-    it the first values tell.  Of a function: what it returns.
+    it up to 2,000 of the first and last values tell, and fields that none of them has are left out.  Of a function:
+    what it returns.
     errors: "raise" (RecordDeserializationException names the record), or "null" in the place of what is no text, no
     JSON, or of another type.
     keys: "bytes" or "text".
@@ -55,8 +54,8 @@ def taken_from(asked: Any) -> ValueDecoding:
 class DecodedColumns:
     """Batches with the columns `read` become, by `of`, those of `wanted`, decoded.
 
-    `schema` is what that gives; None where only the batches tell it.  `sample` gives batches with the column value,
-    from which the schema of JSON is inferred.
+    `schema` is what that gives; None where only the batches tell it.  `sample` gives a few batches with the
+    column value, from which the schema of JSON is inferred.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ def _inferred(decode: ValueDecoding, sample: Callable[[], Iterator[pa.RecordBatc
     pyarrow = need_pyarrow()
     from kafkalog._face.value_columns import decoding
 
-    taken = [batch.column("value") for batch in islice(sample(), SAMPLE_BATCHES)]
+    taken = [batch.column("value") for batch in sample()]
     found = pyarrow.chunked_array(taken, pyarrow.binary()).combine_chunks()
     if decode.values == "json":  # what is no JSON is told where it is read, with its place
         fields = decoding("json", None, "null").infer(found[:SAMPLE_ROWS]).schema

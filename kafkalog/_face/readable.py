@@ -8,16 +8,18 @@ turn comes; an offset that one of them has not is the nearest that it has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kafkalog._face.chunk_reader import UNREADABLE
 from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, Decoding, known_schema, taken_from
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
-from kafkalog._face.selection import Filters, Place, Selection
+from kafkalog._face.selection import Filters, Place, Selection, selection_of
 from kafkalog._face.shown import Shown
 from kafkalog.engine.format import values
 from kafkalog.engine.format.needs import need_duckdb, need_pandas, need_polars, need_pyarrow
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BATCH_ROWS = 65_536
+SAMPLE_PARTS = 20  # partitions that are asked for the fields of JSON
 
 
 class Reading(Filters, Decoding, total=False):
@@ -84,11 +87,11 @@ class Readable(Shown):
         `key_prefix`, `headers`, `grep`, `where`, `isolation`, `on_damage`; see `kafkalog.Filters`.  Control records are
         never seen.
 
-        OffsetOutOfRangeException when `start` lies outside of the one partition that is read,
+        OffsetOutOfRangeException when `start` lies outside of the one partition that is read, or behind all of several,
         IllegalArgumentException when it lies behind `end`, CorruptRecordException with file and position at damage;
         MissingPackageException where `headers`, `grep` or `where` are given without pyarrow.
         """
-        selection, parts = Selection(start, end, **filters), self._parts(partitions)
+        selection, parts = selection_of(start, end, filters), self._parts(partitions)
         return self._of_all(parts, selection, last, partial(records_in, selection=selection))
 
     @staticmethod
@@ -100,14 +103,24 @@ class Readable(Shown):
             ready = parts[0].ready_to_read
             return read(ready, place=selected_range(ready, selection, last))
 
+        first = selection.window.start  # a time, or no more than a hint, is no place of a log
+
         def each() -> Iterator[T]:
+            ends: list[int] = []
             for part in parts:
                 source = part.ready_to_read()  # one look at the directory: it is read at once
 
                 def ready(source: Source = source) -> Source:
                     return source
 
+                ends.append(source.log_end_offset)
                 yield from read(ready, place=selected_range(ready, selection, last, lenient=True))
+            if ends and isinstance(first, int) and first > max(ends):
+                raise OffsetOutOfRangeException(
+                    f"offset {first} is out of range: found {len(ends)} partitions, which end at offset {max(ends)} "
+                    "at most",
+                    hint="start_time= takes a time in ms",
+                )
 
         return each()
 
@@ -137,16 +150,14 @@ class Readable(Shown):
             self._parts(reading.pop("partitions", None)),
             taken_from(reading),
         )
-        selection = Selection(start, end, **reading)  # type: ignore[misc]
+        selection = selection_of(start, end, reading)
 
-        def read(
-            columns: Sequence[str], rows: int = batch_rows, selection: Selection = selection
-        ) -> Iterator[pa.RecordBatch]:
+        def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
             return self._of_all(
-                parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=rows)
+                parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=batch_rows)
             )
 
-        return _decoded(decode, schema, read, lambda: read(["value"], SAMPLE_ROWS, selection.untold()))
+        return _decoded(decode, schema, read, partial(_sample, parts, selection, last))
 
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
         """Records from `start` up to `end` as a pyarrow Table (needs pyarrow: `pip install 'kafkalog[arrow]'`).
@@ -158,11 +169,10 @@ class Readable(Shown):
 
             store.topic("orders").read_arrow(values="json", schema={"id": "int64", "amount": "float64"})
 
-        Columns: topic string, partition
-        int32, offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none), timestamp_type int8 (-1, 0, 1),
-        key and value binary, headers list<struct<key: string, value: binary>> (null where there are none), and
-        leader_epoch int32, which is read where `columns` names it.  Without records the table has the columns, and no
-        rows.  Errors as `records`; MissingPackageException without pyarrow.
+        Columns: topic string, partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none),
+        timestamp_type int8 (-1, 0, 1), key and value binary, headers list<struct<key: string, value: binary>> (null
+        where there are none), and leader_epoch int32, which is read where `columns` names it.  Without records the
+        table has the columns, and no rows.  Errors as `records`; MissingPackageException without pyarrow.
         """
         pa = need_pyarrow()
         schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
@@ -260,7 +270,7 @@ class Readable(Shown):
         if reading.pop("last", None) is not None:
             raise IllegalArgumentException("last: found it for the last values of keys", hint="leave it out")
         parts = self._parts(reading.pop("partitions", None))
-        selection = Selection(None, end, **{"isolation": "read_committed", **reading})  # type: ignore[arg-type]
+        selection = selection_of(None, end, {"isolation": "read_committed", **reading})
         is_one = len(parts) == 1
         found = [
             latest_in(part.ready_to_read, selection, memory_bytes=memory_bytes, lenient=not is_one) for part in parts
@@ -273,14 +283,26 @@ class Readable(Shown):
                     if batch.num_rows:
                         yield batch
 
-        def sample() -> Iterator[pa.RecordBatch]:
-            for part in parts:
-                place = selected_range(part.ready_to_read, selection, lenient=True)
-                yield from batches_in(part.ready_to_read, selection.untold(), place, ["value"], SAMPLE_ROWS)
-
-        known, batches = _decoded(decode, schema, read, sample)
+        known, batches = _decoded(decode, schema, read, partial(_sample, parts, selection, None))
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
+
+
+def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:
+    """Values from the beginning and the end of some of the partitions, up to damage: fields of JSON come and go."""
+    parts = parts[:: max(1, len(parts) // SAMPLE_PARTS)]
+    rows = max(1, SAMPLE_ROWS // (2 * len(parts) or 1))
+    quiet = selection.untold()
+    for part in parts:
+        for count in (last, rows if last is None else min(rows, last)):
+            left = rows
+            with suppress(*UNREADABLE):
+                place = selected_range(part.ready_to_read, quiet, count, lenient=True)
+                for batch in batches_in(part.ready_to_read, quiet, place, ["value"], rows):
+                    yield batch[:left]
+                    left -= batch.num_rows
+                    if left <= 0:
+                        break
 
 
 def _decoded(

@@ -33,6 +33,8 @@ Octets: TypeAlias = "bytes | bytearray | memoryview | str"
 Tell: TypeAlias = "Callable[[Lost], object]"
 Place: TypeAlias = "int | datetime | str"  # an offset, or a time
 
+_ELSEWHERE = ("columns", "last", "partitions", "values", "schema", "errors", "keys", "batch_rows")  # to what reads
+
 _log = Lines("kafkalog.log")
 
 
@@ -139,6 +141,17 @@ class Selection:
         if self.match is not None:
             batch = self.match.filtered(batch)
         return batch if len(columns) == batch.num_columns else batch.select(list(columns))
+
+
+def selection_of(start: Place | None, end: Place | None, filters: Mapping[str, Any]) -> Selection:
+    """What was asked by keywords.  TypeError for one that does not exist, with the nearest that does."""
+    for name in filters:
+        if name not in Filters.__annotations__:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, [*Filters.__annotations__, *_ELSEWHERE], 1)
+            raise TypeError(f"unexpected keyword argument {name!r}" + "".join(f"; did you mean {it!r}?" for it in near))
+    return Selection(start, end, **filters)
 
 
 def _tell_of(on_damage: Any) -> Tell | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -97,7 +98,7 @@ def sample_of(readers: Iterable[PartitionReader], options: ReaderOptions) -> Ite
         start = min(max(reader.position, source.log_start_offset), source.visible_end(options.isolation))
         place = Range(start, options.end_offset, options.times)
         with suppress(*UNREADABLE):
-            yield from batches_in(partial(_ready, source), selection, place, ["value"], SAMPLE_ROWS)
+            yield from islice(batches_in(partial(_ready, source), selection, place, ["value"], SAMPLE_ROWS), 100)
 
 
 def _ready(source: Source) -> Source:

@@ -23,6 +23,7 @@ from kafkalog.cli.app import Usage
 from kafkalog.cli.console import emit_json, fields, locate, note, parse_time_ms, some
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.engine.format.names import INTERNAL_TOPICS
+from kafkalog.errors import BadBytesError, InvalidRecordException, KafkalogError, RemoteStorageException
 
 if TYPE_CHECKING:
     from kafkalog._face.selection import Selection
@@ -162,7 +163,13 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
                     if given[name] is not None:
                         raise Usage(f"found both {option} and {new}, expected {new} alone")
                     given[name] = value
-            return command(*args, asked=_asked(**{name: given.pop(name) for name in names}), **given)
+            asked = _asked(**{name: given.pop(name) for name in names})
+            try:
+                return command(*args, asked=asked, **given)
+            except (BadBytesError, InvalidRecordException, RemoteStorageException) as error:
+                if "skip_damage" in names and not asked.skips_damage and _is_of_bytes(error):
+                    error.hint = f"{_SKIP_HINT}; {error.hint}" if error.hint else _SKIP_HINT
+                raise
 
         decorated: Any = with_asked
         for name in reversed(names):
@@ -174,7 +181,17 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
     return decorate
 
 
+def _is_of_bytes(error: KafkalogError) -> bool:
+    """Whether reading can go on behind it: not where a storage does not answer, but at a chunk that is damaged."""
+    if not isinstance(error, RemoteStorageException):
+        return True
+    from kafkalog.toolbox.segment_check import is_of_object
+
+    return error.position is not None and is_of_object(error)
+
+
 _NEW_NAMES = {"end": "--until"}
+_SKIP_HINT = "--skip-damage goes on behind it"
 
 
 def _new_name(option: str, name: str) -> str:

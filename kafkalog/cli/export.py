@@ -12,9 +12,7 @@ from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
-from kafkalog.errors import BadBytesError, InvalidRecordException, RemoteStorageException
 from kafkalog.toolbox.export import FORMATS, ExportedFile, ExportOptions, ExportReport, export
-from kafkalog.toolbox.segment_check import is_of_object
 
 SUFFIXES = tuple(f".{name}" for name in FORMATS)
 
@@ -79,12 +77,6 @@ def command(
     try:
         with Progress(log_bytes(chosen.values()), "exported", force=progress) as bar:
             export(log_dir, list(chosen), target, options, report=report, progress=bar.advance)
-    except (BadBytesError, InvalidRecordException, RemoteStorageException) as error:
-        is_else = isinstance(error, RemoteStorageException) and (error.position is None or not is_of_object(error))
-        if not asked.skips_damage and not is_else:  # such as of a chunk that cannot be unpacked
-            hint = "--skip-damage goes on behind it"
-            error.hint = f"{hint}; {error.hint}" if error.hint else hint
-        raise
     finally:
         for file in report.files:
             _tell(file, as_json)

@@ -347,6 +347,7 @@ def test_damage_is_said(run: Run, log_dir: Path, tmp_path: Path, command: list[s
     assert result.code == FINDINGS
     assert f"{path} at byte " in result.err
     assert "a bad CRC" in result.err
+    assert "--skip-damage goes on behind it" in result.err
     found = [int(line) for line in result.lines]
     assert found == sorted(found)
     if "--last" in command:

@@ -216,7 +216,9 @@ def test_a_start_that_one_partition_has_not(store: Store) -> None:
     topic = store.topic("orders")
     with pytest.raises(OffsetOutOfRangeException, match="is out of range"):
         topic.partition(0).records(1000)
-    assert topic.read_arrow(1000).num_rows == 0
+    with pytest.raises(OffsetOutOfRangeException, match=r"end at offset 80 at most .start_time= takes a time in ms"):
+        topic.read_arrow(START_MS)  # milliseconds in the place of an offset
+    assert topic.read_arrow(where=f"offset >= {START_MS}").num_rows == 0
     assert topic.read_arrow(79).num_rows == 3
 
 
@@ -259,3 +261,22 @@ def check(topic: Any) -> None:
     rows = topic.latest(on_damage=lost.append).read_all()["offset"].to_pylist()
     assert rows == [26, 27, 28, 29]
     assert len(lost) == 1
+
+
+@pytest.mark.parametrize("call", ["records", "read_arrow", "latest"])
+def test_a_keyword_that_does_not_exist(store: Store, call: str) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kye'; did you mean 'key'"):
+        getattr(store, call)(kye="x")
+
+
+def test_a_field_of_json_that_came_later_is_a_column(tmp_path: Path) -> None:
+    """It is in the last values of one partition alone, and far behind the first ones."""
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 2)
+        topic.partition(0).append_many([b'{"id": 1}'] * 5_000)
+        topic.partition(1).append_many([b'{"id": 1}'] * 5_000 + [b'{"id": 2, "coupon": "x"}'] * 10)
+        table = topic.read_arrow(columns=["value"], values="json")
+        assert table.schema.names == ["id", "coupon"]
+        assert table["coupon"].null_count == 10_000
+        assert topic.read_arrow(columns=["value"], values="json", last=3).num_rows == 6
+        assert topic.read_arrow(0, 100, columns=["value"], values="json").schema.names == ["id"]

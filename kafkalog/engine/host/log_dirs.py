@@ -138,7 +138,7 @@ def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
             )
 
 
-_NOTHING_MADE = "nothing was made here; name a new folder, or create=False where you expect that the log exists"
+_NOTHING_MADE = "nothing was made here; name a new folder, or the one that has the log"
 
 
 def refuse_foreign(path: str, files: Files, hint: str = _NOTHING_MADE) -> None:
