@@ -50,8 +50,8 @@ def memory_of(memory_bytes: Any) -> int:
 
 
 class Latest:
-    """The last offset of each key of `source` below `end` (None: below the end that readers of `isolation` see), of
-    the records that ColumnBuilder's `limits` let through.
+    """The last offset of each key of `source` below `end` (None: below the end that readers of `isolation` see), from
+    `start` on, of the records that ColumnBuilder's `limits` let through.
 
     The first walk is done when this is made.  `keys` is how many there are, deleted ones with them, `keyless` how many
     records have none and count for nothing, `end_offset` up to where (exclusive) was looked, `open_from` where an open
@@ -66,6 +66,7 @@ class Latest:
         source: Source,
         end: int | None = None,
         *,
+        start: int | None = None,
         limits: Mapping[str, Any] = NO_LIMITS,
         isolation: str = "read_committed",
         memory_bytes: int = MEMORY_BYTES,
@@ -74,6 +75,7 @@ class Latest:
     ) -> None:
         self.source = source
         self.isolation = isolation
+        self._start = start
         self._limits = limits
         self._tell_loss = tell
         self.failure: KafkalogError | None = None
@@ -84,8 +86,10 @@ class Latest:
         self.open_from = limit if limit < (high if end is None else min(end, high)) else None
         self.end_offset = limit if end is None else min(end, limit)
         self._reached = -1  # the last offset that could be decoded
+        # Behind damage the reader itself asks whether the end is damage, and it is told as any other.
+        self._walk_end = self.end_offset if tell is None else end
         self._last, self.keyless = self._offsets(memory_bytes)
-        if self.failure is None and (end is None or end > limit):
+        if self.failure is None and tell is None and (end is None or end > limit):
             try:
                 source.check_end(isolation)
             except UNREADABLE as error:
@@ -112,7 +116,7 @@ class Latest:
                 self._put_all(offsets_map, most)
             except UNREADABLE as error:
                 self.failure = error
-                self.end_offset = self._reached + 1
+                self.end_offset = self._walk_end = self._reached + 1
             if not first:
                 keyless = offsets_map.keyless
             found += offsets_map.offsets()
@@ -129,7 +133,8 @@ class Latest:
         def make(source: Source) -> ChunkReader:
             return ChunkReader(
                 source,
-                end_offset=self.end_offset,
+                self._start,
+                end_offset=self._walk_end,
                 isolation=self.isolation,
                 chunk_bytes=CHUNK_BYTES,
                 out_of_range="earliest",

@@ -64,7 +64,10 @@ def conditions(text: str) -> list[Condition]:
     while at < len(text) or not found:
         read = _CONDITION.match(text, at)
         if read is None:
-            raise IllegalArgumentException(f"where: {text[at:].strip()!r} is no condition, expected such as {EXAMPLE}")
+            raise IllegalArgumentException(
+                f"where: {text[at:].strip()!r} is no condition, expected such as {EXAMPLE}",
+                hint="conditions are joined by `and`; there is no `or`, `not` or `in`",
+            )
         found.append(_condition(read))
         at = read.end()
     return found
@@ -80,7 +83,9 @@ def _condition(read: re.Match[str]) -> Condition:
         return Condition(column, comparison, milliseconds_of(given, "where"))
     if column in _NUMBERS:
         if not re.fullmatch(r"[0-9]{1,19}", given) or int(given) > LONG_MAX:
-            raise IllegalArgumentException(f"where: {given:.40} is no {column}, expected 0 to {LONG_MAX}")
+            raise IllegalArgumentException(
+                f"where: {given:.40} is no {column}, expected 0 to {LONG_MAX}", hint="conditions are joined by `and`"
+            )
         return Condition(column, comparison, int(given))
     return Condition(column, comparison, given if column == "topic" else given.encode("utf-8", "surrogateescape"))
 

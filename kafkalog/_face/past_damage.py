@@ -30,6 +30,8 @@ from kafkalog.errors import KafkalogError, RemoteStorageException
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.files import File
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.segment.reader import Extent
@@ -88,6 +90,28 @@ def read_past(
                 except UNREADABLE as error:
                     tell(past.skip(reader, error))
                     source.check_usable()
+
+
+def _next_fitting(file: File, bytes_: range, offsets: range, base_offset: int) -> BatchHeader | None:
+    """The next batch that can be proved, and whose offsets fit: offsets are not covered by the CRC."""
+    position = bytes_.start
+    while True:
+        found = next_batch(file, position, bytes_.stop, min_offset=offsets.start, base_offset=base_offset)
+        if found is None or (found.last_offset < offsets.stop and not _jumps(file, found, bytes_.stop, offsets.start)):
+            return found
+        position = found.position + found.size
+
+
+def _jumps(file: File, found: BatchHeader, end: int, least: int) -> bool:
+    """Whether the batch behind it shows that its offsets lie: of the two, the one that jumps ahead is wrong."""
+    position = found.position + found.size
+    behind = header_at(file, position) if position < end else None
+    return (
+        behind is not None
+        and behind.magic >= 2
+        and least <= behind.base_offset <= found.last_offset
+        and crc_matches_in(file, position, behind.size)
+    )
 
 
 class _Resumed(NamedTuple):
@@ -189,7 +213,8 @@ class PastDamage(Source):
                     header.base_offset
                 )  # its records are what is wrong: the chunk's batches behind it were not taken
                 expected = max(least, reader.first_offset)
-        found = next_batch(file, behind, end, min_offset=least, base_offset=segment.base_offset)
+        most = (seen.bases[place + 1] if place + 1 < len(paths) else max(seen.log_end_offset, least + 1)) - 1
+        found = _next_fitting(file, range(behind, end), range(least, most + 1), segment.base_offset)
         stop = end if found is None else found.position
         if found is not None:
             next_offset = max(found.base_offset, expected) if found.magic >= 2 else expected

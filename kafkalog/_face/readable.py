@@ -233,6 +233,7 @@ class Readable(Shown):
         self,
         end: Place | None = None,
         *,
+        start: Place | None = None,
         tombstones: bool = False,
         batch_rows: int = BATCH_ROWS,
         memory_bytes: int | None = None,
@@ -243,11 +244,11 @@ class Readable(Shown):
 
         A pyarrow RecordBatchReader of batches of up to `batch_rows` rows, with the columns of `read_arrow`; its
         `read_all()` makes a Table.  `end` is an offset, or a time: the state as of then, by the records' timestamps.
-        `key`, `key_prefix`, `start_time` and `end_time` choose the records that count; `headers`, `grep` and `where`
-        choose among the last values.  Aborted records never count, nor do those from the oldest open transaction on,
-        unless `isolation`, here "read_committed" by default, is "read_uncommitted".  A key whose last value is null is
-        deleted: no row, or with `tombstones` a row without a value.  Records without a key are left out.  A key that is
-        in several partitions has a row for each.
+        `start`, `key`, `key_prefix`, `start_time` and `end_time` choose the records that count; `headers`, `grep` and
+        `where` choose among the last values.  Aborted records never count, nor do those from the oldest open
+        transaction on, unless `isolation`, here "read_committed" by default, is "read_uncommitted".  A key whose last
+        value is null is deleted: no row, or with `tombstones` a row without a value.  Records without a key are left
+        out.  A key that is in several partitions has a row for each.
 
             state = {row["key"]: row["value"] for batch in log.latest() for row in batch.to_pylist()}
 
@@ -270,7 +271,7 @@ class Readable(Shown):
         if reading.pop("last", None) is not None:
             raise IllegalArgumentException("last: found it for the last values of keys", hint="leave it out")
         parts = self._parts(reading.pop("partitions", None))
-        selection = selection_of(None, end, {"isolation": "read_committed", **reading})
+        selection = selection_of(start, end, {"isolation": "read_committed", **reading})
         is_one = len(parts) == 1
         found = [
             latest_in(part.ready_to_read, selection, memory_bytes=memory_bytes, lenient=not is_one) for part in parts

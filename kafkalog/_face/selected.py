@@ -51,9 +51,11 @@ def selected_range(ready: Ready, selection: Selection, last: int | None = None, 
 
     def offsets(start: int, end: int) -> Iterator[int]:
         part = found._replace(start=start, end=end)
-        return (record.offset for record in records_in(ready, selection, part))
+        return (record.offset for record in records_in(ready, quiet, part))
 
-    return found._replace(start=next(last_of(offsets, last, found.start, stop), stop))
+    quiet = selection.untold()
+    lasts = [*last_of(offsets, last, found.start, stop)]  # whole: at its end it may raise
+    return found._replace(start=lasts[0] if lasts else stop)
 
 
 def records_in(ready: Ready, selection: Selection, place: Range) -> Iterator[Record]:
@@ -114,11 +116,13 @@ def latest_in(
     them."""
     from kafkalog._face.latest import MEMORY_BYTES, Latest, memory_of
 
+    selection = selection.unpruned()  # conditions choose among last values, and say nothing of what counts as one
     memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_of(memory_bytes)
     place = selected_range(ready, selection, lenient=lenient)
     return Latest(
         ready(),
         place.end,
+        start=place.start,
         limits=selection.limits(place.times),
         isolation=selection.isolation,
         memory_bytes=memory_bytes,

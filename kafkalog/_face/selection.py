@@ -94,7 +94,7 @@ class Selection:
         check_isolation(isolation)
         self.isolation = isolation
         self.tell = _tell_of(on_damage)
-        self.window = _window(start, end, start_time, end_time)
+        self.window = self._asked_window = _window(start, end, start_time, end_time)
         wanted, prefix = _keys_of(key), _octets(key_prefix, "key_prefix")
         self.wanted_keys = wanted
         self.keys = None if wanted is None and prefix is None else KeyFilter(wanted, prefix)
@@ -104,6 +104,12 @@ class Selection:
 
             self.match = Match(_patterns_of(grep), _headers_of(headers), where)
             self.window = self.match.pruned(self.window)
+
+    def unpruned(self) -> Selection:
+        """The same, without what its conditions tell of where to look."""
+        made = copy.copy(self)
+        made.window = self._asked_window
+        return made
 
     def untold(self) -> Selection:
         """The same for a look ahead: what it passes over is told by whoever reads it."""

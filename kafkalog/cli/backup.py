@@ -8,6 +8,7 @@ import click
 
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
+from kafkalog.cli.choosing import check_missing
 from kafkalog.cli.console import (
     Progress,
     emit,
@@ -85,6 +86,8 @@ def command(
         if partitions:
             folders = {tp: folders[tp] for tp in named_partitions(folders, partitions, root)}
         places, is_all = [root], not partitions and root == log_dir
+    if not others:
+        check_missing(log_dir, places[0], partitions, None)
     with Progress(log_bytes(folders.values()), "backed up", force=progress) as bar:
         report = backup(
             places,

@@ -23,7 +23,13 @@ from kafkalog.cli.app import Usage
 from kafkalog.cli.console import emit_json, fields, locate, note, parse_time_ms, some
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.engine.format.names import INTERNAL_TOPICS
-from kafkalog.errors import BadBytesError, InvalidRecordException, KafkalogError, RemoteStorageException
+from kafkalog.errors import (
+    BadBytesError,
+    InvalidRecordException,
+    KafkalogError,
+    OffsetOutOfRangeException,
+    RemoteStorageException,
+)
 
 if TYPE_CHECKING:
     from kafkalog._face.selection import Selection
@@ -166,6 +172,10 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
             asked = _asked(**{name: given.pop(name) for name in names})
             try:
                 return command(*args, asked=asked, **given)
+            except OffsetOutOfRangeException as error:
+                if error.hint and "start_time=" in error.hint:
+                    error.hint = "--from takes a time in ms as @MS"
+                raise
             except (BadBytesError, InvalidRecordException, RemoteStorageException) as error:
                 if "skip_damage" in names and not asked.skips_damage and _is_of_bytes(error):
                     error.hint = f"{_SKIP_HINT}; {error.hint}" if error.hint else _SKIP_HINT

@@ -26,7 +26,7 @@ from kafkalog.cli.app import BEING_WRITTEN, CLEAN, Usage, one_line
 from kafkalog.cli.harmless import harmless, harmless_json
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host.log_dirs import list_partitions, refuse_foreign_partition
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
 
@@ -185,10 +185,15 @@ def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...],
             near = _nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
             raise UnknownTopicOrPartitionException(
                 f"no topic or partition {name!r} in {place}",
-                hint=f"did you mean {near}?" if near else f"it has {some(map(str, found))}",
+                hint=f"did you mean {near}?" if near else f"it has {some(map(str, _users_first(found)))}",
             )
         chosen.update(dict.fromkeys(hits))
     return list(chosen)
+
+
+def _users_first(found: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Kafka's own topics last."""
+    return sorted(found, key=lambda tp: tp.topic in INTERNAL_TOPICS)
 
 
 def split_place(path: str) -> tuple[str, str]:

@@ -70,6 +70,9 @@ def command(
     an open one.  Records without a key are left out, and so are keys whose last value is null.  Each partition answers
     for itself: where partitions were added to a topic, a key may be in several.
 
+    --from, --until, --key and --key-prefix choose the records that count; --grep, --header and --where choose among the
+    last values.
+
     Reads the log twice, without a lock, beside a running broker.  Takes 27 to 54 bytes of memory a key (while it grows
     80), at most --memory (512MiB: 13 million keys); with more keys it reads the log once more for each share of them.
 

@@ -6,7 +6,6 @@ comes is printed in the order in which it is found: by partition, and within eac
 
 from __future__ import annotations
 
-import heapq
 import sys
 import time
 import zlib
@@ -96,7 +95,8 @@ class _Followed:
         for view, end in self._views.values():
             place = selected_range(lambda view=view: view, self._asked.selection, count, lenient=True)  # type: ignore[misc]
             found += self._records(view, place._replace(end=end))
-        return heapq.nlargest(count, found, key=lambda record: record.timestamp)[::-1]
+        found.sort(key=lambda record: record.timestamp)  # stable: by partition and offset where times are equal
+        return found[-count:] if count else []
 
     def _records(self, view: PartitionView, place: Range) -> Iterator[Record]:
         return records_in(lambda: view, self._asked.selection, place)

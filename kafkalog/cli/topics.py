@@ -30,9 +30,9 @@ COLUMNS = (
     Column("PARTITIONS", right=True),
     Column("SEGMENTS", right=True, drop=4),
     Column("SIZE", right=True),
-    Column("RECORDS", right=True, drop=1),
+    Column("RECORDS", right=True),
     Column("FIRST", right=True, drop=2),
-    Column("LAST", right=True),
+    Column("LAST", right=True, drop=1),
     Column("CODECS", right=True, drop=3),
 )
 

@@ -51,7 +51,7 @@ class Question:
         """`wanted` of what may pass; `rows`: conditions on offsets count, too, which leave out single records."""
         if self == NOTHING_ASKED:
             return wanted
-        selection = self.selection()
+        selection = self.selection() if rows else self.selection().unpruned()
         first, end = selection.offsets if rows else (None, None)
         return wanted.within(
             offset_min=LONG_MIN if first is None else first,

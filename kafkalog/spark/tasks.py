@@ -379,7 +379,7 @@ def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str],
     from kafkalog._face import arrow
     from kafkalog._face.latest import Latest
 
-    selection = options.question.selection()
+    selection = options.question.selection().unpruned()
     found = Latest(
         source,
         limits=selection.limits(selection.times),

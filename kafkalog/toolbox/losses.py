@@ -64,9 +64,14 @@ class TopicLoss:
         self.unsure |= lost.records is None
         first, last = lost.first_timestamp, lost.last_timestamp
         self.unsure_times |= min(first, last) < 0
-        if first >= 0:
-            self.first_timestamp = first if self.first_timestamp < 0 else min(self.first_timestamp, first)
-        self.last_timestamp = max(self.last_timestamp, last)
+        is_first = self.ranges == 1
+        self.first_timestamp = first if is_first else min(self.first_timestamp, first)  # -1 stays: nobody knows
+        self.last_timestamp = last if is_first else _later(self.last_timestamp, last)
+
+
+def _later(one: int, other: int) -> int:
+    """-1 where one of them is not known."""
+    return -1 if min(one, other) < 0 else max(one, other)
 
 
 def by_topic(ranges: Iterable[LostRange]) -> list[TopicLoss]:

@@ -195,5 +195,5 @@ def test_topics_are_told_apart() -> None:
 
     first, second = by_topic([lose("b", 1, 5, 9), lose("a", None, -1, 7), lose("a", 4, 6, -1), lose("b", 2, 3, 4)])
     assert (first.topic, first.records, first.unsure, first.unsure_times) == ("a", 4, True, True)
-    assert (first.first_timestamp, first.last_timestamp, first.bytes, first.ranges) == (6, 7, 20, 2)
+    assert (first.first_timestamp, first.last_timestamp, first.bytes, first.ranges) == (-1, -1, 20, 2)
     assert (second.records, second.unsure, second.first_timestamp, second.last_timestamp) == (3, False, 3, 9)

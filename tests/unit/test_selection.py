@@ -280,3 +280,77 @@ def test_a_field_of_json_that_came_later_is_a_column(tmp_path: Path) -> None:
         assert table["coupon"].null_count == 10_000
         assert topic.read_arrow(columns=["value"], values="json", last=3).num_rows == 6
         assert topic.read_arrow(0, 100, columns=["value"], values="json").schema.names == ["id"]
+
+
+# --- behind damage -----------------------------------------------------------------------------------------
+
+
+def damaged(tmp_path: Path, damage: Callable[[bytearray], None]) -> Store:
+    """20 batches of one record and as many bytes, in a store that only reads."""
+    with kafkalog.open(tmp_path) as store:
+        partition = store.create_topic("orders").partition(0)
+        for number in range(20):
+            partition.append(b"v%02d" % number, key=b"k%d" % (number % 3))
+    (path,) = (tmp_path / "orders-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    assert len(data) == 20 * 73
+    damage(data)
+    path.write_bytes(data)
+    return kafkalog.open(tmp_path, read_only=True)
+
+
+def flip(number: int) -> Callable[[bytearray], None]:
+    def damage(data: bytearray) -> None:
+        data[73 * number + 70] ^= 1
+
+    return damage
+
+
+def test_the_last_records_where_damage_is_among_them(tmp_path: Path) -> None:
+    with damaged(tmp_path, flip(10)) as store:
+        assert [it.offset for it in store.records(last=5)] == [15, 16, 17, 18, 19]
+        asked: dict[str, Any]
+        for asked in ({"last": 15}, {"last": 5, "key": b"k1"}):
+            with pytest.raises(CorruptRecordException, match="a bad CRC"):
+                list(store.records(**asked))
+            lost: list[Any] = []
+            assert len(list(store.records(on_damage=lost.append, **asked))) == asked["last"]
+            assert [(it.first_offset, it.last_offset) for it in lost] == [(10, 10)]
+
+
+def test_the_last_values_where_the_last_batch_is_damaged(tmp_path: Path) -> None:
+    with damaged(tmp_path, flip(19)) as store:
+        lost: list[Any] = []
+        for number, isolation in enumerate(("read_committed", "read_uncommitted"), 1):
+            found = store.latest(on_damage=lost.append, isolation=isolation).read_all()  # type: ignore[arg-type]
+            assert found["offset"].to_pylist() == [16, 17, 18]
+            assert len(lost) == number
+        with pytest.raises(CorruptRecordException):
+            store.latest().read_all()
+
+
+@pytest.mark.parametrize("claims", [523_841_420, 12, 19, 20])
+def test_behind_damage_a_batch_whose_offset_lies(tmp_path: Path, claims: int) -> None:
+    def damage(data: bytearray) -> None:
+        flip(5)(data)
+        data[6 * 73 : 6 * 73 + 8] = claims.to_bytes(8, "big")  # which the CRC does not cover
+
+    with damaged(tmp_path, damage) as store:
+        lost: list[Any] = []
+        assert [it.offset for it in store.records(on_damage=lost.append)] == [*range(5), *range(7, 20)]
+        assert [(it.first_offset, it.last_offset) for it in lost] == [(5, 6)]
+
+
+def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
+    """What they say of offsets and times does not make an older record the last one."""
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders")
+        topic.append(b"old", key=b"a")
+        topic.append(b"new", key=b"a")
+        for condition in ("offset < 1", "offset = 0", pc.field("offset") < 1):
+            assert topic.latest(where=condition).read_all().num_rows == 0
+        assert topic.latest(1).read_all()["value"].to_pylist() == [b"old"]
+        assert topic.latest(where="offset >= 1").read_all()["value"].to_pylist() == [b"new"]
+        assert topic.latest(start=1).read_all()["value"].to_pylist() == [b"new"]
+        assert topic.latest(start=2).read_all().num_rows == 0
+        assert topic.latest(1, start=1).read_all().num_rows == 0

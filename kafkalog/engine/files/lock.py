@@ -299,7 +299,10 @@ def _entries(path: str) -> list[str]:
 def _locked(path: str, who: str) -> LogDirLockedException:
     directory, name = os.path.split(os.path.abspath(path))
     if who == _OURSELVES:
-        hint = f"{who}; use what is open there (store.topic(...).partition(...)), close it, or open with read_only=True to look beside it"
+        hint = (
+            f"{who}; use what is open there (such as store.topic(...).partition(...)), close it, or open with "
+            "read_only=True to look beside it"
+        )
     elif who:
         hint = f"{who}; stop it, or open with read_only=True to look beside it: {WAYS_OUT}"
     else:
