@@ -824,7 +824,7 @@ cdef class JsonSchema:
                 if validity is not None:
                     open_octets(validity, &bits_view)
                     bits = <const uint8_t*>bits_view.buf
-                    if bits_view.len < (first_row + rows + 7) >> 3:
+                    if first_row > bits_view.len * 8 - rows:
                         raise IndexError("the bitmap has fewer bits than there are rows")
                 it.nodes = self.fresh(rows)
                 ends = <const int32_t*>offsets_view.buf

@@ -93,7 +93,7 @@ def split(data, offsets, validity=None, int64_t first_row=0, *, bint message_ind
         if validity is not None:
             open_octets(validity, &bits_view)
             bits = <const uint8_t*>bits_view.buf
-            if bits_view.len < (first_row + rows + 7) >> 3:
+            if first_row > bits_view.len * 8 - rows:
                 raise IndexError("the bitmap has fewer bits than there are rows")
         found = np.full(rows, OF_NULL, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64), \
             np.zeros(rows, np.uint64)
