@@ -63,6 +63,9 @@ def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] =
     for name in wanted:
         if not isinstance(name, str) or name not in known:
             raise IllegalArgumentException(f"unknown column {name!r}", hint=f"there are {', '.join(known)}")
+    if len(set(wanted)) < len(wanted):
+        twice = next(name for number, name in enumerate(wanted) if name in wanted[:number])
+        raise IllegalArgumentException(f"columns: found {twice!r} twice, expected each once")
     return pa.schema([(name, known[name][1]) for name in wanted])
 
 

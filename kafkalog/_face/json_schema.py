@@ -38,6 +38,7 @@ ISO_TIME = re.compile(
 # An object of more different keys is a map, whose keys are data: it stays JSON.
 KEYS_MAX = 500
 _MICROSECOND_DIGITS = 6
+LEVELS_INFERRED = 32  # what lies deeper is taken as JSON's text
 
 
 def normal(schema: object) -> pa.Schema:
@@ -66,7 +67,7 @@ def _given(name: object, kind: object, path: str) -> pa.Field:
     if not isinstance(name, str):
         raise IllegalArgumentException(f"schema: found {shown(name)} as the name of a field, expected text")
     if isinstance(kind, Mapping):
-        return pa.field(name, pa.struct([_given(each, below, f"{path}.{each}") for each, below in kind.items()]))
+        return _object(name, [_given(each, below, f"{path}.{each}") for each, below in kind.items()])
     if isinstance(kind, list) and len(kind) == 1:
         return pa.field(name, pa.list_(_given("item", kind[0], f"{path}[]")))
     if isinstance(kind, pa.DataType):
@@ -87,12 +88,22 @@ def _given(name: object, kind: object, path: str) -> pa.Field:
     )
 
 
+def _object(name: str, fields: list[pa.Field]) -> pa.Field:
+    for each in fields:
+        if "\0" in each.name:
+            raise IllegalArgumentException(
+                f"schema: found a NUL in the name {each.name!r} below {name!r}, where Arrow's names end",
+                hint=f'give {name!r} the type "json"',
+            )
+    return pa.field(name, pa.struct(fields))
+
+
 def _of_arrow(field: pa.Field, path: str) -> pa.Field:
     kind, name = field.type, field.name
     if is_any_json(field) or getattr(kind, "extension_name", "") == "arrow.json":
         return pa.field(name, pa.string(), metadata=ANY_JSON)
     if pa.types.is_struct(kind):
-        return pa.field(name, pa.struct([_of_arrow(each, f"{path}.{each.name}") for each in kind.fields]))
+        return _object(name, [_of_arrow(each, f"{path}.{each.name}") for each in kind.fields])
     if pa.types.is_list(kind):
         return pa.field(name, pa.list_(_of_arrow(kind.value_field, f"{path}[]")))
     if kind in FORMATS or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind):
@@ -148,19 +159,21 @@ class _Seen:
         self.all_times = True
         self.fraction_digits = 0
 
-    def add(self, value: Any) -> None:
+    def add(self, value: Any, level: int = 0) -> None:
         if value is None:
             return
-        if isinstance(value, dict):
-            self.kinds.add("object")
+        if isinstance(value, dict | list) and level > LEVELS_INFERRED:
+            self.kinds.add("deep")
+        elif isinstance(value, dict):
+            self.kinds.add("object" if not level or not any("\0" in name for name in value) else "odd names")
             for name, below in value.items():
                 if name.isascii() or _is_text(name):
-                    self.fields.setdefault(name, _Seen()).add(below)
+                    self.fields.setdefault(name, _Seen()).add(below, level + 1)
         elif isinstance(value, list):
             self.kinds.add("array")
             self.item = self.item or _Seen()
             for below in value:
-                self.item.add(below)
+                self.item.add(below, level + 1)
         elif isinstance(value, str):
             self.kinds.add("string")
             found = ISO_TIME.fullmatch(value)
@@ -210,9 +223,10 @@ def _is_text(name: str) -> bool:
 def inferred(values: Iterable[bytes | None], *, times: bool = False) -> pa.Schema:
     """The schema that all of these have: the union of their fields, in the order in which they were first seen.
 
-    int64 and float64 are float64; what has no type in common, whole numbers beyond 64 bits and objects of more than
-    500 different keys are "json"; what is never but null is text.  Texts stay texts, unless `times`: then those that
-    are all ISO 8601 are timestamps.  Values that are no JSON objects are passed over.
+    int64 and float64 are float64; what has no type in common, whole numbers beyond 64 bits, objects of more than
+    500 different keys and what lies deeper than 32 levels are "json"; what is never but null is text.  Texts stay
+    texts, unless `times`: then those that are all ISO 8601 are timestamps.  Values that are no JSON objects are passed
+    over.
     """
     root = _Seen()
     for value in values:

@@ -45,6 +45,9 @@ _CONDITION = re.compile(
 )
 
 
+_JOINED = re.compile(r"\s(or|not|in|like|between)\s|&&|\|\|", re.IGNORECASE)
+
+
 class Condition(NamedTuple):
     """What a column of a record must be: `comparison` is a function of pyarrow.compute, with a `value` unless it is
     "is_null" or "is_valid".  Timestamps are milliseconds."""
@@ -67,6 +70,11 @@ def conditions(text: str) -> list[Condition]:
             raise IllegalArgumentException(
                 f"where: {text[at:].strip()!r} is no condition, expected such as {EXAMPLE}",
                 hint="conditions are joined by `and`; there is no `or`, `not` or `in`",
+            )
+        if read["bare"] is not None and (joined := _JOINED.search(read["bare"])):
+            raise IllegalArgumentException(
+                f"where: found {joined[0].strip()!r} in {read['bare'][:60]!r}",
+                hint="conditions are joined by `and`; a text with such a word stands in quotes",
             )
         found.append(_condition(read))
         at = read.end()

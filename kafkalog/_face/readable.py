@@ -19,7 +19,7 @@ from kafkalog._face.selection import Filters, Place, Selection, selection_of
 from kafkalog._face.shown import Shown
 from kafkalog.engine.format import values
 from kafkalog.engine.format.needs import need_duckdb, need_pandas, need_polars, need_pyarrow
-from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException
+from kafkalog.errors import IllegalArgumentException, KafkalogError, OffsetOutOfRangeException
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -176,7 +176,8 @@ class Readable(Shown):
         """
         pa = need_pyarrow()
         schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
-        return pa.Table.from_batches(list(batches), schema)
+        found = list(batches)
+        return pa.Table.from_batches(found, schema if found else known_schema(schema))
 
     def arrow_reader(
         self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]
@@ -210,7 +211,8 @@ class Readable(Shown):
         **reading: Unpack[Reading],
     ) -> Any:
         """Makes the table `name` of a DuckDB connection, or replaces it, with the rows of `read_arrow`; answers it as
-        a relation.  Rows go there batch by batch (`pip install 'kafkalog[duckdb]'`).
+        a relation.  Rows go there batch by batch (`pip install 'kafkalog[duckdb]'`).  Errors are those of `read_arrow`,
+        and then there is no such table, or the one of before.
 
             import duckdb
             con = duckdb.connect()
@@ -221,12 +223,22 @@ class Readable(Shown):
             raise IllegalArgumentException(
                 f"connection: found {values.shown(connection)}, expected one of duckdb.connect()"
             )
-        quoted = '"' + values.text(name, "name").replace('"', '""') + '"'
-        connection.register("kafkalog_rows", self.arrow_reader(start, end, **reading))
+        if not values.text(name, "name"):
+            raise IllegalArgumentException("name: found an empty text, expected the name of a table")
+        quoted = '"' + name.replace('"', '""') + '"'
+        failures: list[KafkalogError] = []
+        schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
+        rows = need_pyarrow().RecordBatchReader.from_batches(known_schema(schema), _watched(batches, failures))
+        stream = f"kafkalog_rows_{id(rows):x}"
+        connection.register(stream, rows)
         try:
-            connection.execute(f"CREATE OR REPLACE TABLE {quoted} AS SELECT * FROM kafkalog_rows")
+            connection.execute(f"CREATE OR REPLACE TABLE {quoted} AS SELECT * FROM {stream}")
+        except Exception:  # DuckDB's, which has ours as text
+            if failures:
+                raise failures[0] from None
+            raise
         finally:
-            connection.unregister("kafkalog_rows")
+            connection.unregister(stream)
         return connection.table(quoted)
 
     def latest(
@@ -287,6 +299,15 @@ class Readable(Shown):
         known, batches = _decoded(decode, schema, read, partial(_sample, parts, selection, None))
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
+
+
+def _watched(batches: Iterator[T], failures: list[KafkalogError]) -> Iterator[T]:
+    """The same; an error of ours is kept, too, for who reads them may tell another."""
+    try:
+        yield from batches
+    except KafkalogError as error:
+        failures.append(error)
+        raise
 
 
 def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:

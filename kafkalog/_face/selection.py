@@ -99,10 +99,11 @@ class Selection:
         self.wanted_keys = wanted
         self.keys = None if wanted is None and prefix is None else KeyFilter(wanted, prefix)
         self.match: Match | None = None
-        if headers or grep or where is not None:
+        patterns, named = _patterns_of(grep), _headers_of(headers)
+        if patterns or named or where is not None:
             from kafkalog._face.match import Match
 
-            self.match = Match(_patterns_of(grep), _headers_of(headers), where)
+            self.match = Match(patterns, named, where)
             self.window = self.match.pruned(self.window)
 
     def unpruned(self) -> Selection:
@@ -195,6 +196,8 @@ def _bound(place: Any, time: Any, what: str) -> Bound:
         return Time(milliseconds_of(time, f"{what}_time"))
     if place is None:
         return None
+    if isinstance(place, bool):
+        raise IllegalArgumentException(f"{what}: found {place!r}, expected an offset or a time")
     if isinstance(place, datetime | str):
         return Time(milliseconds_of(place, what))
     return values.offset(
@@ -203,7 +206,12 @@ def _bound(place: Any, time: Any, what: str) -> Bound:
 
 
 def _octets(value: Any, what: str) -> bytes | None:
-    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else values.octets(value, what)
+    if not isinstance(value, str):
+        return values.octets(value, what)
+    try:
+        return value.encode("utf-8", "surrogateescape")  # as the system gives a command's arguments
+    except UnicodeEncodeError as error:
+        raise IllegalArgumentException(f"{what}: found {value!r}, which no UTF-8 can be: {error.reason}") from None
 
 
 def _keys_of(key: Any) -> list[bytes | None] | None:
@@ -232,12 +240,13 @@ def _headers_of(headers: Any) -> list[tuple[str, bytes | None]]:
         return [(values.text(headers, "headers"), None)]
     if not isinstance(headers, Collection):
         raise IllegalArgumentException(f"headers: found {values.shown(headers)}, expected names and values")
-    return [
-        (values.text(each[0], "headers"), _octets(each[1], f"headers[{each[0]!r}]"))
-        if isinstance(each, tuple)
-        else (values.text(each, "headers"), None)
-        for each in headers
-    ]
+    found: list[tuple[str, bytes | None]] = []
+    for each in headers:
+        if isinstance(each, tuple) and len(each) != 2:
+            raise IllegalArgumentException(f"headers: found {values.shown(each)}, expected a name and a value")
+        name, value = each if isinstance(each, tuple) else (each, None)
+        found.append((values.text(name, "headers"), _octets(value, f"headers[{name!r}]")))
+    return found
 
 
 def walk_selected(

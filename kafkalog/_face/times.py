@@ -27,6 +27,8 @@ def milliseconds_of(moment: Any, what: str) -> int:
     if isinstance(moment, str):
         moment = _read(moment, what)
     if isinstance(moment, datetime):
+        if moment != moment:  # pandas' NaT
+            raise IllegalArgumentException(f"{what}: found {moment!r}, which is no time", hint="leave it out for all")
         if moment.utcoffset() is None:
             raise IllegalArgumentException(
                 f"{what}: found {moment!r}, which has no time zone, expected one that has: each machine would take it "

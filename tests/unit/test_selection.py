@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -354,3 +355,89 @@ def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
         assert topic.latest(start=1).read_all()["value"].to_pylist() == [b"new"]
         assert topic.latest(start=2).read_all().num_rows == 0
         assert topic.latest(1, start=1).read_all().num_rows == 0
+
+
+# --- what makes no sense -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"columns": ["value", "value"], "values": "text"}, "columns: found 'value' twice"),
+        ({"start_time": pd.NaT}, "start_time: found NaT, which is no time"),
+        ({"headers": [("a",)]}, "expected a name and a value"),
+        ({"headers": [()]}, "expected a name and a value"),
+        ({"key": "\ud800"}, "which no UTF-8 can be"),
+        ({"key_prefix": "\ud800"}, "which no UTF-8 can be"),
+        ({"start": True}, "found True, expected an offset or a time"),
+        ({"where": "key = k1 or key = k2"}, "found 'or' in 'k1 or key = k2'"),
+        ({"where": "offset >= 5 or offset < 2"}, "conditions are joined by `and`"),
+        ({"where": "not offset = 5"}, "there is no `or`, `not` or `in`"),
+    ],
+    ids=str,
+)
+def test_arguments_that_make_no_sense(store: Store, asked: dict[str, Any], text: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=re.escape(text)):
+        store.read_arrow(**asked)
+
+
+def test_a_condition_whose_text_stands_in_quotes(store: Store) -> None:
+    assert store.read_arrow(where="key = 'k1 or key'").num_rows == 0
+
+
+def test_an_empty_pattern_matches_what_has_a_value(store: Store) -> None:
+    topic = store.topic("orders")
+    assert topic.read_arrow(grep="").num_rows == topic.read_arrow(where="value is not null").num_rows < COUNT
+
+
+@pytest.mark.parametrize("call", ["read_arrow", "to_polars", "arrow_reader"])
+def test_a_function_of_values_without_values(store: Store, call: str) -> None:
+    topic = store.topic("empty")
+    with pytest.raises(IllegalArgumentException, match="nothing tells what the function returns"):
+        getattr(topic, call)(values=lambda column: column)
+    assert topic.read_arrow(values=lambda column: column, schema=pa.binary()).num_rows == 0
+
+
+def test_duckdb_gets_our_errors_and_keeps_its_own_views(store: Store) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    mine = pa.table({"a": [1]})
+    connection.register("kafkalog_rows", mine)
+    topic = store.topic("orders")
+    with pytest.raises(RecordDeserializationException, match="topic orders, partition 0"):
+        topic.to_duckdb(connection, "orders", values="json", schema={"name": "int64"})
+    assert topic.to_duckdb(connection, "orders").aggregate("count(*)").fetchall() == [(COUNT,)]
+    assert connection.sql("from kafkalog_rows").fetchall() == [(1,)]
+    with pytest.raises(IllegalArgumentException, match="name: found an empty text"):
+        topic.to_duckdb(connection, "")
+
+
+# --- JSON that was made to mislead -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("levels", [70, 505, 900])
+def test_one_deep_value_in_the_sample(tmp_path: Path, levels: int) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders")
+        topic.append_many([b'{"ok":1}', b'{"ok":2,"a":' + b'{"a":' * levels + b"1" + b"}" * (levels + 1)])
+        table = topic.read_arrow(columns=["value"], values="json", errors="null")
+        assert table["ok"].to_pylist() == ([1, 2] if levels < 512 else [1, None])
+
+
+def test_a_long_name_is_expected_as_itself(tmp_path: Path) -> None:
+    """What stands for a name that is too long to be remembered is no byte that a value may begin with."""
+    name = b"n" * 60
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders")
+        topic.append_many([b'{"%b":1}' % name, b'{"%b":2}' % name, b"{\xff3}"])
+        with pytest.raises(RecordDeserializationException, match="partition 0, offset 2"):
+            topic.read_arrow(values="json", schema={name.decode(): "int64"})
+
+
+def test_a_name_below_another_with_a_nul(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders")
+        topic.append(b'{"x":{"a\\u0000b":1}}')
+        assert topic.read_arrow(columns=["value"], values="json").to_pylist() == [{"x": '{"a\\u0000b":1}'}]
+        with pytest.raises(IllegalArgumentException, match="found a NUL in the name"):
+            topic.read_arrow(values="json", schema={"x": {"a\0b": "int64"}})

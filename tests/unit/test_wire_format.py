@@ -169,6 +169,8 @@ def test_native_bounds() -> None:
             split(framed(9, b"ab"), np.array(offsets, np.int32))
     with pytest.raises(IndexError, match="fewer bits"):
         split(b"", bytes(44), b"\xff")
+    with pytest.raises(IndexError, match="fewer bits"):
+        split(b"", bytes(8), b"\xff", 2**63 - 1)
     with pytest.raises(IndexError, match="one more"):
         split(b"", b"")
     numbers = np.array([0, 1], np.int64)

@@ -465,10 +465,6 @@ cdef inline const uint8_t* put_value(Walk* it, Node* node, const uint8_t* p) noe
 # --- objects ------------------------------------------------------------------------------------------------
 
 
-# What no JSON has between two values.
-cdef const uint8_t* NEVER = b"\xff"
-
-
 cdef inline uint32_t hash_of(const uint8_t* name, int64_t size) noexcept nogil:
     cdef uint32_t found = 2166136261
     cdef int64_t i
@@ -497,7 +493,7 @@ cdef bint learn(Node* node, int32_t number, const uint8_t* text, int64_t size, i
         return False
     place = <Expected*>node.expected.at + number
     if size > EXPECTED_BYTES - 8:
-        text, size = NEVER, 1
+        size = 0  # too long: nothing is expected
     memcpy(place.text, text, <size_t>size)
     place.size, place.child = <int32_t>size, child
     if number == node.expected_count:
@@ -568,7 +564,7 @@ cdef const uint8_t* put_fields(Walk* it, Node* node, const uint8_t* p) noexcept 
         if number < node.expected_count:
             expected = <Expected*>node.expected.at + number
             for i in range(min(node.expected_count - number, AHEAD)):
-                if kl_is_same(p, expected.text, expected.size):
+                if expected.size and kl_is_same(p, expected.text, expected.size):
                     child = expected.child
                     p = skip_blanks(p + expected.size)  # there may be more of them now
                     number += i

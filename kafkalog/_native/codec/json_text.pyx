@@ -136,7 +136,7 @@ def json_fields(bytes before, bytes name, data, offsets, validity=None, int64_t 
             if validity is not None:
                 open_octets(validity, &bits_view)
                 bits = <const uint8_t*>bits_view.buf
-                if bits_view.len < (first_row + rows + 7) >> 3:
+                if first_row > bits_view.len * 8 - rows:
                     raise IndexError("the bitmap has fewer bits than there are rows")
             found = np.empty(rows + 1, np.int64)
             places = found
