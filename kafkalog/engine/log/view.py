@@ -27,7 +27,6 @@ from kafkalog._native.state.walk import walked
 from kafkalog.engine.files import OS_FILES, File, Files, FileStat, local_path
 from kafkalog.engine.format import names
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
-from kafkalog.engine.format.checkpoints import CleanShutdownFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log import load_cases
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
@@ -94,7 +93,6 @@ class PartitionView(Closing):
         self._newest = -1  # the largest timestamp of the batches that a look walked over; by _refreshing
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
-        self._clean_shutdown = CleanShutdownFile(self.log_dir, files)
         self._closed = False
         self.snapshot = self._empty(frozenset(), ())  # replaced whole, by the holder of _refreshing
         self.refresh()
@@ -218,7 +216,13 @@ class PartitionView(Closing):
         return Snapshot(self._files, self._open_files, self.topic_partition, self.directory, listed, segments)
 
     def _look(self) -> Snapshot:
-        clean = self._closed_cleanly()
+        seen = self._look_once()
+        if seen.unreadable_end is not None and self._checkpoints.forget():
+            seen = self._look_once()  # what is called damage goes by checkpoints of now
+        return seen
+
+    def _look_once(self) -> Snapshot:
+        clean = self._checkpoints.was_closed_cleanly()
         # Before the files are measured: what was flushed by then is in them, however busy their writer is.
         flushed = self._checkpoints.line(names.RECOVERY_POINT_CHECKPOINT_FILE, self.topic_partition)
         mtime_ms, listed, known = self._listing()
@@ -234,7 +238,7 @@ class PartitionView(Closing):
             seen.tail_timestamp = self._newest
         seen.log_start_offset = min(start, seen.log_end_offset)
         # Asked twice: who starts to write removes the marker first.
-        seen.closed_cleanly = clean and self._closed_cleanly()
+        seen.closed_cleanly = clean and self._checkpoints.is_closed_cleanly()
         seen.unreadable_end = self._judge_end(seen, why, flushed, start, clean=seen.closed_cleanly)
         return seen
 
@@ -307,9 +311,6 @@ class PartitionView(Closing):
         segment = SegmentView(self._files, self.directory, base, stat, names.SWAP_FILE_SUFFIX)
         with self._files.open(segment.path, writable=False) as file:
             return self._walk_to_end(file, segment)[0]
-
-    def _closed_cleanly(self) -> bool:
-        return self._clean_shutdown.exists()
 
     # --- where the log ends ------------------------------------------------------------------------
 
