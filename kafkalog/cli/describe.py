@@ -18,7 +18,7 @@ from kafkalog.cli.tables import Cell, Column, When, print_table, utc_option
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.contents import last_timestamp
 from kafkalog.engine.log.snapshot import SegmentView
 from kafkalog.engine.log.view import PartitionView
@@ -60,7 +60,7 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_fi
         if name.endswith((names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)):
             note(f"note: {os.path.join(log_dir, name)} is left out (deleted, stray or moving)")
     detailed = segments or as_json
-    checkpoints = CheckpointLines(log_dir)
+    checkpoints = CheckpointLines(log_dir, keeps_ms=KEEPS_MS)
     known = topic_settings(log_dir, (), broker_file)
     rows: list[list[object]] = []
     below: list[list[str]] = []

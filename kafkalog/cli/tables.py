@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from kafkalog.cli.console import emit, is_terminal, paint, time_words
+from kafkalog.cli.console import color_allowed, emit, is_terminal, paint, time_words
 from kafkalog.cli.harmless import harmless_cell
 from kafkalog.toolbox.words import span
 
@@ -126,6 +126,13 @@ def terminal_width() -> int:
 def _plain(columns: Sequence[Column], rows: Sequence[Sequence[object]], below: Sequence[Sequence[str]]) -> None:
     cells = [[column.title for column in columns], *([harmless_cell(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if not color_allowed(sys.stdout):  # then nothing is painted: all goes out at once
+        lines: list[str] = []
+        for number, row in enumerate(cells):
+            lines.append(GAP.join(map(_padded, row, row, map(len, row), widths, columns)).rstrip())
+            lines += below[number - 1] if number and below else ()
+        emit("\n".join(lines))
+        return
     for number, row in enumerate(cells):
         painted = row if not number else map(_painted, row, rows[number - 1])
         padded = map(_padded, painted, row, map(len, row), widths, columns)

@@ -20,7 +20,7 @@ from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_of_cluster
-from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, look_for_transactions
 from kafkalog.toolbox.words import span
@@ -83,7 +83,7 @@ def show(
     now_ms = time.time_ns() // 1_000_000
     results: list[PartitionTransactions] = []
     holders = _Holders(log_dir)
-    checkpoints = CheckpointLines(log_dir)
+    checkpoints = CheckpointLines(log_dir, keeps_ms=KEEPS_MS)
     sizes = {partition: log_bytes((folder,)) for partition, folder in chosen.items()}
     with Progress(sum(sizes.values()), "looked at", force=progress) as bar:
         for partition in chosen:

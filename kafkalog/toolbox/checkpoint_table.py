@@ -19,7 +19,7 @@ from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpoi
 from kafkalog.engine.format.meta_properties import MetaProperties, read_meta_properties
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import refuse_foreign
-from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.toolbox.folders import copies_known, folders_of
@@ -90,7 +90,7 @@ def checkpoint_table(
         table.findings.append(" ".join(str(error).split()))
     found = folders_of(log_dir, files)
     future = set(found.future.values())
-    checkpoints = CheckpointLines(log_dir, files)
+    checkpoints = CheckpointLines(log_dir, files, keeps_ms=KEEPS_MS)
     has_rested = False
     for partition in sorted({*found.partitions, *(each for of in lines.values() for each in of)}):
         if progress is not None:

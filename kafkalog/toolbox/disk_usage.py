@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from kafkalog.engine.files.usage import Used, walk
 from kafkalog.engine.format import names
 from kafkalog.engine.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
-from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.folders import Folders, folders_of
@@ -109,7 +109,7 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int, *, progress: Callable[[int]
                 by_age[name].add(used)
             if not used.is_dir:
                 allocated[used.path] = used
-        checkpoints = CheckpointLines(log_dir)
+        checkpoints = CheckpointLines(log_dir, keeps_ms=KEEPS_MS)
         for partition, path in folders.partitions.items():
             if progress is not None:
                 progress(1)
@@ -176,16 +176,14 @@ def _preallocated(total: Sum, view: PartitionView, folder: str, allocated: dict[
             return
         last = view.segments[-1]
         base = last.base_offset
-        end_of: dict[str, Callable[[], int]] = {
-            last.path: lambda: view.readable_bytes(last),
-            names.offset_index_file(folder, base): lambda: len(last.offset_entries) * OFFSET_ENTRY.size,
-            names.time_index_file(folder, base): lambda: len(last.time_entries) * TIME_ENTRY.size,
+        ends = {
+            last.path: view.readable_bytes(last),
+            names.offset_index_file(folder, base): len(last.offset_entries) * OFFSET_ENTRY.size,
+            names.time_index_file(folder, base): len(last.time_entries) * TIME_ENTRY.size,
         }
-        found = [
-            (used, end()) for path, end in end_of.items() if (used := allocated.get(path)) is not None and used.size
-        ]
-    for used, end in found:
-        if used.size > end:
+    for path, end in ends.items():
+        used = allocated.get(path)
+        if used is not None and used.size > end:
             total.files += 1
             total.size += used.size - end
             total.allocated += max(0, used.allocated - -(-end // _BLOCK_BYTES) * _BLOCK_BYTES)

@@ -14,7 +14,7 @@ from functools import partial
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.host.log_dirs import is_foreign_partition, other_names, partitions_in
+from kafkalog.engine.host.log_dirs import folders_in
 from kafkalog.errors import KafkalogError
 
 _OWN_FILES = names.LOG_DIR_FILES | {"bootstrap.checkpoint", f"{names.META_PROPERTIES_FILE}.tmp"}
@@ -43,21 +43,17 @@ class Folders:
 def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
     """What is in `log_dir`.  OSError where it cannot be listed."""
     listed = files.list_dir(log_dir)
-    found = Folders(log_dir, dict(sorted(partitions_in(log_dir, listed, files).items())))
-    for partition, path in list(found.partitions.items()):
-        if is_foreign_partition(path, files):
-            found.foreign_folders.append(path)
-            del found.partitions[partition]
-    found.other_names = other_names(log_dir, listed, files)
+    named = folders_in(log_dir, listed, files)
+    found = Folders(log_dir, named.partitions, foreign_folders=named.foreign, other_names=named.other_names)
     own = {os.path.basename(path) for path in (*found.partitions.values(), *found.foreign_folders)}
     for partition, path in list(found.partitions.items()):
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             found.metadata = path
             del found.partitions[partition]
     for name in listed:
-        path = os.path.join(log_dir, name)
         if name in own or name == names.REMOTE_LOG_INDEX_CACHE_DIR:
             continue
+        path = os.path.join(log_dir, name)
         if not files.is_dir(path):
             if name not in _OWN_FILES and not _is_leftover(name):
                 found.foreign_files.append(path)

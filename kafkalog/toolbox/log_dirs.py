@@ -18,7 +18,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.meta_properties import read_meta_properties
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import refuse_partition_folder
-from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.folders import folders_of
@@ -84,7 +84,7 @@ def _describe(
         refuse_partition_folder(files.list_dir(path), path)
         broker = broker_of(path, files)
         found = folders_of(path, files)
-        checkpoints = CheckpointLines(path, files)
+        checkpoints = CheckpointLines(path, files, keeps_ms=KEEPS_MS)
         chosen = [(partition, at, False) for partition, at in found.partitions.items()]
         chosen += [(partition, at, True) for at, partition in found.future.items()]
         rows: dict[TopicPartition, list[dict[str, Any]]] = {}

@@ -132,6 +132,10 @@ def find_transactions(
         held = np.zeros(len(begun), np.int64)
         for segment in seen.segments:
             end = seen.readable_bytes(segment)
+            if seen.tail_is_plain and not begun and segment is seen.segments[-1]:  # the look has read it
+                if progress is not None and end:
+                    progress(end)
+                continue
             scan = LogScan(seen.file(segment), 0, end)
             for piece in scan:
                 for marker in follower.feed(piece):

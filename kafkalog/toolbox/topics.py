@@ -18,7 +18,7 @@ from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import codecs, names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import topic_id_of
-from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.contents import Contents, all_headers, headers_at_ends
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
@@ -93,7 +93,7 @@ def topics(
         found = folders_of(log_dir, files)
         result.partitions[log_dir] = found.partitions
         _tell_odd(found, result)
-        checkpoints = CheckpointLines(log_dir, files)
+        checkpoints = CheckpointLines(log_dir, files, keeps_ms=KEEPS_MS)
         for partition, path in found.partitions.items():
             row = result.rows.setdefault(partition.topic, TopicRow(partition.topic))
             if progress is not None and not exact:

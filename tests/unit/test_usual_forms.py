@@ -65,7 +65,7 @@ def changes(log: bytes) -> dict[str, bytes]:
 def test_the_end_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: bytes, base: int) -> None:
     taken = 0
 
-    def counted(*args: Any) -> tuple[int, int, int] | None:
+    def counted(*args: Any) -> tuple[int, int, int, bool] | None:
         nonlocal taken
         found = walked(*args)
         taken += found is not None
@@ -90,14 +90,14 @@ def test_what_is_not_ordinary_is_left(tmp_path: Path, log: bytes) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(log)
     with OS_FILES.open(str(path), writable=False) as file:
-        end, position, newest = walked(file, 0, len(log), 0, LONG_MAX) or (-1, -1, -1)
+        end, position, newest, _ = walked(file, 0, len(log), 0, LONG_MAX) or (-1, -1, -1, False)
         assert (end, position) == (10, len(log))
         assert newest > 0
         assert walked(file, 0, len(log) + 1, 0, LONG_MAX) is None  # the file ends before
         assert walked(file, 0, len(log), 1, LONG_MAX) is None
         assert walked(file, 0, len(log), 0, 8) is None
         assert walked(file, 5, 3, 0, LONG_MAX) is None
-        assert walked(file, 4, 4, 7, LONG_MAX) == (7, 4, -1)
+        assert walked(file, 4, 4, 7, LONG_MAX) == (7, 4, -1, False)
     assert walked(file, 0, len(log), 0, LONG_MAX) is None  # closed
     assert walked(object(), 0, len(log), 0, LONG_MAX) is None
     with pytest.raises(TypeError):

@@ -1,3 +1,5 @@
 from typing import Any
 
-def walked(file: Any, position: int, size: int, expected: int, limit: int) -> tuple[int, int, int] | None: ...
+def walked(
+    source: Any, position: int, size: int, expected: int, limit: int
+) -> tuple[int, int, int, bool] | None: ...

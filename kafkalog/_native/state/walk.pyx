@@ -1,10 +1,11 @@
 """From one batch to the next in a short stretch of a .log file, where all is ordinary: one read, one call, no table.
 
-Who only wants to know where a log ends walks so.  Whatever is not ordinary (an old or damaged batch, offsets that do
+Who only wants to know where a log ends walks so, in a file or in the bytes of one.  Whatever is not ordinary (an old or damaged batch, offsets that do
 not follow, a file that ends before the stretch does, an error, a test's own file) is left to the caller, who scans and
 judges in Python (`LogScan`, `misfits`).
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int8_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
@@ -14,43 +15,60 @@ from kafkalog._native.codec.layout cimport ATTRIBUTES
 from kafkalog._native.state.descriptor cimport Descriptor, is_plain
 
 
-def walked(file, int64_t position, int64_t size, int64_t expected, int64_t limit):
-    """The whole good batches of [position, size) of a file, with offsets from `expected` to `limit`, which grow.
+cdef enum:
+    OF_TRANSACTIONS = 0x30  # the attributes of a batch in a transaction, and of a marker
 
-    Answers (the offset behind the last, or `expected`; where they end; their largest timestamp, or -1).  None unless
-    all of the stretch is such batches of magic 2, but for an end that is too short to be seen (FRAMING_FILE).
+
+def walked(source, int64_t position, int64_t size, int64_t expected, int64_t limit):
+    """The whole good batches of [position, size) of a file, or of its first bytes, with offsets from `expected` to
+    `limit`, which grow.
+
+    Answers (the offset behind the last, or `expected`; where they end; their largest timestamp, or -1; whether one is
+    of a transaction, or a marker).  None unless all of the stretch is such batches of magic 2, but for an end that is
+    too short to be seen (FRAMING_FILE).
     """
-    cdef uint8_t* data
+    cdef uint8_t* data = NULL
+    cdef const uint8_t* batches
     cdef Descriptor plain
     cdef Row row
     cdef int64_t left = size - position, at = 0, newest = -1, batch_bytes = 0
     cdef int8_t magic
-    cdef bint is_ordinary
-    if left < 0 or position < 0 or expected < 0 or not is_plain(file):
+    cdef bint is_ordinary = True, of_transactions = False
+    if left < 0 or position < 0 or expected < 0:
         return None
-    plain = <Descriptor>file
-    data = <uint8_t*>malloc(<size_t>left + 1)
-    if data == NULL:
+    if isinstance(source, bytes):
+        if PyBytes_GET_SIZE(source) < size:
+            return None
+        batches = <const uint8_t*>PyBytes_AS_STRING(source) + position
+    elif is_plain(source):
+        plain = <Descriptor>source
+        data = <uint8_t*>malloc(<size_t>left + 1)
+        if data == NULL:
+            return None
+        with nogil:
+            is_ordinary = plain.read_quietly(data, left, position) == left
+        batches = data
+    else:
         return None
     with nogil:
-        is_ordinary = plain.read_quietly(data, left, position) == left
         while is_ordinary:
-            is_ordinary = next_frame(data + at, left - at, F_FILE, &batch_bytes, &magic) == V_OK
+            is_ordinary = next_frame(batches + at, left - at, F_FILE, &batch_bytes, &magic) == V_OK
             if not is_ordinary or batch_bytes == 0:
                 break
             is_ordinary = False
             if magic != 2:
                 break
-            parse_header(data + at, magic, position + at, batch_bytes, &row)
+            parse_header(batches + at, magic, position + at, batch_bytes, &row)
             if row.base_offset < expected or row.last_offset < row.base_offset or row.last_offset > limit:
                 break
             if row.last_offset == INT64_MAX:
                 break
-            if crc32c_update(0, data + at + ATTRIBUTES, <size_t>(batch_bytes - ATTRIBUTES)) != row.crc:
+            if crc32c_update(0, batches + at + ATTRIBUTES, <size_t>(batch_bytes - ATTRIBUTES)) != row.crc:
                 break
             is_ordinary = True
             expected = row.last_offset + 1
             newest = max(newest, row.max_timestamp)
+            of_transactions = of_transactions or (row.attributes & OF_TRANSACTIONS) != 0
             at += batch_bytes
         free(data)
-    return (expected, position + at, newest) if is_ordinary else None
+    return (expected, position + at, newest, of_transactions) if is_ordinary else None

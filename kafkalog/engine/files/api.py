@@ -54,6 +54,14 @@ class Listing(NamedTuple):
     others: list[str]
 
 
+class Looked(NamedTuple):
+    """A folder as one call saw it: its modification time in milliseconds before it was listed; the names in it, and what
+    those are that were asked for (None: not told)."""
+
+    mtime_ms: int
+    names: Mapping[str, FileStat | None]
+
+
 class File(ABC):
     """An open file with explicit positions: no cursor, so threads may read it together.
 
@@ -259,6 +267,20 @@ class Files(ABC):
             if self.exists(entry):
                 (found.files if self.stat(entry).is_file else found.others).append(name)
         return found
+
+    def look_into(self, path: str, suffix: str) -> Looked | None:
+        """`stat` and `names_in` of a folder, and `stat` of what has names with `suffix`, in one call.  None where these
+        files have no such call, or it failed: whoever asks one question after the other is told why."""
+        return None
+
+    def content(self, path: str, bytes_max: int) -> bytes | None:
+        """`read_bytes` of a file of at most so many, in one call; None as `look_into`, and for a larger file."""
+        return None
+
+    def has_inside(self, folder: str, name: str) -> bool:
+        """Whether `folder` is a directory that has something of this name; False also where that would take longer to
+        tell than to list it."""
+        return False
 
     def list_files(self, path: str) -> list[str]:
         """Names of the regular files in a directory (links followed), sorted."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkalog.engine.files.os_files import OsFiles
 
 if TYPE_CHECKING:
-    from kafkalog.engine.files.api import File, FileLock, Files, FileStat, Listing
+    from kafkalog.engine.files.api import File, FileLock, Files, FileStat, Listing, Looked
 
 _mounts: list[tuple[str, Files]] = []  # replaced whole
 
@@ -46,6 +46,9 @@ class MountedFiles(OsFiles):
     """The operating system's files, but for what is mounted."""
 
     __slots__ = ()
+
+    def _is_alone(self, path: str) -> bool:
+        return type(self) is MountedFiles and not (_mounts and mounted(path) is not None)
 
     def owns(self, path: str) -> bool:
         found = mounted(path)
@@ -113,6 +116,21 @@ class MountedFiles(OsFiles):
         if _mounts and (other := mounted(path)) is not None:
             return other.listing(path)
         return super().listing(path)
+
+    def look_into(self, path: str, suffix: str) -> Looked | None:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.look_into(path, suffix)
+        return super().look_into(path, suffix)
+
+    def content(self, path: str, bytes_max: int) -> bytes | None:
+        if _mounts and (other := mounted(path)) is not None:
+            return other.content(path, bytes_max)
+        return super().content(path, bytes_max)
+
+    def has_inside(self, folder: str, name: str) -> bool:
+        if _mounts and (other := mounted(folder)) is not None:
+            return other.has_inside(folder, name)
+        return super().has_inside(folder, name)
 
     def rename(self, src: str, dst: str) -> None:
         if _mounts and (other := mounted(src) or mounted(dst)) is not None:

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import ClassVar, TypeVar, cast
 
+from kafkalog._native.state import folder
 from kafkalog._native.state.descriptor import Descriptor, FileMap
-from kafkalog.engine.files.api import FLUSH_BYTES, File, FileLock, Files, FileStat, HasFileno, Listing
+from kafkalog.engine.files.api import FLUSH_BYTES, File, FileLock, Files, FileStat, HasFileno, Listing, Looked
 from kafkalog.engine.files.failure import UnsyncedError
 from kafkalog.engine.files.lock import OsFileLock
 from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
@@ -115,6 +116,13 @@ def _not_regular(path: str, mode: int) -> OSError:
     return OSError(errno.EINVAL, "found a device, pipe or socket, expected a file", path)
 
 
+def _stat(found: folder.Found | None) -> FileStat | None:
+    if found is None:
+        return None
+    size, mtime_ns, mode, inode = found[:4]
+    return FileStat(size, mtime_ns // _NS_PER_MS, stat.S_ISREG(mode), stat.S_ISDIR(mode), inode)
+
+
 class OsFiles(Files):
     """The operating system's files (Linux and macOS).  `pool`: the budget of those that are open; by default the
     process's, which all share."""
@@ -129,6 +137,11 @@ class OsFiles(Files):
     @property
     def pool(self) -> OpenFiles:
         return self._pool
+
+    def _is_alone(self, path: str) -> bool:
+        """Whether nothing stands between a question and the system: no class made of this one, which may answer in its
+        own way."""
+        return type(self) is OsFiles
 
     def _with_room(self, do: Callable[[], T]) -> T:
         """`do()`, and where the process may open no more, once more after idle files were closed."""
@@ -195,6 +208,19 @@ class OsFiles(Files):
         if len(files) != len(entries):
             others = sorted([entry.name for entry in entries if not entry.is_file() and self.exists(entry.path)])
         return Listing(files, others)
+
+    def look_into(self, path: str, suffix: str) -> Looked | None:
+        found = folder.listing(os.fsencode(path), os.fsencode(suffix), True) if self._is_alone(path) else None
+        if found is None:
+            return None
+        mtime_ns, seen = found
+        return Looked(mtime_ns // _NS_PER_MS, {name: _stat(each) for name, each in seen.items()})
+
+    def content(self, path: str, bytes_max: int) -> bytes | None:
+        return folder.content(os.fsencode(path), bytes_max) if self._is_alone(path) else None
+
+    def has_inside(self, folder: str, name: str) -> bool:
+        return self.exists(f"{folder}/{name}")
 
     def rename(self, src: str, dst: str) -> None:
         os.replace(src, dst)

@@ -11,6 +11,7 @@ from kafkalog.errors import BadBytesError, CorruptCheckpointException
 
 TABLE_BYTES_MAX = 256 << 20  # a line or an entry for each partition, epoch or producer of a large machine
 NOTE_BYTES_MAX = 1 << 20  # a few lines
+_LITTLE_BYTES = 64 << 10  # read in one call; a larger one takes long enough
 
 
 def read_small(
@@ -22,6 +23,9 @@ def read_small(
     error: type[BadBytesError] = CorruptCheckpointException,
 ) -> bytes:
     """The file's bytes.  `error` with the path and `hint` if there are more than `bytes_max`; OSError."""
+    little = files.content(path, min(bytes_max, _LITTLE_BYTES))
+    if little is not None:
+        return little
     size = files.stat(path).size
     if size > bytes_max:
         raise error(f"found {size} bytes, expected at most {bytes_max}", path=path, position=bytes_max, hint=hint)

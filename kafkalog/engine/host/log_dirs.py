@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.engine.files.lines import Lines
@@ -67,6 +68,35 @@ def partitions_in(root: str, listed: Iterable[str], files: Files) -> dict[TopicP
     return {partition: os.path.join(root, name) for partition, name in found if partition is not None}
 
 
+class FoldersIn(NamedTuple):
+    """A log directory's folders that are named like partitions, all by their paths: partitions, sorted; those with
+    `is_foreign_partition`, in the same order; and `other_names`."""
+
+    partitions: dict[TopicPartition, str]
+    foreign: list[str]
+    other_names: dict[str, TopicPartition]
+
+
+def folders_in(root: str, listed: Iterable[str], files: Files) -> FoldersIn:
+    """Those of a log directory, of which `listed` are the names."""
+    parsed = [(name, partition) for name in listed if (partition := _parsed(name)) is not None]
+    named = sorted([(partition, name) for name, partition in parsed if _is_named(partition, name)])
+    others = [name for name, partition in parsed if not _is_named(partition, name)] if len(named) < len(parsed) else ()
+    found = FoldersIn({}, [], other_names(root, others, files))
+    above = os.path.join(root, "")
+    for partition, name in named:
+        path = above + name
+        # Nearly every partition has that file, so that it is a folder, and nobody else's, too.
+        if not files.has_inside(path, names.LEADER_EPOCH_CHECKPOINT_FILE):
+            if not files.is_dir(path):
+                continue
+            if is_foreign_partition(path, files):
+                found.foreign.append(path)
+                continue
+        found.partitions[partition] = path
+    return found
+
+
 def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
     """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
     Folders of `other_names` are passed over with a warning, folders without a partition's files without one.
@@ -80,10 +110,10 @@ def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES)
         raise NoSuchFileException("no such log directory", path=root, hint=EXPECTED_DIR)
     listed = _listed(root, files)
     refuse_partition_folder(listed, root)
-    for path, partition in other_names(root, listed, files).items():
+    found = folders_in(root, listed, files)
+    for path, partition in found.other_names.items():
         Lines(LOGGER, root).warning("passed over %s, which a broker takes for %s", path, partition)
-    found = sorted(partitions_in(root, listed, files).items())
-    return {partition: path for partition, path in found if not is_foreign_partition(path, files)}
+    return found.partitions
 
 
 def listing(path: str, files: Files) -> list[str]:

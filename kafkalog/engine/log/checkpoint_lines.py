@@ -1,4 +1,4 @@
-"""What a log directory's offset checkpoints say, for those who look at it from outside: read again, parsed only if new.
+"""What a log directory's offset checkpoints and its clean-shutdown marker say, for those who look at it from outside: read again, parsed only if new.
 
 One that is absent or cannot be read has no lines, as for a broker at start; `told` says which it is.  One object may
 serve the views of a whole directory (each would parse the lines of all partitions else), or keep the lines of one
@@ -8,16 +8,18 @@ partition alone.  Needs no lock: an entry is replaced whole.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files, FileStat
 from kafkalog.engine.format import names
-from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
 from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogError, KafkaStorageException
 
+KEEPS_MS = 10  # for who looks at many partitions
 RESTS_MS = 50  # a file system's times may be some milliseconds coarse
 RECENT_MOST = len(names.OFFSET_CHECKPOINT_FILES)
 
@@ -89,10 +91,23 @@ def _parsed(path: str, files: Files, stat: FileStat, before: _Parsed | None) -> 
     return found
 
 
-class CheckpointLines:
-    """The checkpoints of `log_dir`; `only` keeps that partition's lines and forgets the others'."""
+_NEVER: tuple[float, Told | _Parsed] = (0.0, Told())
 
-    def __init__(self, log_dir: str, files: Files = OS_FILES, *, only: TopicPartition | None = None) -> None:
+
+class CheckpointLines:
+    """The checkpoints of `log_dir`; `only` keeps that partition's lines and forgets the others'.
+
+    `keeps_ms`: for so long what was read is not asked for again, for who looks at one partition after the other: to
+    look before a partition is looked at is what counts, not how long before.  A view that finds damage by it forgets it
+    and looks again."""
+
+    def __init__(
+        self, log_dir: str, files: Files = OS_FILES, *, only: TopicPartition | None = None, keeps_ms: int = 0
+    ) -> None:
+        self.keeps_ms = keeps_ms
+        self._kept: dict[str, tuple[float, Told | _Parsed]] = {}  # by name, and until when
+        self._clean_shutdown = CleanShutdownFile(log_dir, files)
+        self._kept_clean: tuple[float, bool] = (0.0, False)
         self._paths = {name: os.path.join(log_dir, name) for name in names.OFFSET_CHECKPOINT_FILES}
         self._files = files
         self._only = only
@@ -105,6 +120,10 @@ class CheckpointLines:
     def told(self, name: str, partition: TopicPartition) -> Told:
         """As `line`, and what is wrong with a checkpoint that is there."""
         path = self._paths[name]
+        if self.keeps_ms:
+            until, kept = self._kept.get(name, _NEVER)
+            if time.monotonic() < until:
+                return kept if isinstance(kept, Told) else Told(kept.entries.get(partition), is_blank=kept.is_blank)
         try:
             stat = self._files.stat(path)  # before it is read: what is written meanwhile is read again
             found = self._parsed.get(name)
@@ -115,6 +134,7 @@ class CheckpointLines:
                     found = found._replace(entries=mine)
                 self._parsed[name] = found
         except FileNotFoundError:
+            self._keep(name, Told())
             return Told()
         except BadBytesError as error:
             error.path = error.path or path
@@ -123,4 +143,26 @@ class CheckpointLines:
             return Told(problem=CorruptCheckpointException(str(error), path=path))
         except OSError as error:
             return Told(problem=KafkaStorageException.because_of(error, "cannot read the checkpoint"))
+        self._keep(name, found)
         return Told(found.entries.get(partition), is_blank=found.is_blank)
+
+    def _keep(self, name: str, found: Told | _Parsed) -> None:
+        if self.keeps_ms:
+            self._kept[name] = (time.monotonic() + self.keeps_ms / 1000, found)
+
+    def was_closed_cleanly(self) -> bool:
+        """Whether the directory has the marker of a clean shutdown, or had it when it was last asked for."""
+        until, was_clean = self._kept_clean
+        return was_clean if self.keeps_ms and time.monotonic() < until else self.is_closed_cleanly()
+
+    def is_closed_cleanly(self) -> bool:
+        """Whether it has the marker now."""
+        is_clean = self._clean_shutdown.exists()
+        if self.keeps_ms:
+            self._kept_clean = (time.monotonic() + self.keeps_ms / 1000, is_clean)
+        return is_clean
+
+    def forget(self) -> bool:
+        """Asks for all of it anew; whether something may have been kept."""
+        self._kept, self._kept_clean = {}, (0.0, False)
+        return self.keeps_ms > 0

@@ -143,7 +143,7 @@ def headers_at_ends(seen: Snapshot) -> Contents:
         # Of a short segment the first batch tells enough: its index is not read.
         last = first if segment.size <= SEEK_BYTES else max(first, _indexed_position(seen, place))
         for start in {first, last} if end else set():
-            header = seen.reader(place).header_at(start)
+            header = seen.header_at(place, start)
             if header is not None:
                 found.batches += 1
                 found.codecs |= 0 if header.is_control else 1 << (header.codec & CODEC_BITS)

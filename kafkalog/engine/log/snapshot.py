@@ -29,13 +29,14 @@ from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.segment import index_reader
 from kafkalog.engine.segment.index_reader import OffsetEntries, TimeEntries
 from kafkalog.engine.segment.order import highest_offset
-from kafkalog.engine.segment.reader import Extent, SegmentReader, Unreadable
+from kafkalog.engine.segment.reader import Extent, SegmentReader, Unreadable, header_of
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.engine.segment.transaction_index import AbortedTxn
 from kafkalog.engine.segment.transactions import TransactionFollower, open_in_snapshot
 from kafkalog.errors import CorruptRecordException, KafkalogError, OffsetOutOfRangeException
 
 if TYPE_CHECKING:
+    from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.files import File, Files, FileStat
 
 OPEN_FILES = 16
@@ -45,11 +46,11 @@ ENTRY_BYTES = 32 << 20  # of index entries, beside those of open files; 1 GiB of
 class SnapshotFiles:
     """The .log files that were looked at last, as far as the budget of open files lets them be open.  Forgetting one
     closes it once nobody reads it.  Index entries of more segments are kept than files, up to ENTRY_BYTES: those that
-    were looked at longest ago go first.  Thread-safe."""
+    were looked at longest ago go first.  Thread-safe: under `lock`, its view's."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, lock: threading.RLock) -> None:
         self._files = files
-        self._lock = threading.RLock()
+        self._lock = lock
         self._open: OrderedDict[SegmentView, Held] = OrderedDict()  # guarded by _lock
         self._resting: OrderedDict[SegmentView, int] = OrderedDict()  # bytes of entries of others; guarded by _lock
         self._resting_bytes = 0
@@ -82,10 +83,10 @@ class SnapshotFiles:
 
     def keep(self, segments: tuple[SegmentView, ...]) -> None:
         """Forget the files of all others."""
-        kept = set(segments)
         with self._lock:
             if not self._open and not self._resting:
                 return
+            kept = set(segments)
             for segment in set(self._open) - kept:
                 del self._open[segment]
             for segment in set(self._resting) - kept:
@@ -219,6 +220,8 @@ class Snapshot:
         self.log_end_offset = 0
         self.end_position = 0
         self.tail_timestamp = -1  # the largest of the last segment's batches behind its offset index's last entry
+        self.tail_head = b""  # the first bytes of the last segment, where they are known
+        self.tail_is_plain = False  # all of the last segment was walked over: no transaction, no marker is in it
         self.closed_cleanly = False
         self.unreadable_end: Unreadable | None = None
         self._transactions: Transactions | None = None
@@ -244,6 +247,12 @@ class Snapshot:
         segment = self.segments[place]
         limit = highest_offset(segment.base_offset, self._base_behind(place))
         return SegmentReader(self.file(segment), segment.base_offset, limit, self.readable_bytes(segment))
+
+    def header_at(self, place: int, position: int) -> BatchHeader | None:
+        """The header at a position of the segment at a place, as `SegmentReader` has it."""
+        if self.tail_head and position == 0 and place == len(self.segments) - 1:
+            return header_of(self.tail_head)
+        return self.reader(place).header_at(position)
 
     def _base_behind(self, place: int) -> int | None:
         return self.bases[place + 1] if place + 1 < len(self.bases) else None
@@ -421,7 +430,7 @@ class Snapshot:
         Also the first damage: what it hides may have ended a transaction.
         """
         aborted: list[AbortedTxn] = []
-        if start >= self.log_end_offset:
+        if start >= self.log_end_offset or (self.tail_is_plain and start >= self.bases[-1]):
             return aborted, None
         try:
             place, position = self.position_of(start)

@@ -15,7 +15,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
@@ -24,10 +24,9 @@ from kafkalog._limits import LONG_MAX
 from kafkalog._native.codec import batches
 from kafkalog._native.state.blocks import Closing
 from kafkalog._native.state.walk import walked
-from kafkalog.engine.files import OS_FILES, File, Files, local_path
+from kafkalog.engine.files import OS_FILES, File, Files, FileStat, local_path
 from kafkalog.engine.format import names
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
-from kafkalog.engine.format.checkpoints import CleanShutdownFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log import load_cases
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
 
 LOOKS_MAX = 20  # at a directory whose segments go while we look
 SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
+_NOTHING: Mapping[str, FileStat | None] = {}
 T = TypeVar("T")
 
 
@@ -87,13 +87,12 @@ class PartitionView(Closing):
         self.topic_partition = topic_partition
         self.directory = os.path.join(self.log_dir, folder or str(topic_partition))
         self._files = files
-        self._open_files = SnapshotFiles(files)
         self._refreshing = threading.RLock()  # a signal handler may look as well
+        self._open_files = SnapshotFiles(files, threading.RLock())
         self.life: Life | None = None  # of the Partition that looks through it
         self._newest = -1  # the largest timestamp of the batches that a look walked over; by _refreshing
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
-        self._clean_shutdown = CleanShutdownFile(self.log_dir, files)
         self._closed = False
         self.snapshot = self._empty(frozenset(), ())  # replaced whole, by the holder of _refreshing
         self.refresh()
@@ -217,12 +216,17 @@ class PartitionView(Closing):
         return Snapshot(self._files, self._open_files, self.topic_partition, self.directory, listed, segments)
 
     def _look(self) -> Snapshot:
-        mtime_ms = self._folder_mtime_ms()  # before the listing
-        clean = self._closed_cleanly()
+        seen = self._look_once()
+        if seen.unreadable_end is not None and self._checkpoints.forget():
+            seen = self._look_once()  # what is called damage goes by checkpoints of now
+        return seen
+
+    def _look_once(self) -> Snapshot:
+        clean = self._checkpoints.was_closed_cleanly()
         # Before the files are measured: what was flushed by then is in them, however busy their writer is.
         flushed = self._checkpoints.line(names.RECOVERY_POINT_CHECKPOINT_FILE, self.topic_partition)
-        listed = self._listing()
-        seen = self._empty(listed, self._segments(listed))
+        mtime_ms, listed, known = self._listing()
+        seen = self._empty(listed, self._segments(listed, known))
         checkpoint = self._checkpoints.line(names.LOG_START_OFFSET_CHECKPOINT_FILE, self.topic_partition) or 0
         start = max(checkpoint, seen.bases[0]) if seen.bases else checkpoint
         seen.mtime_ms = mtime_ms
@@ -234,7 +238,7 @@ class PartitionView(Closing):
             seen.tail_timestamp = self._newest
         seen.log_start_offset = min(start, seen.log_end_offset)
         # Asked twice: who starts to write removes the marker first.
-        seen.closed_cleanly = clean and self._closed_cleanly()
+        seen.closed_cleanly = clean and self._checkpoints.is_closed_cleanly()
         seen.unreadable_end = self._judge_end(seen, why, flushed, start, clean=seen.closed_cleanly)
         return seen
 
@@ -250,16 +254,18 @@ class PartitionView(Closing):
             )
         return stat.mtime_ms
 
-    def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:
-        """Those of a listing.  FileNotFoundError where it has become too old to tell where the log ends: what retention
-        takes from the front meanwhile may be missing, nothing behind it."""
+    def _segments(
+        self, listed: frozenset[str], stats: Mapping[str, FileStat | None] = _NOTHING
+    ) -> tuple[SegmentView, ...]:
+        """Those of a listing, and of what it knows of files.  FileNotFoundError where it has become too old to tell
+        where the log ends: what retention takes from the front meanwhile may be missing, nothing behind it."""
         known = {segment.path: segment for segment in self.snapshot.segments}
         segments = []
         gone: dict[int, FileNotFoundError] = {}
         for base, name in load_cases.log_files(listed, self._next_offset).items():
             path = os.path.join(self.directory, name)
             try:
-                stat = self._files.glance(path)
+                stat = stats.get(name) or self._files.glance(path)
             except FileNotFoundError as error:
                 gone[base] = error
                 continue
@@ -280,9 +286,14 @@ class PartitionView(Closing):
             raise gone[max(gone)]
         return tuple(segments)
 
-    def _listing(self) -> frozenset[str]:
-        """The names in the folder.  One that is changed meanwhile may be in a listing twice or not at all: while there
-        are names that change two listings must agree."""
+    def _listing(self) -> tuple[int, frozenset[str], Mapping[str, FileStat | None]]:
+        """The folder's time before it was listed, the names in it, and what is known of its .log files.  A folder that
+        is changed meanwhile may have a name in a listing twice or not at all: while there are names that change two
+        listings must agree."""
+        looked = self._files.look_into(self.directory, names.LOG_FILE_SUFFIX)
+        if looked is not None and not load_cases.transient(looked.names):
+            return looked.mtime_ms, frozenset(looked.names), looked.names
+        mtime_ms = self._folder_mtime_ms()
         listed = frozenset(self._files.list_dir(self.directory))
         for _ in range(LOOKS_MAX):
             if not load_cases.transient(listed):
@@ -290,7 +301,7 @@ class PartitionView(Closing):
             before, listed = listed, frozenset(self._files.list_dir(self.directory))
             if before == listed:
                 break
-        return listed
+        return mtime_ms, listed, _NOTHING
 
     def _next_offset(self, swap: str) -> int:
         """The offset behind the last record of a `.swap`."""
@@ -301,14 +312,13 @@ class PartitionView(Closing):
         with self._files.open(segment.path, writable=False) as file:
             return self._walk_to_end(file, segment)[0]
 
-    def _closed_cleanly(self) -> bool:
-        return self._clean_shutdown.exists()
-
     # --- where the log ends ------------------------------------------------------------------------
 
     def _find_end(self, seen: Snapshot) -> tuple[int, int, int]:
         """(log end offset, position behind the last whole batch, why the bytes behind it are no batch)."""
         last = seen.segments[-1]
+        if last.size <= SEEK_BYTES and self._is_short_and_plain(seen, last):
+            return seen.log_end_offset, last.size, batches.OK
         file = seen.file(last)
         end, position, why = self._walk_to_end(file, last)
         while position < last.size and not self._known_empty(file, last, position):
@@ -321,6 +331,18 @@ class PartitionView(Closing):
                 end, again, why = self._walk(file, last, behind.position, end)
             position = again
         return end, position, why
+
+    def _is_short_and_plain(self, seen: Snapshot, last: SegmentView) -> bool:
+        """Whether a short last segment is all good batches: looked at without a file that stays open."""
+        base, limit = last.base_offset, highest_offset(last.base_offset, None)
+        data = self._files.content(last.path, SEEK_BYTES) if limit <= LONG_MAX else None
+        found = None if data is None else walked(data, 0, last.size, base, limit)
+        if data is None or found is None or found[1] < last.size:
+            return False
+        seen.log_end_offset, _, self._newest, is_of_transactions = found
+        seen.tail_head = data[:RECORD_BATCH_OVERHEAD]
+        seen.tail_is_plain = not is_of_transactions
+        return True
 
     def _walk_to_end(self, file: File, segment: SegmentView) -> tuple[int, int, int]:
         """As `_walk`, from the last index entry on that the file confirms."""
@@ -344,7 +366,7 @@ class PartitionView(Closing):
         if segment.size - start <= SEEK_BYTES and max(end, limit) <= LONG_MAX:
             found = walked(file, start, segment.size, end, limit)
             if found is not None:
-                end, position, newest = found
+                end, position, newest, _ = found
                 self._newest = max(self._newest, newest)
                 return end, position, batches.OK
         scan = LogScan(file, start, segment.size)

@@ -99,6 +99,9 @@ def _leading(good: np.ndarray) -> int:
 
 def _load(files: Files, path: str) -> bytes:
     """The file up to the first run of zero slots; of an absent one nothing."""
+    little = files.content(path, PIECE_BYTES)
+    if little is not None:
+        return b"" if _ZEROS.startswith(little) else little
     pieces = []
     try:
         file = files.open(path, writable=False)
@@ -166,12 +169,17 @@ def last_position(files: Files, path: str) -> int:
 def last_time(files: Files, path: str) -> int:
     """The timestamp of a .timeindex file's last entry, -1 where its last slot has none, or without a file."""
     size = TIME_ENTRY.size
-    try:
-        with files.open(path, writable=False) as file:
-            at = (file.size() // size - 1) * size
-            last = file.pread(size, at) if at >= 0 else b""
-    except (FileNotFoundError, IsADirectoryError):
-        return -1
+    little = files.content(path, PIECE_BYTES)
+    if little is not None:
+        at = (len(little) // size - 1) * size
+        last = little[at : at + size] if at >= 0 else b""
+    else:
+        try:
+            with files.open(path, writable=False) as file:
+                at = (file.size() // size - 1) * size
+                last = file.pread(size, at) if at >= 0 else b""
+        except (FileNotFoundError, IsADirectoryError):
+            return -1
     timestamp: int = TIME_ENTRY.unpack(last)[0] if len(last) == size else -1
     return timestamp if timestamp > 0 else -1
 

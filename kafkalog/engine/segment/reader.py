@@ -123,7 +123,11 @@ class Extent:
 def header_at(file: File, position: int) -> BatchHeader | None:
     """The header at a position of a .log file (its own `position` is 0), the body unlooked at; None where the file ends
     before it does, or has no magic of ours there, or a size that no batch has: room that was set aside is zeros."""
-    head = file.pread(RECORD_BATCH_OVERHEAD, position)
+    return header_of(file.pread(RECORD_BATCH_OVERHEAD, position))
+
+
+def header_of(head: bytes) -> BatchHeader | None:
+    """As `header_at`, of the bytes that a file has at the position."""
     if len(head) < SMALLEST_BATCH_BYTES or head[MAGIC_AT] > 2:
         return None
     least_bytes = smallest_bytes(head[MAGIC_AT])

@@ -1,0 +1,6 @@
+from typing import TypeAlias
+
+Found: TypeAlias = tuple[int, int, int, int, int, int, int]
+
+def listing(path: bytes, end: bytes, follow: bool) -> tuple[int, dict[str, Found | None]] | None: ...
+def content(path: bytes, most: int) -> bytes | None: ...

@@ -1,0 +1,237 @@
+"""What a folder and a small file are, each in one call that gives up the GIL: names, what they are, and bytes.
+
+For `kafkalog.engine.files.OsFiles`, which answers by itself wherever None comes from here: for every error, so that
+it is told in the usual words, and for whatever is not ordinary (a folder or a file that grows meanwhile, a pipe).
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, strlen
+
+cdef extern from "Python.h":
+    object PyUnicode_DecodeFSDefaultAndSize(const char* text, Py_ssize_t size)
+
+cdef extern from *:
+    """
+    #include <dirent.h>
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <stdint.h>
+    #include <string.h>
+    #include <sys/stat.h>
+    #include <unistd.h>
+    #if defined(__APPLE__)
+    #define KL_MTIM(s) ((s)->st_mtimespec)
+    #else
+    #define KL_MTIM(s) ((s)->st_mtim)
+    #endif
+    typedef struct {
+        int64_t size, blocks, mtime_ns, inode, device, links, mode;
+    } kl_found;
+    static void kl_take(const struct stat *from, kl_found *into) {
+        into->size = from->st_size;
+        into->blocks = from->st_blocks;
+        into->mtime_ns = (int64_t)KL_MTIM(from).tv_sec * 1000000000 + KL_MTIM(from).tv_nsec;
+        into->inode = (int64_t)from->st_ino;
+        into->device = (int64_t)from->st_dev;
+        into->links = (int64_t)from->st_nlink;
+        into->mode = from->st_mode;
+    }
+    static DIR *kl_open_folder(const char *path, kl_found *found) {
+        struct stat seen;
+        DIR *folder;
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+        if (fd < 0)
+            return NULL;
+        if (fstat(fd, &seen) < 0 || (folder = fdopendir(fd)) == NULL) {
+            close(fd);
+            return NULL;
+        }
+        kl_take(&seen, found);
+        return folder;
+    }
+    /* The next name but "." and "..": NULL at the end, errno tells whether it is one. */
+    static const char *kl_next_name(DIR *folder) {
+        struct dirent *entry;
+        for (;;) {
+            errno = 0;
+            entry = readdir(folder);
+            if (entry == NULL)
+                return NULL;
+            if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+                return entry->d_name;
+        }
+    }
+    static int kl_stat_in(DIR *folder, const char *name, int follow, kl_found *found) {
+        struct stat seen;
+        if (fstatat(dirfd(folder), name, &seen, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0)
+            return -1;
+        kl_take(&seen, found);
+        return 0;
+    }
+    static int kl_ends_with(const char *name, size_t size, const char *end, size_t end_size) {
+        return size >= end_size && memcmp(name + size - end_size, end, end_size) == 0;
+    }
+    /* A regular file's descriptor; -1 for whatever else there is, or there is not. */
+    static int kl_open_file(const char *path, int64_t *size) {
+        struct stat seen;
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fd < 0)
+            return -1;
+        if (fstat(fd, &seen) < 0 || !S_ISREG(seen.st_mode)) {
+            close(fd);
+            return -1;
+        }
+        *size = seen.st_size;
+        return fd;
+    }
+    static int64_t kl_pread(int fd, void *data, size_t size, int64_t position) {
+        return pread(fd, data, size, position);
+    }
+    """
+    ctypedef struct DIR:
+        pass
+    ctypedef struct kl_found:
+        int64_t size, blocks, mtime_ns, inode, device, links, mode
+    DIR* kl_open_folder(const char* path, kl_found* found) noexcept nogil
+    const char* kl_next_name(DIR* folder) noexcept nogil
+    int kl_stat_in(DIR* folder, const char* name, int follow, kl_found* found) noexcept nogil
+    int kl_ends_with(const char* name, size_t size, const char* end, size_t end_size) noexcept nogil
+    int kl_open_file(const char* path, int64_t* size) noexcept nogil
+    int64_t kl_pread(int fd, void* data, size_t size, int64_t position) noexcept nogil
+    int closedir(DIR* folder) noexcept nogil
+    int c_close "close"(int fd) noexcept nogil
+
+
+cdef enum:
+    LITTLE = 4096  # what is read into the stack first: most small files are smaller
+
+
+# A name's bytes in the heap of names, and what it is; `known` is 0 where nobody could tell.
+cdef struct Entry:
+    size_t at, size
+    int known
+    kl_found found
+
+
+cdef struct Names:
+    char* text
+    size_t filled, capacity
+    Entry* entries
+    size_t count, room
+
+
+cdef bint put(Names* names, const char* name, size_t size) noexcept nogil:
+    """Adds a name; False without memory."""
+    cdef void* more
+    if names.filled + size > names.capacity:
+        more = realloc(names.text, 2 * (names.filled + size) + 1024)
+        if more == NULL:
+            return False
+        names.text = <char*>more
+        names.capacity = 2 * (names.filled + size) + 1024
+    if names.count == names.room:
+        more = realloc(names.entries, (2 * names.room + 16) * sizeof(Entry))
+        if more == NULL:
+            return False
+        names.entries = <Entry*>more
+        names.room = 2 * names.room + 16
+    memcpy(names.text + names.filled, name, size)
+    names.entries[names.count].at = names.filled
+    names.entries[names.count].size = size
+    names.entries[names.count].known = 0
+    names.filled += size
+    names.count += 1
+    return True
+
+
+cdef bint listed(const char* path, kl_found* folder, Names* names, const char* end, size_t end_size, int follow) \
+        noexcept nogil:
+    """Whether all names were found; what those are that end with `end`."""
+    cdef DIR* directory = kl_open_folder(path, folder)
+    cdef const char* name
+    cdef size_t size
+    cdef bint is_whole = True
+    cdef Entry* entry
+    if directory == NULL:
+        return False
+    while True:
+        name = kl_next_name(directory)
+        if name == NULL:
+            is_whole = errno == 0
+            break
+        size = strlen(name)
+        if not put(names, name, size):
+            is_whole = False
+            break
+        if kl_ends_with(name, size, end, end_size):
+            entry = &names.entries[names.count - 1]
+            entry.known = kl_stat_in(directory, name, follow, &entry.found) == 0
+    closedir(directory)
+    return is_whole
+
+
+def listing(bytes path not None, bytes end not None, bint follow):
+    """The folder at `path`: (its time in ns, {name: what it is, or None}), in the order of the file system.
+
+    What names are that end with `end`: (size, time in ns, mode, inode, blocks of 512 bytes, links, device), of what a
+    link leads to if `follow`; None for other names, and where that cannot be told.
+    """
+    cdef kl_found folder
+    cdef Names names = Names(NULL, 0, 0, NULL, 0, 0)
+    cdef const char* at = PyBytes_AS_STRING(path)
+    cdef const char* suffix = PyBytes_AS_STRING(end)
+    cdef size_t suffix_size = <size_t>len(end), place
+    cdef bint is_whole
+    cdef Entry* entry
+    cdef dict found = {}
+    if b"\0" in path:
+        return None
+    try:
+        with nogil:
+            is_whole = listed(at, &folder, &names, suffix, suffix_size, follow)
+        if not is_whole:
+            return None
+        for place in range(names.count):
+            entry = &names.entries[place]
+            found[PyUnicode_DecodeFSDefaultAndSize(names.text + entry.at, <Py_ssize_t>entry.size)] = (
+                entry.found.size, entry.found.mtime_ns, entry.found.mode, entry.found.inode, entry.found.blocks,
+                entry.found.links, entry.found.device,
+            ) if entry.known else None
+        return folder.mtime_ns, found
+    finally:
+        free(names.text)
+        free(names.entries)
+
+
+def content(bytes path not None, int64_t most):
+    """All of a regular file of at most `most` bytes."""
+    cdef uint8_t little[LITTLE]
+    cdef const char* at = PyBytes_AS_STRING(path)
+    cdef int64_t size = -1, got = -1
+    cdef int fd
+    cdef bytes data
+    if b"\0" in path:
+        return None
+    with nogil:
+        fd = kl_open_file(at, &size)
+        if fd >= 0 and size < LITTLE and size <= most:
+            got = kl_pread(fd, little, LITTLE, 0)
+            c_close(fd)
+    if fd < 0:
+        return None
+    if size < LITTLE and size <= most:
+        return PyBytes_FromStringAndSize(<const char*>little, size) if got == size else None
+    try:
+        if size > most:
+            return None
+        data = PyBytes_FromStringAndSize(NULL, size + 1)
+        at = PyBytes_AS_STRING(data)
+        with nogil:
+            got = kl_pread(fd, <void*>at, <size_t>(size + 1), 0)
+        return data[:size] if got == size else None
+    finally:
+        with nogil:
+            c_close(fd)
