@@ -229,7 +229,9 @@ def part_of(path: str) -> tuple[str, str] | None:
 
 
 def _has_segments(path: str) -> bool:
-    return any(names.segment_base(entry) is not None for entry in OS_FILES.list_dir(path))
+    with contextlib.suppress(OSError):  # told by who reads it
+        return any(names.segment_base(entry) is not None for entry in OS_FILES.list_dir(path))
+    return False
 
 
 def is_name(word: str) -> bool:

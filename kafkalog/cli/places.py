@@ -5,6 +5,7 @@ Each mistake that a newcomer makes gets one line that says what was found and wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ from kafkalog.engine.host.log_dirs import (
     refuse_foreign_partition,
     refuse_partition_folder,
 )
+from kafkalog.errors import BadBytesError, DiskError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -128,7 +130,9 @@ def places_and_names(words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 def check_names(log_dirs: Sequence[str], asked: Sequence[str]) -> None:
     """UnknownTopicOrPartitionException for a name of which none of the directories has anything."""
-    if asked:
+    if not asked:
+        return
+    with contextlib.suppress(OSError, BadBytesError, DiskError):  # told by who reads it
         known = {partition: log_dir for log_dir in log_dirs for partition in list_partitions(log_dir)}
         named_partitions(known, tuple(asked), ", ".join(log_dirs))
 
