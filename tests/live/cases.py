@@ -341,7 +341,7 @@ def read_filtered(world: World) -> None:
     """By key, condition, pattern, time: as records and as Arrow."""
     log = world.opened
     wanted = [record for record in log.records() if record.key == b"k2"]
-    assert list(log.records(key="k2", where="value is not null", grep=rb"\.", start_time=0)) == wanted
+    assert list(log.records(key="k2", where="value is not null", grep=r"\.", start_time=0)) == wanted
     table = log.read_arrow(key_prefix="k2", columns=["offset", "value"], on_damage="skip")
     assert table["offset"].to_pylist() == [record.offset for record in wanted]
     assert log.read_arrow(key="k2", last=1, values="text")["offset"].to_pylist() == [wanted[-1].offset]

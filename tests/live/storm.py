@@ -55,21 +55,19 @@ class Life:
 
     def choose(self) -> str:
         names = ["append"] * 6 + ["many", "columns", "write", "write"] + ["transact"] * 3 + ["roll", "flush"]
-        return self.rng.choice(
-            [
-                *names,
-                "read",
-                "filter",
-                "describe",
-                "latest",
-                "await",
-                "truncate",
-                "delete",
-                "retain",
-                "close",
-                "open_again",
-            ]
-        )
+        names += [
+            "read",
+            "filter",
+            "describe",
+            "latest",
+            "await",
+            "truncate",
+            "delete",
+            "retain",
+            "close",
+            "open_again",
+        ]
+        return self.rng.choice(names)
 
     def do(self, what: str) -> None:
         getattr(self, "_" + what)()

@@ -61,7 +61,7 @@ USES: Uses = [
     ("read_arrow by key", lambda log: log.read_arrow(key_prefix="k", on_damage="skip")),
     ("read_arrow of JSON", lambda log: log.read_arrow(values="json", schema={"a": "int64"})),
     ("latest by key", lambda log: log.latest(key="k").read_all()),
-    ("Arrow stream", lambda log: log.__arrow_c_stream__()),
+    ("Arrow stream", lambda log: log.arrow_reader().read_all()),
     *((f"to_{name}", methodcaller(f"to_{name}")) for name in FRAMES),
     ("describe", lambda log: log.describe()),
     ("offset_for_time", lambda log: log.offset_for_time(0)),

@@ -201,9 +201,9 @@ def test_a_close_beside_everything(base: Path, number: int, count: Count) -> Non
 
     def write_many_async() -> None:
         values = [os.urandom(6).hex().encode() for _ in range(3)]
-        (place,) = asyncio.run(store.topic("kept").append_many_async(values)).items()
-        for offset, value in zip(place[1], values, strict=True):
-            records.add("kept", place[0], offset, value)
+        offsets = asyncio.run(store.topic("kept").append_many_async(values, partition=1))[1]
+        for offset, value in zip(offsets, values, strict=True):
+            records.add("kept", 1, offset, value)
 
     def read() -> None:
         topic = store.topic("kept")
@@ -212,7 +212,8 @@ def test_a_close_beside_everything(base: Path, number: int, count: Count) -> Non
         topic.latest(key="k").read_all()
 
     steps: list[Callable[[], object]] = [
-        write, write, write_async, write_many_async, read, lambda: store.topic("kept").arrow_reader().read_all(), store.describe, lambda: store.create_topic("a", 3), lambda: store.delete_topic("a"),
+        write, write, write_async, write_many_async, read, lambda: store.topic("kept").arrow_reader().read_all(),
+        store.describe, lambda: store.create_topic("a", 3), lambda: store.delete_topic("a"),
         lambda: store.alter_topic("kept", {"flush.ms": str(time.monotonic_ns())}),
         store.topics, lambda: store.topic("a").append_many([b"x"] * 5),
     ]  # fmt: skip
@@ -281,7 +282,8 @@ def uses(store: Store, topic: Topic) -> list[tuple[str, Callable[[], object]]]:
         ("append", lambda: topic.append(b"x")), ("append to one", lambda: topic.append(b"x", partition=1)),
         ("append by key", lambda: topic.append(b"x", key=b"k")), ("append_many", lambda: topic.append_many([b"x"] * 9)),
         ("describe", store.describe), ("topic's describe", topic.describe),
-        ("records", lambda: list(topic.records(key="k"))), ("store's records", lambda: list(store.records(where=WHERE))),
+        ("records", lambda: list(topic.records(key="k"))),
+        ("store's records", lambda: list(store.records(where=WHERE))),
         ("read_arrow", lambda: topic.read_arrow(grep=".")), ("store's read_arrow", lambda: store.read_arrow(last=1)),
         ("latest", lambda: topic.latest(key_prefix="k").read_all()), ("Arrow stream", topic.__arrow_c_stream__),
         *((f"to_{name}", getattr(topic, f"to_{name}")) for name in FRAMES),
