@@ -140,6 +140,7 @@ class RecordAccumulator(Intake):
         self.life = home.life
         self.settings = settings
         self.ended = False
+        self.is_hidden = False  # whether users know of the store alone
         self.set_up(
             home,
             ProducerBatch,
@@ -171,7 +172,7 @@ class RecordAccumulator(Intake):
 
     def refusal(self) -> KafkalogError:
         """Why it takes no records."""
-        if not self.life.live:
+        if self.is_hidden or not self.life.live:
             return self.life.refusal(f"the store of {self.home.place}")
         return IllegalStateException("the producer is closed", hint="store.producer() makes another one")
 
@@ -588,6 +589,10 @@ class Producer(Sends, ClosingAsync, Shown):
 
 class AppendingSender(Producer):
     """What `Topic.append_async` sends with: its user knows nothing of it, and its store closes it."""
+
+    def __init__(self, home: Home, settings: BatchingSettings) -> None:
+        super().__init__(home, settings)
+        self._it.is_hidden = True
 
     def __del__(self) -> None:  # type: ignore[override]
         it: RecordAccumulator | None = getattr(self, "_it", None)

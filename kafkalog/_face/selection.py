@@ -226,8 +226,8 @@ def _keys_of(key: Any) -> list[bytes | None] | None:
 
 def _patterns_of(grep: Any) -> list[str]:
     patterns = [grep] if isinstance(grep, str) else [] if grep is None else grep
-    if not isinstance(patterns, Collection):
-        raise IllegalArgumentException(f"grep: found {values.shown(grep)}, expected a pattern, or several")
+    if not isinstance(patterns, Collection) or isinstance(patterns, bytes | bytearray):
+        raise IllegalArgumentException(f"grep: found {values.shown(grep)}, expected a pattern (text), or several")
     return [values.text(each, "grep") for each in patterns]
 
 

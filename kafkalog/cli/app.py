@@ -220,23 +220,33 @@ def worse(code: int, other: int) -> int:
 def one_line(error: BaseException) -> str:
     """What was found, what was expected, what to do: in one line."""
     if isinstance(error, PermissionError) and not isinstance(error, KafkalogError):
-        path = error.filename
-        do = "write there" if isinstance(path, str) and _is_readable(path) else "read it"
-        return (
-            f"{path or error}: no permission for user {_user()} (expected to be able to {do}; run as the user that "
-            f"owns the log directory, or ask for {do.split()[0]} access)"
-        )
+        return f"{error.filename or error}: {_no_permission(error.filename)}"
     if isinstance(error, OSError) and not isinstance(error, KafkalogError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     text = " ".join(str(error).split()) or type(error).__name__
     refusal = error.__cause__ if isinstance(error, RemoteStorageException) else None
     if isinstance(refusal, PermissionError) and refusal.filename is None:  # no file's; the text has the answer
         return f"{text} (the storage refuses it: check the credentials, --remote-option, and what they may do there)"
-    if isinstance(error.__cause__, (OSError, KafkalogError)):
-        told = one_line(error.__cause__)
-        parts = [error.__cause__.filename, error.__cause__.strerror] if isinstance(error.__cause__, OSError) else [told]
-        text = text if all(part and str(part) in text for part in parts) or told in text else f"{text}: {told}"
+    cause = error.__cause__
+    if not isinstance(cause, (OSError, KafkalogError)):
+        return text
+    told = one_line(cause)
+    if told in text:
+        return text
+    parts = (cause.filename, cause.strerror) if isinstance(cause, OSError) else (None,)
+    if not all(part and str(part) in text for part in parts):
+        return f"{text}: {told}"
+    if isinstance(cause, PermissionError):  # the file stands there already, what to do does not
+        return f"{text.removesuffix(f': {cause.strerror}')}: {_no_permission(cause.filename)}"
     return text
+
+
+def _no_permission(path: object) -> str:
+    do = "write there" if isinstance(path, str) and _is_readable(path) else "read it"
+    return (
+        f"no permission for user {_user()} (expected to be able to {do}; run as the user that owns the log directory, "
+        f"or ask for {do.split()[0]} access)"
+    )
 
 
 def _is_readable(path: str) -> bool:

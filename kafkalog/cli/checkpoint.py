@@ -9,7 +9,7 @@ import click
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, looked_at, note, paint
 from kafkalog.cli.groups import DefaultGroup
-from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.places import LOCAL_PLACES_AND_NAMES, check_names, log_dirs_at, places_and_names
 from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -29,7 +29,7 @@ COLUMNS = (
 
 class _Checkpoint(DefaultGroup):
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write_usage(ctx.command_path, "[--json] LOG_DIRS... | set FILE PARTITION OFFSET")
+        formatter.write_usage(ctx.command_path, "[--json] LOG_DIRS... [PARTITIONS]... | set FILE PARTITION OFFSET")
 
 
 @click.group("checkpoint", cls=_Checkpoint, short_help="Show checkpoints; set one line with care.")
@@ -45,14 +45,21 @@ def command() -> None:
 
 
 @command.command("show", short_help="Show the table of log directories.")
-@click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
+@LOCAL_PLACES_AND_NAMES
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and one a directory.")
 def show(log_dirs: tuple[str, ...], as_json: bool) -> int:
-    """The table of LOG_DIRS.  Reads only, takes no lock."""
+    """The table of LOG_DIRS, or only of the named PARTITIONS (topic-0, a topic, or a glob).  Reads only, takes no
+    lock."""
     code = CLEAN
-    for log_dir in log_dirs_at(log_dirs):
+    where, asked = places_and_names(log_dirs)
+    places = log_dirs_at(where)
+    tables = []
+    for log_dir in places:
         with looked_at([log_dir]) as bar:
-            table = checkpoint_table(log_dir, progress=bar.advance)
+            tables.append(checkpoint_table(log_dir, asked, progress=bar.advance))
+    if not any(table.rows for table in tables):  # a line may tell of a partition that has no folder
+        check_names(places, asked)
+    for table in tables:
         (_print_json if as_json else _print)(table)
         if table.findings:
             code = FINDINGS

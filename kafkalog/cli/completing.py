@@ -145,6 +145,16 @@ class PartitionName(click.types.StringParamType):
         return [CompletionItem(name) for name in names_at(_places(ctx), incomplete, given)]
 
 
+class PlaceOrName(PartitionName):
+    """A log directory, or a topic or a partition of those that are given."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        folder = CompletionItem(incomplete, type="file")
+        if "/" in incomplete or not ctx.params.get(param.name or ""):
+            return [folder]
+        return [folder, *super().shell_complete(ctx, param, incomplete)]
+
+
 class SettingName(click.types.StringParamType):
     """A topic's setting, `key=`."""
 
@@ -176,6 +186,8 @@ def prepared(command: click.Command) -> click.Command:
 
 
 def _kind(command: str | None, param: click.Parameter) -> click.ParamType[Any] | None:
+    if param.name == "log_dirs":
+        return PlaceOrName()
     if param.name in _NAMES and isinstance(param.type, click.types.StringParamType):
         return PartitionName()
     if param.name == "settings":

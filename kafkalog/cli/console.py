@@ -207,20 +207,43 @@ def split_place(path: str) -> tuple[str, str]:
 def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition, str]]:
     """(log directory, partitions) of a command line that names a log directory, one partition's own folder, or a topic
     as if it had one (`logs/orders` for `logs/orders-0`, `logs/orders-1` ...), or a glob of such (`logs/orders-*`)."""
-    if not wanted and not OS_FILES.exists(path):
-        folder, name = split_place(path)
-        if is_glob(name) and OS_FILES.is_dir(folder or os.curdir):
-            return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
-        with contextlib.suppress(Usage, KafkalogError, OSError):
-            return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
-    if not wanted and OS_FILES.is_dir(path):
-        folder, name = split_place(path)
+    below = None if wanted else part_of(path)
+    if below is not None:
+        return below[0], select_partitions(below[0], (below[1],))
+    return path, select_partitions(path, wanted)
+
+
+def part_of(path: str) -> tuple[str, str] | None:
+    """(log directory, name) of a path that stands for a part of one: a partition's own folder, or a topic or a glob as
+    if it had one; None for any other path."""
+    folder, name = split_place(path)
+    if not OS_FILES.exists(path):
+        folder = folder or os.curdir
+        if is_glob(name) and OS_FILES.is_dir(folder):
+            return folder, name
+    elif OS_FILES.is_dir(path) and _has_segments(path):
         if name in ("", os.curdir, os.pardir):
             folder, name = os.path.split(os.path.abspath(path))
-        if any(names.segment_base(entry) is not None for entry in OS_FILES.list_dir(path)):
-            with contextlib.suppress(Usage, KafkalogError):
-                return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
-    return path, select_partitions(path, wanted)
+        folder = folder or os.curdir
+    else:
+        return None
+    with contextlib.suppress(Usage, KafkalogError, OSError):
+        select_partitions(folder, (name,))
+        return folder, name
+    return None
+
+
+def _has_segments(path: str) -> bool:
+    with contextlib.suppress(OSError):  # told by who reads it
+        return any(names.segment_base(entry) is not None for entry in OS_FILES.list_dir(path))
+    return False
+
+
+def is_name(word: str) -> bool:
+    """Whether a word among several directories is the name of a topic or a partition, or a glob, and no directory."""
+    if "/" in word or os.sep in word or word in (os.curdir, os.pardir):
+        return False
+    return not OS_FILES.is_dir(word) or _has_segments(word)
 
 
 def _nearest(name: str, known: list[str]) -> str | None:

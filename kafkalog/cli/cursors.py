@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from kafkalog._face.named import is_glob, names_topic
+from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, fields, note, paint, parse_time_ms, time_words
-from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.places import LOCAL_PLACES_AND_NAMES, log_dirs_at, places_and_names
 from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK
 from kafkalog.engine.format.names import TopicPartition
@@ -56,12 +56,10 @@ _DURATION = re.compile(
 
 
 @click.command("cursors", short_help="Show how far groups have read; set and delete their offsets.")
-@click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
+@LOCAL_PLACES_AND_NAMES
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; may be given several times.")
 @click.option("--all-groups", is_flag=True, help="Every group that is there; of what changes.")
-@click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="A topic (or a glob), or some of its partitions."
-)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="A topic, orders:0,1, or as PARTITIONS.")
 @click.option("--all-topics", is_flag=True, help="Wherever the group has committed something; of what changes.")
 @click.option("--cursors", "cursors_dir", type=LocalPath(), metavar="DIR", help="The cursors of who only reads.")
 @click.option("--committed", is_flag=True, help="Log ends and lags as read_committed readers see them.")
@@ -106,7 +104,8 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Show the cursors (committed offsets of groups) that LOG_DIRS hold: position, log end, lag, age of the commit,
+    """Show the cursors (committed offsets of groups) that LOG_DIRS hold, or only those for the named
+    PARTITIONS (topic-0, a topic, or a glob), as --topic: position, log end, lag, age of the commit,
     the group's state and members, the producers of open transactions with an offset that is pending, metadata.
 
     Name all directories of a broker or store.  Reads only, takes no lock, works beside who writes.  With --cursors the
@@ -136,6 +135,8 @@ def command(
     }
     given = {how: value for how, value in aims.items() if value is not None}
     action = _action(reset_offsets or bool(given), delete_offsets, delete)
+    where, named = places_and_names(log_dirs)
+    topics = (*topics, *named)
     _check(action, given, groups, all_groups=all_groups, topics=topics, all_topics=all_topics)
     only_changes = {"--yes": yes, "--members-gone": members_gone, "--dry-run": dry_run, "--all-topics": all_topics}
     if export and action != "reset":
@@ -146,7 +147,7 @@ def command(
         if is_given and action == "list":
             raise Usage(f"{option}: expected what is to change: --to-offset ..., --delete-offsets or --delete")
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
-    look = CursorLook(log_dirs_at(log_dirs), cursors_dir, isolation=choosing.isolation(committed))
+    look = CursorLook(log_dirs_at(where), cursors_dir, isolation=choosing.isolation(committed))
     for text in look.findings:
         _finding(text, as_json)
     if action == "list":
@@ -282,7 +283,7 @@ def _partitions(look: CursorLook, topics: Sequence[str], group: GroupCursors | N
             continue
         known = look.partitions_of(topic)
         if group is not None:
-            known += [each.partition for each in group.cursors if names_topic(topic, each.partition.topic)]
+            known += [each.partition for each in group.cursors if names_partition(topic, each.partition)]
         if not known and is_glob(topic):
             raise Usage(f"--topic: no topic matches {topic!r} in {', '.join(look.log_dirs)}")
         if not known:
@@ -343,7 +344,9 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
 
 def _is_in(partition: TopicPartition, scopes: Sequence[tuple[str, list[int] | None]]) -> bool:
     return any(
-        names_topic(topic, partition.topic) and (numbers is None or partition.partition in numbers)
+        names_partition(topic, partition)
+        if numbers is None
+        else topic == partition.topic and partition.partition in numbers
         for topic, numbers in scopes
     )
 

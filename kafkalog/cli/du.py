@@ -7,8 +7,8 @@ import click
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import emit, emit_json, looked_at
-from kafkalog.cli.places import log_dirs_at
-from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.places import PLACES_AND_NAMES, check_names, log_dirs_at, places_and_names
+from kafkalog.cli.remote_places import both_tiers
 from kafkalog.cli.tables import print_table
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.toolbox.disk_usage import Sum, disk_usage
@@ -17,19 +17,22 @@ HEADERS = ("FILES", "SIZE", "ON DISK")
 
 
 @click.command("du", short_help="Show what takes the space.")
-@click.argument("log_dirs", nargs=-1, required=True, type=ReadPath())
+@PLACES_AND_NAMES
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, kind and age, and a summary.")
 @both_tiers
 def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
-    """Show what takes the space of LOG_DIRS: by topic, by kind of file, and logs by the age of their segments.
+    """Show what takes the space of LOG_DIRS, or only of the named PARTITIONS (topic-0, a topic, or a glob) in them: by
+    topic, by kind of file, and logs by the age of their segments.
 
     SIZE is bytes as files are long, ON DISK what the file system has given them, as `du -B1` counts: preallocated
     indexes are long but hardly there.  Kinds name also what is on its way out (.deleted, -delete) or was left by a
     crash (.cleaned, .swap).  Age is the time since a segment's file was last written.  Reads only, takes no lock.
     """
-    places = log_dirs_at(log_dirs)
+    where, asked = places_and_names(log_dirs)
+    places = log_dirs_at(where)
+    check_names(places, asked)
     with looked_at(places) as bar:
-        usage = disk_usage(places, SYSTEM_CLOCK.milliseconds(), progress=bar.advance)
+        usage = disk_usage(places, SYSTEM_CLOCK.milliseconds(), asked, progress=bar.advance)
     tables = (("topic", usage.by_topic), ("fileKind", usage.by_kind), ("age", usage.by_age))
     if as_json:
         for kind, sums in tables:

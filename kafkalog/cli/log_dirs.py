@@ -9,34 +9,38 @@ import click
 
 from kafkalog.cli.app import CLEAN, IO, Usage
 from kafkalog.cli.console import emit_json, looked_at, note
-from kafkalog.cli.places import log_dirs_at
-from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.places import PLACES_AND_NAMES, check_names, log_dirs_at, places_and_names
+from kafkalog.cli.remote_places import both_tiers
+from kafkalog.engine.files import OS_FILES
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.toolbox.log_dirs import UNKNOWN_BROKER, log_dirs
+from kafkalog.toolbox import log_dirs as toolbox
 
 
 @click.command("log-dirs", short_help="Print partitions and sizes as kafka-log-dirs does.")
-@click.argument("paths", metavar="LOG_DIRS...", nargs=-1, required=True, type=ReadPath())
-@click.option("--topic-list", metavar="TOPIC,TOPIC...", help="Only these topics.")
+@PLACES_AND_NAMES
+@click.option("--topic-list", metavar="TOPIC,TOPIC...", help="Only these topics, as kafka-log-dirs has it.")
 @click.option("--json", "as_json", is_flag=True, help="For symmetry: the output is JSON in any case.")
 @click.option("--describe", is_flag=True, hidden=True)
 @both_tiers
-def command(paths: tuple[str, ...], topic_list: str | None, as_json: bool, describe: bool) -> int:
-    """Print the partitions of LOG_DIRS, their sizes, and the lag of copies that are moving, as one JSON object: the one
-    that kafka-log-dirs prints, without a broker.
+def command(log_dirs: tuple[str, ...], topic_list: str | None, as_json: bool, describe: bool) -> int:
+    """Print the partitions of LOG_DIRS, or only the named PARTITIONS (topic-0, a topic, or a glob) in them, their
+    sizes, and the lag of copies that are moving, as one JSON object: the one that kafka-log-dirs prints, without a
+    broker.
 
     Name all directories of a broker together; its id comes from meta.properties (-1 where there is none).  Reads only,
     takes no lock, works beside a running broker.  A directory that cannot be read has an "error" and makes exit code 3;
     where none of LOG_DIRS is a directory it is a mistake, exit 2.
     """
     topics = [topic for topic in (topic_list or "").split(",") if topic]
-    places = _places(paths)
+    where, asked = places_and_names(log_dirs)
+    places = _places(where)
+    check_names([place for place in places if OS_FILES.is_dir(place)], asked)
     with looked_at(places) as bar:
-        found, problems = log_dirs(places, topics, progress=bar.advance)
+        found, problems = toolbox.log_dirs(places, topics, asked, progress=bar.advance)
     emit_json(found)
     for text in problems:
         note(f"kafkalog: {text}")
-    if any(broker["broker"] == UNKNOWN_BROKER for broker in found["brokers"]):
+    if any(broker["broker"] == toolbox.UNKNOWN_BROKER for broker in found["brokers"]):
         note("note: broker -1 stands for directories without meta.properties")
     return IO if problems else CLEAN
 

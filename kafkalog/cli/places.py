@@ -5,25 +5,42 @@ Each mistake that a newcomer makes gets one line that says what was found and wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from kafkalog._face.named import say_which
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog.cli.app import LocalPath, Usage
-from kafkalog.cli.console import note, parse_settings, parse_time_ms, select_partitions, some, split_place
+from kafkalog.cli.console import (
+    is_name,
+    named_partitions,
+    note,
+    parse_settings,
+    parse_time_ms,
+    part_of,
+    select_partitions,
+    some,
+    split_place,
+)
+from kafkalog.cli.remote_places import ReadPath
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
 from kafkalog.engine.host.log_dirs import (
+    is_foreign_partition,
+    list_partitions,
     partition_of_folder,
     partitions_in,
     refuse_foreign_partition,
     refuse_partition_folder,
 )
+from kafkalog.errors import BadBytesError, DiskError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 _POWERS = " KMGTP"
@@ -78,6 +95,48 @@ def log_dirs_at(paths: Sequence[str]) -> list[str]:
     return list(found.values())
 
 
+class PlaceOrName(ReadPath):
+    """A place that is read, or a name of what is in the places before it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if is_name(os.fsdecode(value)) else super().convert(value, param, ctx)
+
+
+def _places_and_names(kind: click.Path) -> Callable[[F], F]:
+    return click.argument("log_dirs", nargs=-1, required=True, type=kind, metavar="LOG_DIRS... [PARTITIONS]...")
+
+
+PLACES_AND_NAMES = _places_and_names(PlaceOrName())
+LOCAL_PLACES_AND_NAMES = _places_and_names(LocalPath())  # of what is on a disk of this machine
+
+
+def places_and_names(words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """(places, names) of a command line that takes several log directories, and behind them topics, partitions and
+    globs.  A place may be a part of a directory, as for `locate`; without names all is meant.
+
+    Usage where whole directories stand beside parts of some.
+    """
+    places, asked = [words[0], *(word for word in words[1:] if not is_name(word))], [*filter(is_name, words[1:])]
+    parts = {place: part for place in places if (part := part_of(place)) is not None}
+    if parts and (asked or len(parts) < len(places)):
+        place, (folder, name) = next(iter(parts.items()))
+        raise Usage(
+            f"{place}: found {name} of {folder} beside other directories or names, expected the directories first, "
+            f"then the names: {folder} {name}"
+        )
+    found = [parts[place][0] if place in parts else place for place in places]
+    return list(dict.fromkeys(found)), tuple(asked or (name for _, name in parts.values()))
+
+
+def check_names(log_dirs: Sequence[str], asked: Sequence[str]) -> None:
+    """UnknownTopicOrPartitionException for a name of which none of the directories has anything."""
+    if not asked:
+        return
+    with contextlib.suppress(OSError, BadBytesError, DiskError):  # told by who reads it
+        known = {partition: log_dir for log_dir in log_dirs for partition in list_partitions(log_dir)}
+        named_partitions(known, tuple(asked), ", ".join(log_dirs))
+
+
 def partition_at(path: str) -> tuple[str, TopicPartition]:
     """(log directory, partition) of a partition's own folder; Usage for anything else."""
     folder, name = _split(path)
@@ -112,7 +171,7 @@ def partitions_at(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPa
         return path, select_partitions(path, wanted), say_which(wanted)
     folder, name = _split(path)
     if OS_FILES.is_dir(folder):
-        if partition_of_folder(folder, name, OS_FILES) is not None:
+        if partition_of_folder(folder, name, OS_FILES) is not None and not is_foreign_partition(path, OS_FILES):
             return folder, select_partitions(folder, (name,)), True
         if not OS_FILES.exists(path):
             known = partitions_in(folder, OS_FILES.list_dir(folder), OS_FILES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
@@ -17,9 +17,9 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import FINDINGS, IO, LocalPath, Usage, exit_code_of
+from kafkalog.cli.app import FINDINGS, IO, Usage, exit_code_of
 from kafkalog.cli.groups import TableGroup
-from kafkalog.cli.remote_places import ReadPath
+from kafkalog.cli.places import LOCAL_PLACES_AND_NAMES, PLACES_AND_NAMES, log_dirs_at, places_and_names
 from kafkalog.errors import KafkalogError
 
 CANCEL_S = 0.2
@@ -34,9 +34,9 @@ COMMANDS = {
 }
 
 EXAMPLES = {
-    "compact": "compact /var/kafka-logs --only prices -X cleanup.policy=compact --yes",
-    "export": "export /var/kafka-logs --to /lake/kafka --only orders --master spark://master:7077",
-    "import": "import /lake/kafka /disk3/kafka-logs --only orders-0 --yes",
+    "compact": "compact /var/kafka-logs prices -X cleanup.policy=compact --yes",
+    "export": "export /var/kafka-logs orders --to /lake/kafka --master spark://master:7077",
+    "import": "import /lake/kafka /disk3/kafka-logs orders-0 --yes",
     "recover": "recover /disk1/kafka-logs /disk2/kafka-logs --yes",
     "verify": "verify /disk1/kafka-logs /disk2/kafka-logs --deep --conf spark.executor.memory=1g",
 }
@@ -135,10 +135,9 @@ def _interrupts(context: Any) -> Iterator[None]:
 
 # --- what the commands share ----------------------------------------------------------------------
 
-DIRS = click.argument("log_dirs", nargs=-1, required=True, type=LocalPath(), metavar="DIR...")
-READ_DIRS = click.argument("log_dirs", nargs=-1, required=True, type=ReadPath(), metavar="DIR...")
+DIRS, READ_DIRS = LOCAL_PLACES_AND_NAMES, PLACES_AND_NAMES
 ONLY = click.option(
-    "--only", "only", multiple=True, metavar="TOPIC|PARTITION", help="orders, orders-0, or a glob; else all."
+    "--only", "only", multiple=True, metavar="TOPIC|PARTITION", help="orders, orders-0, or a glob, as PARTITIONS."
 )
 YES = click.option("--yes", is_flag=True, help="Do it.  Without it, only tell; the default.")
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines, and a summary.")
@@ -148,6 +147,12 @@ PROGRESS = click.option("--progress", is_flag=True, help="Show progress also whe
 def code_of_row(error: KafkalogError) -> int:
     """The exit code for one partition that could not be done: the disk's fault, or something that was found."""
     return IO if exit_code_of(error) == IO else FINDINGS
+
+
+def roots_and_names(words: Sequence[str], only: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """The directories that are named, and what in them, before and in --only."""
+    places, asked = places_and_names(words)
+    return log_dirs_at(places), (*asked, *only)
 
 
 def total_of(log_dirs: list[str], only: tuple[str, ...], *, internal: bool = True) -> tuple[int, list[str] | None]:

@@ -8,8 +8,8 @@ from kafkalog._face.named import say_which
 from kafkalog.cli import compact as compaction
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import Progress, note, parse_settings
-from kafkalog.cli.places import SETTINGS, log_dirs_at, parse_bytes
-from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, session, total_of
+from kafkalog.cli.places import SETTINGS, parse_bytes
+from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, roots_and_names, session, total_of
 
 
 @click.command("compact")
@@ -41,14 +41,12 @@ def command(
     As `kafkalog compact`: without --yes it is only told.  Exit 1 where a partition cannot be compacted for damage, 3
     where somebody has a directory.
     """
-    roots = log_dirs_at(log_dirs)
+    roots, only = roots_and_names(log_dirs, only)
     given = parse_settings(settings)
     if "cleanup.policy" in given and not say_which(only):
-        raise Usage(
-            "found -X cleanup.policy for whole directories, expected --only with the topics that it is meant for"
-        )
+        raise Usage("found -X cleanup.policy for whole directories, expected the topics that it is meant for")
     if by_shuffle and not len(only) == len(roots) == 1:
-        raise Usage("--by-shuffle does one partition: expected one DIR and --only orders-0")
+        raise Usage("--by-shuffle does one partition: expected one directory and one name, such as orders-0")
     with session(master, conf) as spark:
         from kafkalog.spark.jobs import compacting as jobs
         from kafkalog.spark.jobs.shuffle import compacted_by_shuffle

@@ -8,9 +8,9 @@ from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, one_line
 from kafkalog.cli.choosing import COMMITTED, isolation
 from kafkalog.cli.console import Progress, emit, emit_json, fields, note
-from kafkalog.cli.places import log_dirs_at, parse_bytes
+from kafkalog.cli.places import parse_bytes
 from kafkalog.cli.remote_places import both_tiers, storages_of
-from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of_row, session, total_of
+from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of_row, roots_and_names, session, total_of
 
 
 @click.command("export")
@@ -46,7 +46,7 @@ def command(
     goes on.  Kafka's internal topics are left out unless they are named.  Exit 1 where something was left out for
     damage or could not be exported, 3 for the disk, or while another export is at work.
     """
-    roots = log_dirs_at(log_dirs)
+    roots, only = roots_and_names(log_dirs, only)
     places, remote = storages_of(roots)
     with session(master, conf) as spark:
         from kafkalog.spark.jobs.exporting import UNKNOWN, export_ranges

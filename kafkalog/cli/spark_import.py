@@ -15,6 +15,7 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, code_of_row, 
 @click.command("import")
 @click.argument("source", type=LocalPath(), metavar="FOLDER")
 @click.argument("log_dir", type=LocalPath(), metavar="DIR")
+@click.argument("partitions", nargs=-1)
 @ONLY
 @YES
 @SETTINGS
@@ -26,6 +27,7 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, code_of_row, 
 def command(
     source: str,
     log_dir: str,
+    partitions: tuple[str, ...],
     only: tuple[str, ...],
     yes: bool,
     settings: tuple[str, ...],
@@ -36,16 +38,18 @@ def command(
     master: str | None,
     conf: tuple[str, ...],
 ) -> int:
-    """Make partitions of DIR of what `kafkalog spark export` wrote to FOLDER, every record at its offset.
+    """Make partitions of DIR of what `kafkalog spark export` wrote to FOLDER, every record at its offset: all, or the
+    named PARTITIONS (topic-0, a topic, or a glob).
 
     Without --yes it is only told which, with how many records.  Exit 1 where a partition could not be made, 3 for the
     disk, or where somebody has DIR.
     """
     from kafkalog.spark.jobs.importing import imported, to_import
 
+    named = [*partitions, *only] or None
     if not yes:
         code = CLEAN
-        for planned in to_import(source, list(only) or None):
+        for planned in to_import(source, named):
             partition, records = planned.partition, planned.records
             code = max(code, CLEAN if planned.error is None else code_of_row(planned.error))
             if as_json:
@@ -56,10 +60,10 @@ def command(
             else:
                 emit(f"{partition}: {records} records in {len(planned.written)} files would come (--yes does it)")
         return code
-    total = sum(planned.bytes for planned in to_import(source, list(only) or None))
+    total = sum(planned.bytes for planned in to_import(source, named))
     with session(master, conf) as spark, Progress(total, "imported", force=progress) as bar:
         found = imported(
-            spark, source, log_dir, list(only) or None, config=parse_settings(settings), compression=compression,
+            spark, source, log_dir, named, config=parse_settings(settings), compression=compression,
             resume=resume, progress=bar.advance,
         )  # fmt: skip
     code = CLEAN

@@ -6,8 +6,8 @@ import click
 
 from kafkalog.cli import recover as recovery
 from kafkalog.cli.console import Progress, parse_settings
-from kafkalog.cli.places import SETTINGS, log_dirs_at
-from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, session, total_of
+from kafkalog.cli.places import SETTINGS
+from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, roots_and_names, session, total_of
 
 
 @click.command("recover")
@@ -34,7 +34,7 @@ def command(
 
     As `kafkalog recover`: without --yes it is only told.  Exit 1 when something was, or would be, cut.
     """
-    roots = log_dirs_at(log_dirs)
+    roots, only = roots_and_names(log_dirs, only)
     given = parse_settings(settings)
     with session(master, conf) as spark:
         from kafkalog.spark.jobs.recovery import recovered

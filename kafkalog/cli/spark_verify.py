@@ -6,9 +6,8 @@ import click
 
 from kafkalog.cli.app import CLEAN, IO, one_line
 from kafkalog.cli.console import Progress, note
-from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.remote_places import both_tiers, storages_of
-from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, session, total_of
+from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, roots_and_names, session, total_of
 from kafkalog.cli.verify import print_report
 from kafkalog.toolbox.report import Report
 
@@ -34,7 +33,7 @@ def command(
 
     As `kafkalog verify`.  Exit 0 when all is well, 1 with findings, 3 where something could not be read.
     """
-    roots = log_dirs_at(log_dirs)
+    roots, only = roots_and_names(log_dirs, only)
     places, remote = storages_of(roots)
     with session(master, conf) as spark:
         from kafkalog.spark.jobs.verification import verified

@@ -18,10 +18,19 @@ from kafkalog.cli.console import (
     paint,
     tell_unsettled,
 )
-from kafkalog.cli.places import CONFIG, SHOWN, log_dirs_at, setting_fields, topic_settings
-from kafkalog.cli.remote_places import ReadPath, both_tiers, note_tiered
+from kafkalog.cli.places import (
+    CONFIG,
+    PLACES_AND_NAMES,
+    SHOWN,
+    check_names,
+    log_dirs_at,
+    places_and_names,
+    setting_fields,
+    topic_settings,
+)
+from kafkalog.cli.remote_places import both_tiers, note_tiered
 from kafkalog.cli.tables import Cell, Column, When, print_table, utc_option
-from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.folders import folders_of, named_folders
 from kafkalog.toolbox.topics import TopicRow, topics
 
 COLUMNS = (
@@ -38,7 +47,7 @@ COLUMNS = (
 
 
 @click.command("topics", short_help="Show the topics of log directories in one table.")
-@click.argument("log_dirs", nargs=-1, required=True, type=ReadPath())
+@PLACES_AND_NAMES
 @click.option("--exact", is_flag=True, help="Read all batch headers: records, times and codecs are exact then.")
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, findings, and a summary.")
@@ -46,9 +55,10 @@ COLUMNS = (
 @utc_option
 @both_tiers
 def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_json: bool, progress: bool) -> int:
-    """Show the topics of LOG_DIRS, all directories of a broker together.
+    """Show the topics of LOG_DIRS, all directories of a broker together, or only the named PARTITIONS (topic-0, a
+    topic, or a glob) in them.
 
-    PARTITIONS is how many are here, of how many the cluster's metadata or the store's settings tell.
+    The column PARTITIONS is how many are here, of how many the cluster's metadata or the store's settings tell.
 
     Partitions, segments and sizes are exact.  Without --exact RECORDS is the span of offsets (at most as many; of a
     compacted or transactional topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment (in a
@@ -57,14 +67,17 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
     stray or not Kafka's are named on stderr; exit 1 for what a broker does not start with, or a partition that cannot
     be read; exit 4 if somebody changes a partition at each look, and it cannot be told of.
     """
-    places = log_dirs_at(log_dirs)
+    where, asked = places_and_names(log_dirs)
+    places = log_dirs_at(where)
+    check_names(places, asked)
     if exact:
-        total = log_bytes(path for place in places for path in folders_of(place).partitions.values())
+        folders = (named_folders(folders_of(place), asked) for place in places)
+        total = log_bytes(path for found in folders for path in found.partitions.values())
         watched = Progress(total, "read", force=progress)
     else:
         watched = looked_at(places, force=progress)
     with watched as bar:
-        found = topics(places, exact=exact, progress=bar.advance)
+        found = topics(places, asked, exact=exact, progress=bar.advance)
     for place in places:
         note_tiered(place, found.folders(place))
     known = topic_settings(places, (), broker_file)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafkalog._face.named import names_of_partition
 from kafkalog.engine.files import OS_FILES, Files, parent_dir
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
@@ -63,10 +64,14 @@ class CheckpointTable:
 
 
 def checkpoint_table(
-    log_dir: str, *, files: Files = OS_FILES, progress: Callable[[int], None] | None = None
+    log_dir: str,
+    asked: Collection[str] = (),
+    *,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
 ) -> CheckpointTable:
-    """All that can be read.  `progress` is called with 1 for each partition.  OSError where the directory cannot be
-    listed."""
+    """All that can be read, of all partitions or those that are named (topics, partitions, globs).  `progress` is
+    called with 1 for each partition.  OSError where the directory cannot be listed."""
     table = CheckpointTable(log_dir)
     lines: dict[str, dict[TopicPartition, int]] = {}
     for name in names.OFFSET_CHECKPOINT_FILES:
@@ -95,6 +100,8 @@ def checkpoint_table(
     for partition in sorted({*found.partitions, *(each for of in lines.values() for each in of)}):
         if progress is not None:
             progress(1)
+        if asked and not names_of_partition(asked, partition):
+            continue
         row = CheckpointRow(partition, {name: of.get(partition) for name, of in lines.items()}, None)
         if partition in found.partitions:
             try:

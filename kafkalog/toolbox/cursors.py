@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from kafkalog._face.named import names_topic
+from kafkalog._face.named import names_partition
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
 from kafkalog.engine.coordinator.groups import GroupType, ListedGroup, ListedMember
 from kafkalog.engine.coordinator.partition_logs import SourceStateLog
@@ -222,9 +222,9 @@ class CursorLook:
         with self._view(self.homes[partition], partition) as view:
             return view.offset_for_time(time_ms)
 
-    def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """Those of a topic, or of a glob's topics, that are in these directories."""
-        return sorted(each for each in self.homes if names_topic(topic, each.topic))
+    def partitions_of(self, name: str) -> list[TopicPartition]:
+        """Those that a topic, a partition or a glob names, and that are in these directories."""
+        return sorted(each for each in self.homes if names_partition(name, each))
 
     def offsets_homes(self, log_dirs: Sequence[str]) -> dict[int, str]:
         """The partitions of `__consumer_offsets` that are in these directories, by number."""

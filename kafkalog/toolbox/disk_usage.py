@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafkalog.engine.files.usage import Used, walk
@@ -20,7 +20,7 @@ from kafkalog.engine.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
 from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
-from kafkalog.toolbox.folders import Folders, folders_of
+from kafkalog.toolbox.folders import Folders, folders_of, named_folders
 
 __all__ = ["DiskUsage", "Sum", "disk_usage"]
 
@@ -87,18 +87,24 @@ class DiskUsage:
     preallocated: Sum = field(default_factory=Sum)  # behind the ends of active segments and their indexes
 
 
-def disk_usage(log_dirs: Sequence[str], now_ms: int, *, progress: Callable[[int], None] | None = None) -> DiskUsage:
-    """Of all these directories together.  `progress` is called with 1 for each partition.  OSError where one cannot be
-    read."""
+def disk_usage(
+    log_dirs: Sequence[str],
+    now_ms: int,
+    asked: Collection[str] = (),
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> DiskUsage:
+    """Of all these directories together, or of the topics and partitions in them that are named (or globs).
+    `progress` is called with 1 for each partition.  OSError where one cannot be read."""
     usage = DiskUsage()
     by_topic, by_kind, by_age = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
     seen: set[tuple[int, int]] = set()
     for log_dir in log_dirs:
-        folders = folders_of(log_dir)
+        folders = named_folders(folders_of(log_dir), asked)
         homes = _homes(folders)
         allocated = {}
         above = len(os.path.join(log_dir, ""))
-        for used in walk(log_dir, seen):
+        for used in _walk(log_dir, folders, asked, seen):
             topic, kind = _place(used.path[above:], used, homes)
             usage.total.add(used)
             by_topic[topic].add(used)
@@ -120,6 +126,15 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int, *, progress: Callable[[int]
     usage.by_kind = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
     usage.by_age = {name: by_age[name] for name in (*dict(AGES), UNKNOWN) if name in by_age}
     return usage
+
+
+def _walk(log_dir: str, folders: Folders, asked: Collection[str], seen: set[tuple[int, int]]) -> Iterator[Used]:
+    if not asked:
+        yield from walk(log_dir, seen)
+        return
+    for path in sorted([*folders.partitions.values(), *folders.moving]):
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            yield from walk(path, seen)
 
 
 def _homes(found: Folders) -> dict[str, tuple[str, str | None]]:

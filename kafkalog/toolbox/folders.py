@@ -7,10 +7,11 @@ directories.  Knows names and listings; opens no log, but for `copies_known`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
+from kafkalog._face.named import names_of_partition
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -66,6 +67,24 @@ def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
         else:
             found.foreign_folders.append(path)
     return found
+
+
+def named_folders(found: Folders, asked: Collection[str]) -> Folders:
+    """Of a directory what belongs to the topics and partitions that are named (or globs); all where none is."""
+    if not asked:
+        return found
+
+    def takes(path: str) -> bool:
+        partition = _partition_of(os.path.basename(path))
+        return partition is not None and bool(names_of_partition(asked, partition))
+
+    return Folders(
+        found.log_dir,
+        {partition: path for partition, path in found.partitions.items() if names_of_partition(asked, partition)},
+        deleted=[*filter(takes, found.deleted)],
+        future={path: partition for path, partition in found.future.items() if names_of_partition(asked, partition)},
+        strays=[*filter(takes, found.strays)],
+    )
 
 
 def another_name(path: str, partition: TopicPartition) -> str:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from kafkalog._face.named import names_of_partition
 from kafkalog._native.codec.java_hash import hash_map_order, topic_partition_hash
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
@@ -33,17 +34,22 @@ UNKNOWN_LAG = -1
 def log_dirs(
     paths: Sequence[str],
     topics: Collection[str] = (),
+    asked: Collection[str] = (),
     *,
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """The JSON of these directories (of `topics` only, where some are named), and what was wrong with them.  `progress`
-    is called with 1 for each partition."""
+    """The JSON of these directories, and what was wrong with them.  Where `topics`, or by `asked` topics, partitions or
+    globs, are named, it is of these only.  `progress` is called with 1 for each partition."""
+
+    def takes(partition: TopicPartition) -> bool:
+        return not (topics or asked) or partition.topic in topics or bool(names_of_partition(asked, partition))
+
     problems: list[str] = []
     brokers: dict[int, list[dict[str, Any]]] = {}
     ends: dict[TopicPartition, int] = {}
     for path in paths:
-        broker, entry = _describe(path, topics, files, ends, problems, progress or (lambda count: None))
+        broker, entry = _describe(path, takes, files, ends, problems, progress or (lambda count: None))
         brokers.setdefault(broker, []).append(entry)
     for entries in brokers.values():
         for entry in entries:
@@ -71,7 +77,7 @@ def broker_of(log_dir: str, files: Files = OS_FILES) -> int:
 
 def _describe(
     path: str,
-    topics: Collection[str],
+    takes: Callable[[TopicPartition], bool],
     files: Files,
     ends: dict[TopicPartition, int],
     problems: list[str],
@@ -90,12 +96,12 @@ def _describe(
         rows: dict[TopicPartition, list[dict[str, Any]]] = {}
         for partition, at, is_future in chosen:
             progress(1)
-            if topics and partition.topic not in topics and not is_future:
+            if not takes(partition) and not is_future:
                 continue
             row = _partition(path, partition, at, is_future, files, checkpoints)
             if not is_future:
                 ends[partition] = row["end"]
-            if not topics or partition.topic in topics:
+            if takes(partition):
                 rows.setdefault(partition, []).append(row)
         entry["partitions"] = [row for each in hash_map_order(rows, topic_partition_hash) for row in rows[each]]
     except (KafkalogError, OSError) as error:

@@ -9,7 +9,7 @@ Reads only, takes no lock.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.contents import Contents, all_headers, headers_at_ends
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.toolbox.folders import Folders, another_name, folders_of
+from kafkalog.toolbox.folders import Folders, another_name, folders_of, named_folders
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 
 __all__ = ["TopicRow", "Topics", "topics"]
@@ -80,17 +80,18 @@ class Topics:
 
 def topics(
     log_dirs: Sequence[str],
+    asked: Collection[str] = (),
     *,
     exact: bool = False,
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Topics:
-    """What is in `log_dirs`.  `progress` is called with the bytes of logs just passed where `exact`, else with 1 for
-    each partition.  OSError of a directory."""
+    """What is in `log_dirs`, of all topics, or of those that are named (topics, partitions, globs).  `progress` is
+    called with the bytes of logs just passed where `exact`, else with 1 for each partition.  OSError of a directory."""
     result = Topics()
     homes: dict[TopicPartition, str] = {}
     for log_dir in log_dirs:
-        found = folders_of(log_dir, files)
+        found = named_folders(folders_of(log_dir, files), asked)
         result.partitions[log_dir] = found.partitions
         _tell_odd(found, result)
         checkpoints = CheckpointLines(log_dir, files, keeps_ms=KEEPS_MS)

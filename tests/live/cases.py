@@ -337,6 +337,30 @@ def latest(world: World) -> None:
     assert table["value"].to_pylist() == [record.value for record in world.opened.records(28, 32)]
 
 
+def read_filtered(world: World) -> None:
+    """By key, condition, pattern, time: as records and as Arrow."""
+    log = world.opened
+    wanted = [record for record in log.records() if record.key == b"k2"]
+    assert list(log.records(key="k2", where="value is not null", grep=r"\.", start_time=0)) == wanted
+    table = log.read_arrow(key_prefix="k2", columns=["offset", "value"], on_damage="skip")
+    assert table["offset"].to_pylist() == [record.offset for record in wanted]
+    assert log.read_arrow(key="k2", last=1, values="text")["offset"].to_pylist() == [wanted[-1].offset]
+
+
+def latest_filtered(world: World) -> None:
+    (row,) = world.opened.latest(key="k2", columns=["offset", "key"]).read_all().to_pylist()
+    assert row == {"offset": 30, "key": b"k2"}
+
+
+def streamed(world: World) -> None:
+    """As an Arrow consumer takes it."""
+    assert world.opened.arrow_reader().read_all().num_rows == len(world.extra["expected"])
+
+
+def describe(world: World) -> None:
+    assert world.opened.describe(sample_rows=2, exact=True).end_offset == world.opened.end_offset
+
+
 def await_offsets(world: World) -> None:
     end = world.opened.end_offset
     assert world.opened.await_offset(end - 1, timeout_ms=10_000)
@@ -484,6 +508,10 @@ CASES = [
     Case("read", with_transactions, read_all, before=expect, after=read_again),
     Case("latest", keyed, latest, before=expect, after=read_again),
     Case("latest-away", keyed, latest, before=expect_and_away, after=read_again),
+    Case("read-filtered", keyed, read_filtered, before=expect, after=read_again),
+    Case("latest-filtered", keyed, latest_filtered, before=expect, after=read_again),
+    Case("read-stream", keyed, streamed, before=expect, after=read_again),
+    Case("describe", keyed, describe, before=expect, after=read_again),
     Case("read-away", with_transactions, read_all, before=expect_and_away, after=read_again),
     Case("await-offset", with_transactions, await_offsets, before=expect, after=read_again),
     Case("read-only", some, open_read_only, before=expect, after=read_again),

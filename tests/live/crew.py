@@ -235,6 +235,19 @@ def latest_through(log: kafkalog.Partition, oracle: Oracle) -> None:
         }
 
 
+def filtered_through(log: kafkalog.Partition, oracle: Oracle) -> None:
+    """The records of one thread's keys of a log that others change: those of a walk, if nothing was cut meanwhile."""
+    end = log.high_watermark
+    table = log.read_arrow(end=end, key_prefix="1.", grep=r"\.", columns=["offset", "key"])
+    offsets, keys = table["offset"].to_pylist(), table["key"].to_pylist()
+    assert offsets == sorted(set(offsets))
+    assert all(key.startswith(b"1.") for key in keys)
+    wanted = [record.offset for record in log.records(end=end) if (record.key or b"").startswith(b"1.")]
+    filtered = [record.offset for record in log.records(end=end, key_prefix="1.", where="key is not null")]
+    if not (oracle.cuts or oracle.retention):
+        assert offsets == filtered == wanted
+
+
 def ordinary_choice(short: bool) -> AbstractContextManager[None]:
     """Which way an ordinary batch takes through an append meanwhile."""
     return ways.taking(ways.SHORT if short else ways.LONG)

@@ -55,9 +55,19 @@ class Life:
 
     def choose(self) -> str:
         names = ["append"] * 6 + ["many", "columns", "write", "write"] + ["transact"] * 3 + ["roll", "flush"]
-        return self.rng.choice(
-            [*names, "read", "latest", "await", "truncate", "delete", "retain", "close", "open_again"]
-        )
+        names += [
+            "read",
+            "filter",
+            "describe",
+            "latest",
+            "await",
+            "truncate",
+            "delete",
+            "retain",
+            "close",
+            "open_again",
+        ]
+        return self.rng.choice(names)
 
     def do(self, what: str) -> None:
         getattr(self, "_" + what)()
@@ -86,6 +96,13 @@ class Life:
     def _read(self) -> None:
         for _ in self.log.records():
             pass
+
+    def _filter(self) -> None:
+        wanted = [record.offset for record in self.log.records(key="1")]
+        assert self.log.read_arrow(key="1", columns=["offset"])["offset"].to_pylist() == wanted
+
+    def _describe(self) -> None:
+        self.log.describe(sample_rows=1, exact=True)
 
     def _latest(self) -> None:
         table = self.log.latest(isolation="read_uncommitted").read_all()

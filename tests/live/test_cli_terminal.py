@@ -10,13 +10,23 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 import kafkalog
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
+LIMIT_S = 120.0  # of one command
+# The terminal is made the session's, which gets its signals.
+ON_TERMINAL = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from kafkalog.cli.app import run
+run()
+"""
 TABLES = ("topics", "describe", "du", "checkpoint")
 
 
@@ -35,27 +45,61 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+class Terminal:
+    """A command whose standard streams are a terminal of `width` columns, which sends Ctrl-C."""
+
+    def __init__(self, width: int, *argv: object, **environ: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+        inherited = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ON_TERMINAL, *map(str, argv)],
+            stdin=theirs, stdout=theirs, stderr=theirs, env={**inherited, "TERM": "xterm-256color", **environ},
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        self.came = b""
+
+    def __enter__(self) -> Terminal:
+        self._late = threading.Timer(LIMIT_S, self.process.kill)  # what goes on is a failure, not a wait for ever
+        self._late.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._late.cancel()
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def read(self, until: bytes | None = None) -> str:
+        """What came since the last read: up to a pattern, or to the end."""
+        found = None if until is None else re.search(until, self.came)
+        while found is None:
+            try:
+                piece = os.read(self._ours, 65536)
+            except OSError:  # Linux: the other end is closed
+                piece = b""
+            if not piece:
+                assert until is None, (until, self.came)
+                break
+            self.came += piece
+            found = None if until is None else re.search(until, self.came)
+        end = len(self.came) if found is None else found.end()
+        told, self.came = self.came[:end], self.came[end:]
+        return told.decode().replace("\r\n", "\n")
+
+    def interrupt(self) -> None:
+        """Types Ctrl-C."""
+        os.write(self._ours, b"\x03")
+
+
 def on_terminal(width: int, *argv: object, **environ: str) -> tuple[int, str]:
-    """(exit code, all that came) of a command whose standard streams are a terminal of `width` columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kafkalog", *map(str, argv)],
-        stdin=theirs, stdout=theirs, stderr=theirs, env={**inherited, "TERM": "xterm-256color", **environ},
-    )  # fmt: skip
-    os.close(theirs)
-    came = b""
-    try:
-        while piece := os.read(ours, 65536):
-            came += piece
-    except OSError:  # Linux: the other end is closed
-        pass
-    finally:
-        os.close(ours)
-    return process.wait(), came.decode().replace("\r\n", "\n")
+    """(exit code, all that came) of a command on a terminal of `width` columns."""
+    with Terminal(width, *argv, **environ) as terminal:
+        came = terminal.read()
+        return terminal.process.wait(), came
 
 
 def table_of(out: str) -> list[str]:
@@ -106,3 +150,51 @@ def test_help_of_commands_with_times_has_utc(log_dir: Path) -> None:
     _, out = on_terminal(120, "describe", log_dir, "orders", "--utc")
     assert re.search(r"\dZ\n", out)
     assert " ago" not in out
+
+
+# --- tail ------------------------------------------------------------------------------------------------------
+
+
+def test_tail_is_cut_coloured_and_told_a_rate(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topics = [store.create_topic(name) for name in ("orders", "invoices")]
+        for topic in topics:
+            topic.append(b"value " + b"x" * 500, key=b"customer-7")
+        with Terminal(80, "tail", tmp_path) as terminal:
+            colours = set()
+            for _ in topics:
+                line = terminal.read(rb"\n").strip("\n")
+                place = re.search(r"\x1b\[(3[1-6])m(orders|invoices)-0@0\x1b\[0m customer-7: value x+\u2026$", line)
+                assert place is not None, line
+                colours.add((place[1], place[2]))
+                assert len(SGR.sub("", line)) == 80
+            assert len({colour for colour, _ in colours}) == len({topic for _, topic in colours}) == 2
+            terminal.read(rb"0 records/s")
+            topics[0].append(b"behind")
+            came = terminal.read(rb"behind\r\n")
+            assert "\r\x1b[K" in came  # the record stands where the rate was
+            assert re.search(r"(?m)^\S* ?.*orders-0@1", SGR.sub("", came.replace("\r\x1b[K", "\n")))
+            rate = re.search(r"(\d+) records/s", terminal.read(rb"\d+ records/s"))
+            assert rate is not None
+            assert int(rate[1]) <= 2
+            terminal.interrupt()
+            assert terminal.read().replace("\x1b[K", "").replace("^C", "").split() == ["kafkalog:", "interrupted"]
+            assert terminal.process.wait() == 130
+
+
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_tail_fits(tmp_path: Path, width: int) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("orders").append_many([b"x" * 500, b"a\x1b[2Jb\tc\nd", None, "\u65e5\u672c".encode() * 99])
+        code, out = on_terminal(width, "tail", tmp_path, "--no-follow")
+    assert code == 0
+    lines = SGR.sub("", out).splitlines()
+    assert len(lines) == 4
+    assert "\x1b" not in "".join(lines)
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_tail_without_colours(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("orders").append(b"x")
+        assert "\x1b" not in on_terminal(80, "tail", tmp_path, "--no-follow", NO_COLOR="1")[1]

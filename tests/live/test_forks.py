@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,9 @@ CHILD_SECONDS = 30
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
+# The packages of data frames that are here; imported before a fork.
+FRAMES = [name for name in ("pandas", "polars") if importlib.util.find_spec(name) and importlib.import_module(name)]
+
 Uses = list[tuple[str, Callable[[kafkalog.Partition], object]]]
 
 USES: Uses = [
@@ -51,6 +56,14 @@ USES: Uses = [
     ("reader", lambda log: list(log.reader().records())),
     ("reader as Arrow", lambda log: log.reader().arrow_reader().read_all()),
     ("latest", lambda log: log.latest().read_all()),
+    ("records by key", lambda log: list(log.records(key="k"))),
+    ("records by condition", lambda log: list(log.records(where="offset >= 0", grep=".", headers=["h"]))),
+    ("read_arrow by key", lambda log: log.read_arrow(key_prefix="k", on_damage="skip")),
+    ("read_arrow of JSON", lambda log: log.read_arrow(values="json", schema={"a": "int64"})),
+    ("latest by key", lambda log: log.latest(key="k").read_all()),
+    ("Arrow stream", lambda log: log.arrow_reader().read_all()),
+    *((f"to_{name}", methodcaller(f"to_{name}")) for name in FRAMES),
+    ("describe", lambda log: log.describe()),
     ("offset_for_time", lambda log: log.offset_for_time(0)),
     ("leader_epoch", lambda log: log.leader_epoch),
     ("refresh", lambda log: log.refresh()),

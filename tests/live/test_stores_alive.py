@@ -34,12 +34,13 @@ from kafkalog.store import Store
 from kafkalog.topic import Topic
 from tests.crash.stored import FAST, values_in
 from tests.live.oracle import in_a_thread, no_descriptors_below
-from tests.live.test_forks import files_of, in_a_child
+from tests.live.test_forks import FRAMES, files_of, in_a_child
 from tests.live.test_reentry import signals
 from tests.sampling import LONG
 
 SECONDS = 20.0 if LONG else 1.5
 Count = Callable[[str, int], None]
+WHERE = "offset >= 0 and value is not null"
 
 
 def dirs_of(base: Path, count: int = 2) -> list[str]:
@@ -198,8 +199,21 @@ def test_a_close_beside_everything(base: Path, number: int, count: Count) -> Non
         where = asyncio.run(store.topic("kept").append_async(value))
         records.add("kept", where.partition, where.offset, value)
 
+    def write_many_async() -> None:
+        values = [os.urandom(6).hex().encode() for _ in range(3)]
+        offsets = asyncio.run(store.topic("kept").append_many_async(values, partition=1))[1]
+        for offset, value in zip(offsets, values, strict=True):
+            records.add("kept", 1, offset, value)
+
+    def read() -> None:
+        topic = store.topic("kept")
+        found = [record.value for record in topic.records(where=WHERE, grep=".")]
+        assert topic.read_arrow(grep=".", columns=["value"]).num_rows >= len(found)
+        topic.latest(key="k").read_all()
+
     steps: list[Callable[[], object]] = [
-        write, write, write_async, store.describe, lambda: store.create_topic("a", 3), lambda: store.delete_topic("a"),
+        write, write, write_async, write_many_async, read, lambda: store.topic("kept").arrow_reader().read_all(),
+        store.describe, lambda: store.create_topic("a", 3), lambda: store.delete_topic("a"),
         lambda: store.alter_topic("kept", {"flush.ms": str(time.monotonic_ns())}),
         store.topics, lambda: store.topic("a").append_many([b"x"] * 5),
     ]  # fmt: skip
@@ -268,6 +282,12 @@ def uses(store: Store, topic: Topic) -> list[tuple[str, Callable[[], object]]]:
         ("append", lambda: topic.append(b"x")), ("append to one", lambda: topic.append(b"x", partition=1)),
         ("append by key", lambda: topic.append(b"x", key=b"k")), ("append_many", lambda: topic.append_many([b"x"] * 9)),
         ("describe", store.describe), ("topic's describe", topic.describe),
+        ("records", lambda: list(topic.records(key="k"))),
+        ("store's records", lambda: list(store.records(where=WHERE))),
+        ("read_arrow", lambda: topic.read_arrow(grep=".")), ("store's read_arrow", lambda: store.read_arrow(last=1)),
+        ("latest", lambda: topic.latest(key_prefix="k").read_all()), ("Arrow stream", topic.__arrow_c_stream__),
+        *((f"to_{name}", getattr(topic, f"to_{name}")) for name in FRAMES),
+        ("abort_transaction", lambda: store.abort_transaction("job")),
         ("append_async", lambda: asyncio.run(topic.append_async(b"x"))),
         ("append_many_async", lambda: asyncio.run(topic.append_many_async([b"x"]))),
         ("info", lambda: topic.info), ("partitions", lambda: topic.partitions),

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +14,27 @@ from typing import IO
 
 import kafkalog
 
+LIMIT_S = 60.0  # for all of one run
+
 
 @contextmanager
 def tail(log_dir: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     line = [sys.executable, "-m", "kafkalog", "tail", str(log_dir), "--json", *options]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
+        late = threading.Timer(LIMIT_S, process.kill)  # what it does not print is a failure, not a wait for ever
+        late.start()
         try:
             yield process, process.stdout
         finally:
-            process.kill()  # one that goes on is a failure, not a wait for ever
+            late.cancel()
+            process.kill()
 
 
 def read(out: IO[bytes]) -> tuple[str, int, str]:
-    found = json.loads(out.readline())
+    line = out.readline()
+    assert line, "it printed no more"
+    found = json.loads(line)
     return found["topic"], found["offset"], found["value"]
 
 

@@ -28,6 +28,7 @@ from tests.live.crew import (
     Crew,
     Member,
     batch_start,
+    filtered_through,
     full,
     latest_through,
     open_door,
@@ -95,6 +96,7 @@ def test_close_beside_everything(door: str, base: Path, count: Count) -> None:
         appenders(crew, log, oracle, seed=number)
         crew.add("read", partial(read_through, log, oracle))
         crew.add("read", partial(latest_through, log, oracle))
+        crew.add("read", partial(filtered_through, log, oracle))
         for isolation in ("read_uncommitted", "read_committed"):  # woken by the next append, the last time by the close
             crew.add("read", partial(await_next, log, isolation))
         crew.add("flush", log.flush)
@@ -143,6 +145,7 @@ def test_truncate_beside_appends(door: str, base: Path, count: Count) -> None:
         crew.add("flush", log.flush)
         crew.add("read", partial(read_through, log, oracle))
         crew.add("read", partial(latest_through, log, oracle))
+        crew.add("read", partial(filtered_through, log, oracle))
         crew.add("read", partial(await_next, log, timeout_ms=5))
         with ordinary_choice(number % 2 == 0):
             crew.run(0.4)
@@ -184,6 +187,7 @@ def test_retention_beside_appends_and_readers(delay_ms: str, door: str, base: Pa
         crew.add("read", lambda: read_through(beside, oracle))
         for source in (log, beside):
             crew.add("read", partial(latest_through, source, oracle))
+            crew.add("read", partial(filtered_through, source, oracle))
         crew.add("refresh", beside.refresh)
         crew.run(SECONDS)
     oracle.judge(look(log))
@@ -230,6 +234,7 @@ def readers_beside_appends(door: str, path: Path, seed: int, count: Count) -> No
             crew.add("read", partial(committed, source))
             crew.add("read", partial(read_through, source, oracle))
             crew.add("read", partial(latest_through, source, oracle))
+            crew.add("read", partial(filtered_through, source, oracle))
             crew.add("read", partial(await_next, source, timeout_ms=50))
         crew.add("read", times)
         crew.add("refresh", beside.refresh)

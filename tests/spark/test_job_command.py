@@ -123,7 +123,7 @@ def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
     ("argv", "text"),
     [
         (["verify", "{nothing}"], "not found, expected a Kafka log directory"),
-        (["compact", "{root}", "-X", "cleanup.policy=compact"], "expected --only"),
+        (["compact", "{root}", "-X", "cleanup.policy=compact"], "expected the topics"),
         (["compact", "{root}", "--by-shuffle"], "--by-shuffle does one partition"),
         (["export", "{root}", "--to", "{nothing}", "--conf", "x"], "has no '='"),
         (["import", "{root}", "{nothing}"], "found no export"),

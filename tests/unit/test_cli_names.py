@@ -174,3 +174,108 @@ def test_the_help_of_a_default_has_its_options(run: Run) -> None:
     assert result.code == CLEAN
     assert "--json" in result.out
     assert "  set  Set one line of a checkpoint." in result.out
+
+
+# --- several directories, and names behind them ------------------------------------------------------------------
+
+
+def told(run: Run, command: str, *argv: object) -> list[str]:
+    """The topics or partitions that a command of several directories tells of."""
+    result = run(command, *argv, "--json")
+    assert result.code == CLEAN, result.err
+    found = [json.loads(line) for line in result.lines]
+    if command == "log-dirs":
+        return sorted(
+            each["partition"] for broker in found[0]["brokers"] for at in broker["logDirs"] for each in at["partitions"]
+        )
+    if command == "checkpoint":
+        return sorted(f"{each['topic']}-{each['partition']}" for each in found if each["kind"] == "partition")
+    if command == "topics":
+        return sorted(
+            f"{each['topic']}-{number}" for each in found if each["kind"] == "topic" for number in each["partitions"]
+        )
+    return sorted({each["name"] for each in found if each["kind"] == "topic"})
+
+
+@pytest.fixture
+def other_dir(tmp_path: Path) -> Path:
+    place = tmp_path / "more-1"  # named like a partition, and none
+    for name in ("orders-eu-2", "invoices-0"):
+        with kafkalog.open_log(place, name) as log:
+            log.append(name.encode())
+    return place
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    place = tmp_path / "disk-0"
+    for name in NAMES:
+        with kafkalog.open_log(place, name) as log:
+            log.append(name.encode())
+    return place
+
+
+@pytest.mark.parametrize("command", ["topics", "log-dirs", "checkpoint"])
+def test_names_behind_several_directories(
+    command: str, disk: Path, other_dir: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(run, command, disk, other_dir) == sorted([*NAMES, "orders-eu-2", "invoices-0"])
+    assert told(run, command, disk, other_dir, "orders-eu") == ["orders-eu-0", "orders-eu-1", "orders-eu-2"]
+    assert told(run, command, disk, "orders-*") == ["orders-eu-0", "orders-eu-1", "orders-us-0"]
+    assert told(run, command, disk, "payments", "orders-eu-1") == ["orders-eu-1", "payments-0"]
+    assert told(run, command, other_dir, "orders-eu-?") == ["orders-eu-2"]
+    for part, expected in (("orders-eu-1", ["orders-eu-1"]), ("orders-eu", ["orders-eu-0", "orders-eu-1"])):
+        assert told(run, command, disk / part) == expected
+    assert told(run, command, disk / "payments", disk / "orders-us-0") == ["orders-us-0", "payments-0"]
+    monkeypatch.chdir(disk.parent)  # without a slash a directory is one, and a partition's folder is a name
+    assert told(run, command, "disk-0", "more-1", "invoices") == ["invoices-0"]
+    monkeypatch.chdir(disk)
+    assert told(run, command, ".", "orders-eu-0") == ["orders-eu-0"]
+    assert told(run, command, ".", "../more-1", "orders-eu-2") == ["orders-eu-2"]
+
+
+def test_the_space_of_names(disk: Path, other_dir: Path, run: Run) -> None:
+    whole = [json.loads(line) for line in run("du", disk, other_dir, "--json").lines]
+    some = [json.loads(line) for line in run("du", disk, other_dir, "orders-*", "--json").lines]
+    by_name = {each["name"]: each for each in whole if each["kind"] == "topic"}
+    assert {each["name"]: each for each in some if each["kind"] == "topic"} == {
+        name: by_name[name] for name in ("orders-eu", "orders-us")
+    }
+    assert some[-1]["size"] == sum(by_name[name]["size"] for name in ("orders-eu", "orders-us"))
+    (disk / "payments-0.0123456789abcdef0123456789abcdef-delete").mkdir()
+    assert "-delete" in run("du", disk, "payments").out
+    assert "-delete" not in run("du", disk, "orders-eu").out
+
+
+@pytest.mark.parametrize("command", ["topics", "log-dirs", "du", "checkpoint"])
+def test_names_that_no_directory_has(command: str, disk: Path, other_dir: Path, run: Run) -> None:
+    for name, text in (("ordrs-us-0", "did you mean orders-us-0?"), ("x*", "no topic or partition matches 'x*'")):
+        result = run(command, disk, other_dir, name)
+        assert (result.code, result.out) == (USAGE, "")
+        assert text in result.err
+    for line in ((disk / "orders-eu", other_dir), (other_dir, disk / "orders-eu-1"), (disk / "payments", "orders-us")):
+        result = run(command, *line)
+        assert (result.code, result.out) == (USAGE, "")
+        assert "expected the directories first, then the names" in result.err
+
+
+def test_cursors_of_names(tmp_path: Path, run: Run) -> None:
+    with kafkalog.open(tmp_path / "data") as store:
+        for name in ("orders", "payments"):
+            store.create_topic(name, 2).append_many([b"x"] * 4)
+        with store.reader("billing", topics=["orders", "payments"]) as reader:
+            reader.read_arrow()
+            reader.commit()
+    place = tmp_path / "data"
+
+    def seen(*names: str) -> list[tuple[str, int]]:
+        result = run("cursors", place, *names, "--json")
+        assert result.code == CLEAN, result.err
+        rows = [json.loads(line) for line in result.lines]
+        return [(each["topic"], each["partition"]) for each in rows if each["kind"] == "cursor"]
+
+    assert seen() == [("orders", 0), ("orders", 1), ("payments", 0), ("payments", 1)]
+    assert seen("pay*", "orders-1") == [("orders", 1), ("payments", 0), ("payments", 1)]
+    assert run("cursors", place, "orders-1", "--group", "billing", "--to-earliest", "--export").out.splitlines() == [
+        "orders,1,0"
+    ]

@@ -136,6 +136,11 @@ def test_what_click_says(ask: Ask, log_dir: Path) -> None:
     assert ask("transactions", "abort", log_dir, "--start") == ["plain,--start-offset"]
     assert ask("cat", log_dir, "--json", "x.y_z-") == ["plain,x.y_z-3"]
     assert ask("cat", log_dir, "--topic", "x") == ["plain,x.y_z", "plain,x.y_z-3"]
+    for command in ("topics", "du", "log-dirs", "checkpoint", "cursors"):
+        assert ask(command, "/v") == ["file,/v"]
+        assert ask(command, log_dir, "x") == ["file,x", "plain,x.y_z", "plain,x.y_z-3"]
+        assert ask(command, log_dir, "x.y_z", "x") == ["file,x", "plain,x.y_z-3"]
+        assert ask(command, log_dir, "/v") == ["file,/v"]
     assert ask("cursors", log_dir, "--topic", "x") == ["plain,x.y_z", "plain,x.y_z-3"]
     assert ask("salvage", log_dir, "/tm") == ["file,/tm"]
     assert ask("explain", "/v") == ["file,/v"]

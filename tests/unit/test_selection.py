@@ -194,6 +194,7 @@ def test_values_are_decoded(store: Store) -> None:
         ({"headers": 3}, "headers: found int 3"),
         ({"grep": "(("}, "is no regular expression"),
         ({"grep": 3}, "grep: found int 3"),
+        ({"grep": b"x"}, "grep: found bytes b'x', expected a pattern (text)"),
         ({"where": "foo = 1"}, "is no condition"),
         ({"where": "offset = x"}, "is no offset"),
         ({"where": 3}, "where: found int 3"),
