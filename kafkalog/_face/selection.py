@@ -106,6 +106,12 @@ class Selection:
             self.match = Match(patterns, named, where)
             self.window = self.match.pruned(self.window)
 
+    def within(self, window: Window) -> Selection:
+        """The same in another window."""
+        made = copy.copy(self)
+        made.window = made._asked_window = window
+        return made
+
     def unpruned(self) -> Selection:
         """The same, without what its conditions tell of where to look."""
         made = copy.copy(self)

@@ -66,10 +66,10 @@ class ExportOptions:
 
 
 def _in_selection(old: dict[str, Any], named: dict[str, Any]) -> None:
-    named["selection"] = Selection(
+    found = Selection(
         isolation=old.get("isolation", "read_uncommitted"), on_damage="skip" if old.get("skip_damage") else "raise"
     )
-    named["selection"].window = old.get("window") or Window()
+    named["selection"] = found.within(old.get("window") or Window())
 
 
 ExportOptions.__init__ = takes_old(  # type: ignore[method-assign]

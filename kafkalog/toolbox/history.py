@@ -45,9 +45,7 @@ class Entry(NamedTuple):
 
 
 def _of_window(window: Window) -> Selection:
-    asked = Selection()
-    asked.window = window
-    return asked
+    return Selection().within(window)
 
 
 def _in_asked(old: dict[str, Any], named: dict[str, Any]) -> None:

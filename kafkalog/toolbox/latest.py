@@ -47,8 +47,8 @@ class LatestOptions:
 
 
 def _in_selection(old: dict[str, Any], named: dict[str, Any]) -> None:
-    named["selection"] = Selection(isolation=old.get("isolation", "read_committed"))
-    named["selection"].window = Window(None, old.get("end"))
+    found = Selection(isolation=old.get("isolation", "read_committed"))
+    named["selection"] = found.within(Window(None, old.get("end")))
 
 
 LatestOptions.__init__ = takes_old(  # type: ignore[method-assign]
