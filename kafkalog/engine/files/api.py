@@ -55,11 +55,12 @@ class Listing(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A folder as one call saw it: its modification time in milliseconds before it was listed; the names in it, and what
-    those are that were asked for (None: not told)."""
+    """A folder as one call saw it: its modification time in milliseconds before it was listed, the names in it, and what
+    those are that were asked for, as far as it could be told."""
 
     mtime_ms: int
-    names: Mapping[str, FileStat | None]
+    names: list[str]
+    stats: Mapping[str, FileStat]
 
 
 class File(ABC):
