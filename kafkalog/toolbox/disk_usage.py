@@ -75,7 +75,6 @@ class Sum:
         self.size += used.size
         self.allocated += used.allocated
 
-
     def take(self, other: Sum) -> None:
         """Adds another sum."""
         self.files += other.files

@@ -254,9 +254,7 @@ class PartitionView(Closing):
             )
         return stat.mtime_ms
 
-    def _segments(
-        self, listed: frozenset[str], stats: Mapping[str, FileStat] = _NOTHING
-    ) -> tuple[SegmentView, ...]:
+    def _segments(self, listed: frozenset[str], stats: Mapping[str, FileStat] = _NOTHING) -> tuple[SegmentView, ...]:
         """Those of a listing, and of what it knows of files.  FileNotFoundError where it has become too old to tell
         where the log ends: what retention takes from the front meanwhile may be missing, nothing behind it."""
         known = {segment.path: segment for segment in self.snapshot.segments}
