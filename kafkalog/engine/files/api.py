@@ -55,8 +55,8 @@ class Listing(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A folder as one call saw it: its modification time in milliseconds before it was listed, the names in it, and what
-    those are that were asked for, as far as it could be told."""
+    """A folder as one call saw it: its modification time in milliseconds before it was listed, the names in it, and
+    what those are that were asked for, as far as it could be told."""
 
     mtime_ms: int
     names: list[str]
