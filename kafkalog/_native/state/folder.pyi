@@ -1,6 +1,4 @@
-from typing import TypeAlias
-
-Found: TypeAlias = tuple[int, int, int, int, int, int, int]
-
-def listing(path: str, end: str, follow: bool) -> tuple[int, list[str], dict[str, Found]] | None: ...
+def listing(
+    path: str, end: str, follow: bool
+) -> tuple[int, list[str], dict[str, tuple[int, int, int, int, int, int, int]]] | None: ...
 def content(path: str, most: int) -> bytes | None: ...

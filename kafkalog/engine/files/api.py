@@ -23,6 +23,8 @@ from kafkalog.engine.files.failure import is_shortage
 from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+# Size, time in ns, mode, inode, blocks, links, device: what a native listing says of a name.
+Found: TypeAlias = tuple[int, int, int, int, int, int, int]
 FLUSH_BYTES = 8 << 20
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar, cast
 
 from kafkalog._native.state import folder
 from kafkalog._native.state.descriptor import Descriptor, FileMap
-from kafkalog.engine.files.api import FLUSH_BYTES, File, FileLock, Files, FileStat, HasFileno, Listing, Looked
+from kafkalog.engine.files.api import FLUSH_BYTES, File, FileLock, Files, FileStat, Found, HasFileno, Listing, Looked
 from kafkalog.engine.files.failure import UnsyncedError
 from kafkalog.engine.files.lock import OsFileLock
 from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
@@ -116,7 +116,7 @@ def _not_regular(path: str, mode: int) -> OSError:
     return OSError(errno.EINVAL, "found a device, pipe or socket, expected a file", path)
 
 
-def _stat(found: folder.Found) -> FileStat:
+def _stat(found: Found) -> FileStat:
     size, mtime_ns, mode, inode = found[:4]
     return FileStat(size, mtime_ns // _NS_PER_MS, stat.S_ISREG(mode), stat.S_ISDIR(mode), inode)
 

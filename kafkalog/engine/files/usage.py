@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkalog._native.state import folder
-from kafkalog.engine.files.api import Files
+from kafkalog.engine.files.api import Files, Found
 from kafkalog.engine.files.mounts import mounted
 
 BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
@@ -59,12 +59,12 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
                     continue
 
 
-def _found(of: os.stat_result) -> folder.Found:
+def _found(of: os.stat_result) -> Found:
     """As a native listing has it."""
     return of.st_size, of.st_mtime_ns, of.st_mode, of.st_ino, of.st_blocks, of.st_nlink, of.st_dev
 
 
-def _used(path: str, found: folder.Found, seen: set[tuple[int, int]]) -> Used | None:
+def _used(path: str, found: Found, seen: set[tuple[int, int]]) -> Used | None:
     """None for another name of a file that was counted."""
     size, mtime_ns, mode, inode, blocks, links, device = found
     is_dir = stat.S_ISDIR(mode)
