@@ -271,8 +271,11 @@ def log_bytes(folders: Iterable[str]) -> int:
     """Bytes of all .log files in partitions' folders."""
     total = 0
     for folder in folders:
-        for name in OS_FILES.list_dir(folder):
-            if name.endswith(names.LOG_FILE_SUFFIX):
+        looked = OS_FILES.look_into(folder, names.LOG_FILE_SUFFIX)
+        listed, known = (OS_FILES.list_dir(folder), {}) if looked is None else (looked.names, looked.stats)
+        total += sum([stat.size for stat in known.values()])
+        for name in listed:
+            if name.endswith(names.LOG_FILE_SUFFIX) and name not in known:
                 with contextlib.suppress(FileNotFoundError):  # deleted by a broker meanwhile
                     total += OS_FILES.stat(os.path.join(folder, name)).size
     return total

@@ -75,6 +75,12 @@ class Sum:
         self.size += used.size
         self.allocated += used.allocated
 
+    def take(self, other: Sum) -> None:
+        """Adds another sum."""
+        self.files += other.files
+        self.size += other.size
+        self.allocated += other.allocated
+
 
 @dataclass
 class DiskUsage:
@@ -97,7 +103,7 @@ def disk_usage(
     """Of all these directories together, or of the topics and partitions in them that are named (or globs).
     `progress` is called with 1 for each partition.  OSError where one cannot be read."""
     usage = DiskUsage()
-    by_topic, by_kind, by_age = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
+    by_place, by_age = defaultdict[tuple[str, str], Sum](Sum), defaultdict[str, Sum](Sum)
     seen: set[tuple[int, int]] = set()
     for log_dir in log_dirs:
         folders = named_folders(folders_of(log_dir), asked)
@@ -105,11 +111,9 @@ def disk_usage(
         allocated = {}
         above = len(os.path.join(log_dir, ""))
         for used in _walk(log_dir, folders, asked, seen):
-            topic, kind = _place(used.path[above:], used, homes)
-            usage.total.add(used)
-            by_topic[topic].add(used)
-            by_kind[kind].add(used)
-            if kind == "logs":
+            place = _place(used.path[above:], used, homes)
+            by_place[place].add(used)
+            if place[1] == "logs":
                 age = now_ms - used.mtime_ms
                 name = next(name for name, limit in AGES if limit is None or age < limit) if used.mtime_ms else UNKNOWN
                 by_age[name].add(used)
@@ -122,6 +126,10 @@ def disk_usage(
             with contextlib.suppress(KafkalogError):  # what cannot be read has no end that we know
                 view = PartitionView(log_dir, partition, checkpoints=checkpoints)
                 _preallocated(usage.preallocated, view, path, allocated)
+    by_topic, by_kind = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
+    for (topic, kind), part in by_place.items():
+        for whole in (usage.total, by_topic[topic], by_kind[kind]):
+            whole.take(part)
     usage.by_topic = dict(sorted(by_topic.items(), key=lambda entry: -entry[1].allocated))
     usage.by_kind = {kind: by_kind[kind] for kind in KINDS if kind in by_kind}
     usage.by_age = {name: by_age[name] for name in (*dict(AGES), UNKNOWN) if name in by_age}

@@ -185,7 +185,15 @@ def test_the_look_finds_what_it_looks_for() -> None:
 
 def test_native_raises_no_domain_error_and_opens_no_file() -> None:
     for path in (PACKAGE / "_native").rglob("*.p[yx][xd]"):
-        assert not re.search(r"kafkalog\.errors|\bopen\(|import os\b", path.read_text()), path.name
+        opens = r"|\bopen\(" if path.name != "folder.pyx" else ""
+        assert not re.search(rf"kafkalog\.errors{opens}|import os\b", path.read_text()), path.name
+
+
+def test_only_the_door_to_the_disk_opens_natively() -> None:
+    """`folder.pyx` opens what it lists and reads in one call: for `files/` alone, which hands it on as its own."""
+    knows = [path for path in sources() if re.search(r"_native\.state(\.| import )folder\b", path.read_text())]
+    assert knows
+    assert {path.parent for path in knows} == {PACKAGE / "engine" / "files"}
 
 
 # --- parameters ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, strlen
 
 cdef extern from "Python.h":
+    bytes PyUnicode_EncodeFSDefault(object text)
     object PyUnicode_DecodeFSDefaultAndSize(const char* text, Py_ssize_t size)
 
 cdef extern from *:
@@ -173,21 +174,23 @@ cdef bint listed(const char* path, kl_found* folder, Names* names, const char* e
     return is_whole
 
 
-def listing(bytes path not None, bytes end not None, bint follow):
-    """The folder at `path`: (its time in ns, {name: what it is, or None}), in the order of the file system.
+def listing(str path not None, str end not None, bint follow):
+    """The folder at `path`: (its time in ns, the names in it in the order of the file system, {name: what it is}).
 
-    What names are that end with `end`: (size, time in ns, mode, inode, blocks of 512 bytes, links, device), of what a
-    link leads to if `follow`; None for other names, and where that cannot be told.
+    What those are that end with `end`: (size, time in ns, mode, inode, blocks of 512 bytes, links, device), of what a
+    link leads to if `follow`; a name of which that cannot be told is left out.
     """
     cdef kl_found folder
     cdef Names names = Names(NULL, 0, 0, NULL, 0, 0)
-    cdef const char* at = PyBytes_AS_STRING(path)
-    cdef const char* suffix = PyBytes_AS_STRING(end)
-    cdef size_t suffix_size = <size_t>len(end), place
+    cdef bytes encoded = PyUnicode_EncodeFSDefault(path), encoded_end = PyUnicode_EncodeFSDefault(end)
+    cdef const char* at = PyBytes_AS_STRING(encoded)
+    cdef const char* suffix = PyBytes_AS_STRING(encoded_end)
+    cdef size_t suffix_size = <size_t>len(encoded_end), place
     cdef bint is_whole
     cdef Entry* entry
-    cdef dict found = {}
-    if b"\0" in path:
+    cdef list found = []
+    cdef dict known = {}
+    if b"\0" in encoded:
         return None
     try:
         with nogil:
@@ -196,24 +199,28 @@ def listing(bytes path not None, bytes end not None, bint follow):
             return None
         for place in range(names.count):
             entry = &names.entries[place]
-            found[PyUnicode_DecodeFSDefaultAndSize(names.text + entry.at, <Py_ssize_t>entry.size)] = (
-                entry.found.size, entry.found.mtime_ns, entry.found.mode, entry.found.inode, entry.found.blocks,
-                entry.found.links, entry.found.device,
-            ) if entry.known else None
-        return folder.mtime_ns, found
+            name = PyUnicode_DecodeFSDefaultAndSize(names.text + entry.at, <Py_ssize_t>entry.size)
+            found.append(name)
+            if entry.known:
+                known[name] = (
+                    entry.found.size, entry.found.mtime_ns, entry.found.mode, entry.found.inode, entry.found.blocks,
+                    entry.found.links, entry.found.device,
+                )
+        return folder.mtime_ns, found, known
     finally:
         free(names.text)
         free(names.entries)
 
 
-def content(bytes path not None, int64_t most):
+def content(str path not None, int64_t most):
     """All of a regular file of at most `most` bytes."""
     cdef uint8_t little[LITTLE]
-    cdef const char* at = PyBytes_AS_STRING(path)
+    cdef bytes encoded = PyUnicode_EncodeFSDefault(path)
+    cdef const char* at = PyBytes_AS_STRING(encoded)
     cdef int64_t size = -1, got = -1
     cdef int fd
     cdef bytes data
-    if b"\0" in path:
+    if b"\0" in encoded:
         return None
     with nogil:
         fd = kl_open_file(at, &size)

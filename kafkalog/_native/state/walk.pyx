@@ -1,8 +1,8 @@
 """From one batch to the next in a short stretch of a .log file, where all is ordinary: one read, one call, no table.
 
-Who only wants to know where a log ends walks so, in a file or in the bytes of one.  Whatever is not ordinary (an old or damaged batch, offsets that do
-not follow, a file that ends before the stretch does, an error, a test's own file) is left to the caller, who scans and
-judges in Python (`LogScan`, `misfits`).
+Who only wants to know where a log ends walks so, in a file or in the bytes of one.  Whatever is not ordinary (an old or
+damaged batch, offsets that do not follow, a file that ends before the stretch does, an error, a test's own file) is
+left to the caller, who scans and judges in Python (`LogScan`, `misfits`).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -23,6 +23,8 @@ from kafkalog.engine.files.failure import is_shortage
 from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+# Size, time in ns, mode, inode, blocks, links, device: what a native listing says of a name.
+Found: TypeAlias = tuple[int, int, int, int, int, int, int]
 FLUSH_BYTES = 8 << 20
 
 
@@ -55,11 +57,12 @@ class Listing(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A folder as one call saw it: its modification time in milliseconds before it was listed; the names in it, and what
-    those are that were asked for (None: not told)."""
+    """A folder as one call saw it: its modification time in milliseconds before it was listed, the names in it, and
+    what those are that were asked for, as far as it could be told."""
 
     mtime_ms: int
-    names: Mapping[str, FileStat | None]
+    names: list[str]
+    stats: Mapping[str, FileStat]
 
 
 class File(ABC):

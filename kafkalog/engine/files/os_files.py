@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar, cast
 
 from kafkalog._native.state import folder
 from kafkalog._native.state.descriptor import Descriptor, FileMap
-from kafkalog.engine.files.api import FLUSH_BYTES, File, FileLock, Files, FileStat, HasFileno, Listing, Looked
+from kafkalog.engine.files.api import FLUSH_BYTES, File, FileLock, Files, FileStat, Found, HasFileno, Listing, Looked
 from kafkalog.engine.files.failure import UnsyncedError
 from kafkalog.engine.files.lock import OsFileLock
 from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
@@ -116,9 +116,7 @@ def _not_regular(path: str, mode: int) -> OSError:
     return OSError(errno.EINVAL, "found a device, pipe or socket, expected a file", path)
 
 
-def _stat(found: folder.Found | None) -> FileStat | None:
-    if found is None:
-        return None
+def _stat(found: Found) -> FileStat:
     size, mtime_ns, mode, inode = found[:4]
     return FileStat(size, mtime_ns // _NS_PER_MS, stat.S_ISREG(mode), stat.S_ISDIR(mode), inode)
 
@@ -210,14 +208,14 @@ class OsFiles(Files):
         return Listing(files, others)
 
     def look_into(self, path: str, suffix: str) -> Looked | None:
-        found = folder.listing(os.fsencode(path), os.fsencode(suffix), True) if self._is_alone(path) else None
+        found = folder.listing(path, suffix, True) if self._is_alone(path) else None
         if found is None:
             return None
-        mtime_ns, seen = found
-        return Looked(mtime_ns // _NS_PER_MS, {name: _stat(each) for name, each in seen.items()})
+        mtime_ns, names, stats = found
+        return Looked(mtime_ns // _NS_PER_MS, names, {name: _stat(each) for name, each in stats.items()})
 
     def content(self, path: str, bytes_max: int) -> bytes | None:
-        return folder.content(os.fsencode(path), bytes_max) if self._is_alone(path) else None
+        return folder.content(path, bytes_max) if self._is_alone(path) else None
 
     def has_inside(self, folder: str, name: str) -> bool:
         return self.exists(f"{folder}/{name}")

@@ -11,7 +11,8 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kafkalog.engine.files.api import Files
+from kafkalog._native.state import folder
+from kafkalog.engine.files.api import Files, Found
 from kafkalog.engine.files.mounts import mounted
 
 BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
@@ -36,7 +37,7 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
     if other is not None:
         yield from _walk_mounted(root, other, seen)
         return
-    waiting = [(root, os.lstat(root))]
+    waiting = [(root, _found(os.lstat(root)))]
     while waiting:
         path, found = waiting.pop()
         used = _used(path, found, seen)
@@ -44,33 +45,40 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
             continue
         yield used
         if used.is_dir:
+            looked = folder.listing(path, "", False)
             try:
-                names = sorted(os.listdir(path), reverse=True)
+                names, known = (os.listdir(path), {}) if looked is None else looked[1:]
             except FileNotFoundError:
                 continue
             above = os.path.join(path, "")
-            for name in names:
+            for name in sorted(names, reverse=True):
                 inside = above + name
                 try:
-                    waiting.append((inside, os.lstat(inside)))
+                    waiting.append((inside, known.get(name) or _found(os.lstat(inside))))
                 except FileNotFoundError:
                     continue
 
 
-def _used(path: str, found: os.stat_result, seen: set[tuple[int, int]]) -> Used | None:
+def _found(of: os.stat_result) -> Found:
+    """As a native listing has it."""
+    return of.st_size, of.st_mtime_ns, of.st_mode, of.st_ino, of.st_blocks, of.st_nlink, of.st_dev
+
+
+def _used(path: str, found: Found, seen: set[tuple[int, int]]) -> Used | None:
     """None for another name of a file that was counted."""
-    is_dir = stat.S_ISDIR(found.st_mode)
-    if not is_dir and found.st_nlink > 1:
-        if (found.st_dev, found.st_ino) in seen:
+    size, mtime_ns, mode, inode, blocks, links, device = found
+    is_dir = stat.S_ISDIR(mode)
+    if not is_dir and links > 1:
+        if (device, inode) in seen:
             return None
-        seen.add((found.st_dev, found.st_ino))
-    return Used(path, found.st_size, found.st_blocks * BLOCK_BYTES, found.st_mtime_ns // 1_000_000, is_dir)
+        seen.add((device, inode))
+    return Used(path, size, blocks * BLOCK_BYTES, mtime_ns // 1_000_000, is_dir)
 
 
 def _walk_mounted(path: str, files: Files, seen: set[tuple[int, int]]) -> Iterator[Used]:
     """Walks a remote tier, or a directory that goes on in one.  An object has no blocks: its length counts."""
     try:
-        used = _used(path, os.lstat(path), seen)
+        used = _used(path, _found(os.lstat(path)), seen)
     except FileNotFoundError:
         found = files.stat(path)
         size = 0 if found.is_dir else found.size

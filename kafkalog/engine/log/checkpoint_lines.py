@@ -1,4 +1,5 @@
-"""What a log directory's offset checkpoints and its clean-shutdown marker say, for those who look at it from outside: read again, parsed only if new.
+"""What a log directory's offset checkpoints and its clean-shutdown marker say, for those who look at it from outside:
+read again, parsed only if new.
 
 One that is absent or cannot be read has no lines, as for a broker at start; `told` says which it is.  One object may
 serve the views of a whole directory (each would parse the lines of all partitions else), or keep the lines of one

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 LOOKS_MAX = 20  # at a directory whose segments go while we look
 SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
-_NOTHING: Mapping[str, FileStat | None] = {}
+_NOTHING: Mapping[str, FileStat] = {}
 T = TypeVar("T")
 
 
@@ -254,9 +254,7 @@ class PartitionView(Closing):
             )
         return stat.mtime_ms
 
-    def _segments(
-        self, listed: frozenset[str], stats: Mapping[str, FileStat | None] = _NOTHING
-    ) -> tuple[SegmentView, ...]:
+    def _segments(self, listed: frozenset[str], stats: Mapping[str, FileStat] = _NOTHING) -> tuple[SegmentView, ...]:
         """Those of a listing, and of what it knows of files.  FileNotFoundError where it has become too old to tell
         where the log ends: what retention takes from the front meanwhile may be missing, nothing behind it."""
         known = {segment.path: segment for segment in self.snapshot.segments}
@@ -286,13 +284,13 @@ class PartitionView(Closing):
             raise gone[max(gone)]
         return tuple(segments)
 
-    def _listing(self) -> tuple[int, frozenset[str], Mapping[str, FileStat | None]]:
+    def _listing(self) -> tuple[int, frozenset[str], Mapping[str, FileStat]]:
         """The folder's time before it was listed, the names in it, and what is known of its .log files.  A folder that
         is changed meanwhile may have a name in a listing twice or not at all: while there are names that change two
         listings must agree."""
         looked = self._files.look_into(self.directory, names.LOG_FILE_SUFFIX)
         if looked is not None and not load_cases.transient(looked.names):
-            return looked.mtime_ms, frozenset(looked.names), looked.names
+            return looked.mtime_ms, frozenset(looked.names), looked.stats
         mtime_ms = self._folder_mtime_ms()
         listed = frozenset(self._files.list_dir(self.directory))
         for _ in range(LOOKS_MAX):
