@@ -160,8 +160,7 @@ class GroupName(click.types.StringParamType):
     """A group that has committed something in the directories that are given, if their cursors are quickly read."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from kafkalog.cli.console import log_bytes
-        from kafkalog.engine.format.names import GROUP_METADATA_TOPIC
+        from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, LOG_FILE_SUFFIX
         from kafkalog.engine.host.log_dirs import list_partitions
         from kafkalog.toolbox.cursors import CursorLook
 
@@ -172,7 +171,8 @@ class GroupName(click.types.StringParamType):
             for partition, folder in list_partitions(place).items()
             if partition.topic == GROUP_METADATA_TOPIC
         ]
-        if log_bytes(folders) > GROUPS_BYTES_MAX:
+        logs = [os.path.join(at, name) for at in folders for name in os.listdir(at) if name.endswith(LOG_FILE_SUFFIX)]
+        if sum(map(os.path.getsize, logs)) > GROUPS_BYTES_MAX:
             return []
         given = ctx.params.get(param.name or "") or ()
         found = CursorLook(places).groups
