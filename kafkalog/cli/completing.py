@@ -45,6 +45,7 @@ WORDS_BEFORE = {
 _NAMES = frozenset({"partitions", "partition", "topics", "only"})
 _PLACES = ("log_dir", "log_dirs", "source", "place", "file")
 _FORMATS = frozenset({("export", "kind"), ("latest", "kind")})
+GROUPS_BYTES_MAX = 64 << 20  # more takes longer than somebody waits
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})")
 
 
@@ -155,6 +156,29 @@ class PlaceOrName(PartitionName):
         return [folder, *super().shell_complete(ctx, param, incomplete)]
 
 
+class GroupName(click.types.StringParamType):
+    """A group that has committed something in the directories that are given, if their cursors are quickly read."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, LOG_FILE_SUFFIX
+        from kafkalog.engine.host.log_dirs import list_partitions
+        from kafkalog.toolbox.cursors import CursorLook
+
+        places = [place for place in _places(ctx) if os.path.isdir(place)]
+        folders = [
+            folder
+            for place in places
+            for partition, folder in list_partitions(place).items()
+            if partition.topic == GROUP_METADATA_TOPIC
+        ]
+        logs = [os.path.join(at, name) for at in folders for name in os.listdir(at) if name.endswith(LOG_FILE_SUFFIX)]
+        if sum(map(os.path.getsize, logs)) > GROUPS_BYTES_MAX:
+            return []
+        given = ctx.params.get(param.name or "") or ()
+        found = CursorLook(places).groups
+        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete) and name not in given]
+
+
 class SettingName(click.types.StringParamType):
     """A topic's setting, `key=`."""
 
@@ -190,6 +214,8 @@ def _kind(command: str | None, param: click.Parameter) -> click.ParamType[Any] |
         return PlaceOrName()
     if param.name in _NAMES and isinstance(param.type, click.types.StringParamType):
         return PartitionName()
+    if param.name == "groups":
+        return GroupName()
     if param.name == "settings":
         return SettingName()
     if param.name == "place":

@@ -231,6 +231,15 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [line.plain.rstrip() for line in Text(text).wrap(Console(width=width), width, overflow="fold")]
 
 
+def cut(text: str, width: int) -> str:
+    """`text`, or as much of it as `width` columns of a terminal hold, and an ellipsis."""
+    if text.isascii():
+        return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+    from rich.cells import set_cell_size
+
+    return text if _cells(text) <= width else f"{set_cell_size(text, max(width - 1, 0))}…"
+
+
 @lru_cache
 def _cell_len() -> Callable[[str], int]:
     from rich.cells import cell_len

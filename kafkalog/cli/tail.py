@@ -17,11 +17,11 @@ import click
 
 from kafkalog._face.selected import records_in, selected_range
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, FINDINGS
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage
 from kafkalog.cli.console import emit, emit_json, is_terminal, note, paint, time_words
 from kafkalog.cli.harmless import harmless
 from kafkalog.cli.remote_places import ReadPath, both_tiers
-from kafkalog.cli.tables import terminal_width
+from kafkalog.cli.tables import cut, terminal_width
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import UnknownTopicOrPartitionException
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 EVERY_S = 0.2
 TOPICS_EVERY_S = 2.0  # new partitions are looked for
 RATE_EVERY_S = 1.0
+_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 COLOURS = ("cyan", "magenta", "green", "blue", "yellow")
 
 
@@ -82,7 +83,12 @@ class _Followed:
 
     def _look(self, *, is_first: bool = False) -> None:
         """Takes in the partitions that are there now; those that are new are read from their start."""
-        chosen = choosing.chosen(self._log_dir, self._named, (), tells=is_first)
+        try:
+            chosen = choosing.chosen(self._log_dir, self._named, (), tells=is_first)
+        except (Usage, UnknownTopicOrPartitionException):
+            if is_first:
+                raise
+            return  # all of it is gone, and may come again
         for partition in chosen.folders:
             if str(partition) not in self._views:
                 view = self._stack.enter_context(PartitionView(chosen.log_dir, partition))
@@ -161,15 +167,15 @@ def _json(record: Record) -> None:
 
 def _line(record: Record) -> None:
     place = f"{record.topic}-{record.partition}@{record.offset}"
-    key = "" if record.key is None else f"{_text(record.key)}: "
-    value = "null" if record.value is None else _text(record.value)
+    text = "null" if record.value is None else _text(record.value)
+    if record.key is not None:
+        text = f"{_text(record.key)}: {text}"
     time_of = time_words(record.timestamp)
     if is_terminal(sys.stdout):
-        room = terminal_width() - len(time_of) - len(place) - len(key) - 2
-        value = value if len(value) <= room else f"{value[: max(room - 1, 8)]}…"
+        text = cut(text, terminal_width() - len(time_of) - len(place) - 2)
     colour = COLOURS[zlib.crc32(record.topic.encode()) % len(COLOURS)]
-    emit(f"{time_of} {paint(place, colour)} {key}{value}")
+    emit(f"{time_of} {paint(place, colour)} {text}")
 
 
 def _text(data: bytes) -> str:
-    return harmless(data.decode("utf-8", "backslashreplace").replace("\n", "\\n").replace("\r", "\\r"))
+    return harmless(data.decode("utf-8", "backslashreplace").translate(_BREAKS))

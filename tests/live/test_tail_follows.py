@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +65,20 @@ def test_a_topic_that_is_made_again_is_read_from_its_start(tmp_path: Path) -> No
             store.delete_topic("orders")
             assert process.stderr is not None
             assert process.stderr.readline() == b"note: orders-0 is gone\n"
+            store.create_topic("orders").append(b"second life")
+            assert read(out) == ("orders", 0, "second life")
+
+
+def test_all_that_is_named_goes_and_comes_again(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("orders").append(b"first life")
+        with tail(tmp_path, "orders") as (process, out):
+            assert read(out) == ("orders", 0, "first life")
+            store.delete_topic("orders")
+            assert process.stderr is not None
+            assert process.stderr.readline() == b"note: orders-0 is gone\n"
+            time.sleep(2.5)  # it looks for new partitions, and finds nothing at all
+            assert process.poll() is None
             store.create_topic("orders").append(b"second life")
             assert read(out) == ("orders", 0, "second life")
 

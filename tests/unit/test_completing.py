@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+import kafkalog
 import kafkalog.cli
 from kafkalog.cli import completing
 from kafkalog.cli.app import CLEAN, COMMANDS, USAGE, cli
@@ -101,6 +102,23 @@ def test_quick_or_not(log_dir: Path) -> None:
     ):
         assert names(*args) is None
     assert names("cat", log_dir, typed="--") is None
+
+
+def test_groups(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kafkalog.open(tmp_path / "shop") as store:
+        store.create_topic("orders").append(b"x")
+        for name in ("billing", "audit"):
+            with store.reader(name, topics=["orders"]) as reader:
+                reader.read_arrow()
+                reader.commit()
+    place = tmp_path / "shop"
+    assert ask("cursors", place, "--group", "") == ["plain,audit", "plain,billing"]
+    assert ask("cursors", place, "--group", "b") == ["plain,billing"]
+    assert ask("cursors", place, "--group", "audit", "--group", "") == ["plain,billing"]
+    assert ask("cursors", place, "orders", "--group", "b") == ["plain,billing"]
+    assert ask("cursors", tmp_path / "nowhere", "--group", "") == []
+    monkeypatch.setattr(completing, "GROUPS_BYTES_MAX", 10)
+    assert ask("cursors", place, "--group", "") == []
 
 
 def test_the_table_is_the_commands() -> None:
