@@ -23,8 +23,9 @@ from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.small_files import read_small
 from kafkalog.engine.host.log_dirs import refuse_inside
-from kafkalog.engine.host.topic_configs import of_topics
+from kafkalog.engine.host.topic_configs import trimmed
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -271,9 +272,11 @@ class _Restore:
                 if name in directory.files:
                     checkpoint = OffsetCheckpointFile(os.path.join(target, name), files, create=False)
                     checkpoint.write({each: offset for each, offset in checkpoint.read().items() if each in kept})
-            settings = of_topics(source, {each.topic for each in kept}, files)
-            if settings is not None:
-                files.write_atomic(os.path.join(target, names.TOPIC_CONFIGS_FILE), settings)
+            if names.TOPIC_CONFIGS_FILE in directory.files:
+                topics = {each.topic for each in kept}
+                path = os.path.join(target, names.TOPIC_CONFIGS_FILE)
+                data = trimmed(read_small(path, files), path, topics.__contains__, kept.__contains__)
+                files.write_atomic(path, data)
         files.sync_dir(target)
 
 
