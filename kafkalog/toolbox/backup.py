@@ -81,6 +81,7 @@ from kafkalog.toolbox.backup_manifest import (
 )
 from kafkalog.toolbox.backup_moment import Moment, moment_of
 from kafkalog.toolbox.backup_partition import PartitionCopy
+from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.report import Finding, told
 from kafkalog.toolbox.salvage import refuse_one_in_other
@@ -119,9 +120,10 @@ def backup(
 
     Returns a BackupReport.
 
-    Errors: IllegalArgumentException (`dest` is there, or in a log directory), LogDirLockedException (another backup to
-    `dest` is under way), UnknownTopicOrPartitionException, NoSuchFileException, CorruptRecordException (`strict`),
-    CorruptCheckpointException (a base that is none), BeingWrittenException (a partition that never rests), OSError.
+    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory; a base that is a log
+    directory), LogDirLockedException (another backup to `dest` is under way), UnknownTopicOrPartitionException,
+    NoSuchFileException, CorruptRecordException (`strict`), CorruptCheckpointException (a base with a damaged manifest),
+    BeingWrittenException (a partition that never rests), OSError.
     What is there of the backup is removed then.
 
         from kafkalog.toolbox.backup import backup
@@ -134,13 +136,13 @@ def backup(
     sources = absolute_paths(log_dirs, files)
     if len(set(sources)) < len(sources):
         raise IllegalArgumentException(f"log_dirs: found one twice in {', '.join(sources)}, expected each once")
-    target = os.path.abspath(local_path(dest, what="dest", files=files))
+    target = target_path(dest, "dest", files)
     _check_target(sources, target, files)
     previous = None
     if base is not None:
         base_path = os.path.abspath(local_path(base, what="base", files=files))
         previous = Base.open(base_path, sources, files)
-    wanted = None if partitions is None else {str(each) for each in partitions}
+    wanted = named(partitions)
     files.mkdirs_synced(parent_dir(target))
     with ExitStack() as stack:
         stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
@@ -182,6 +184,7 @@ def _check_target(sources: Iterable[str], target: str, files: Files) -> None:
             hint="each backup has a folder of its own: name another one",
         )
     refuse_inside(target, files)
+    refuse_in_log_dir(target, files)
 
 
 class _Directory(NamedTuple):

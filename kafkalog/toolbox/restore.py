@@ -41,6 +41,7 @@ from kafkalog.toolbox.backup_manifest import (
     Manifest,
     read_manifest,
 )
+from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.salvage import refuse_one_in_other
 
@@ -89,7 +90,8 @@ def restore(
 
     Errors: NoSuchFileException (no backup, or a file of it is missing), CorruptCheckpointException (its manifest),
     CorruptRecordException (a file that is not as the manifest says), UnknownTopicOrPartitionException,
-    IllegalArgumentException (the target is not empty, or in the backup), LogDirLockedException, OSError.
+    IllegalArgumentException (the target is not empty, a symbolic link, or in the backup or a log directory),
+    LogDirLockedException, OSError.
 
         from kafkalog.toolbox.restore import restore
 
@@ -99,9 +101,9 @@ def restore(
     values.function(progress, "progress", "a function of the bytes just read")
     act = values.flag(act, "act")
     backup = os.path.abspath(local_path(backup_dir, what="backup_dir", files=files))
-    target = os.path.abspath(local_path(target_dir, what="target_dir", files=files))
+    target = target_path(target_dir, "target_dir", files)
     manifest = read_manifest(backup, files)
-    wanted = None if partitions is None else {str(each) for each in partitions}
+    wanted = named(partitions)
     chosen = _chosen(manifest, wanted, backup)
     refuse_one_in_other(backup, target)
     _check_target(target, files)
@@ -149,6 +151,7 @@ def _chosen(
 def _check_target(target: str, files: Files) -> None:
     """That nothing is there; LogDirLockedException where somebody has it open."""
     refuse_inside(target, files)
+    refuse_in_log_dir(target, files)
     if not files.exists(target):
         return
     if files.is_dir(target):

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -632,6 +633,78 @@ def test_places_that_are_refused(shop: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "again").exists()
 
 
+def test_symbolic_links_are_no_targets(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "saved", files=FAST)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "to-empty").symlink_to("empty")
+    (tmp_path / "dangling").symlink_to("nothing")
+    before = sorted(os.listdir(tmp_path))
+    for name in ("to-empty", "dangling"):
+        told: list[int] = []
+        with pytest.raises(IllegalArgumentException, match=f"{name}: dest: found a symbolic link"):
+            backup(shop, tmp_path / name, files=FAST, progress=told.append)
+        with pytest.raises(IllegalArgumentException, match=f"{name}: target_dir: found a symbolic link"):
+            restore(tmp_path / "saved", tmp_path / name, files=FAST, progress=told.append)
+        assert told == []
+    assert sorted(os.listdir(tmp_path)) == before
+    assert os.listdir(tmp_path / "empty") == []
+
+
+def test_log_directories_are_no_place_for_another(shop: Path, tmp_path: Path) -> None:
+    """Also a closed one, a partition's folder in it, what links there, and an empty folder that is there."""
+    backup(shop, tmp_path / "saved", files=FAST)
+    with kafkalog.open_log(tmp_path / "other", "t-0", files=FAST) as log:
+        log.append(b"1")
+    (tmp_path / "link").symlink_to("shop/orders-0")
+    (tmp_path / "other" / "empty").mkdir()
+    for inside in ("other/new", "other/t-0/new", "other/t-0/new/deep", "other/empty"):
+        with pytest.raises(IllegalArgumentException, match="other is a log directory, expected a place outside"):
+            backup(shop, tmp_path / inside, files=FAST)
+    for inside in ("other/new", "other/empty", "shop/new", "shop/orders-0/new", "link/new"):
+        for act in (False, True):
+            with pytest.raises(IllegalArgumentException, match="is a log directory, expected a place outside"):
+                restore(tmp_path / "saved", tmp_path / inside, act=act, files=FAST)
+    assert not list(tmp_path.rglob("new*"))
+
+
+def test_a_base_that_is_a_log_directory(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "saved", files=FAST)
+    for base in (shop, copy_of(tmp_path / "saved")):
+        with pytest.raises(IllegalArgumentException, match="found a log directory, expected a backup"):
+            backup(shop, tmp_path / "2", base=base, files=FAST)
+    assert sorted(os.listdir(tmp_path)) == ["saved", "shop"]
+
+
+def test_names_of_partitions(shop: Path, tmp_path: Path) -> None:
+    """One by itself is that one; pairs of every kind; none is refused."""
+    backup(shop, tmp_path / "saved", files=FAST)
+    one: tuple[Any, ...] = ("orders-0", TopicPartition("orders", 0), [("orders", 0)], {"orders-0"})
+    for number, wanted in enumerate(one):
+        assert backup(shop, tmp_path / f"b{number}", partitions=wanted, files=FAST).partitions == 1
+        ends = restore(tmp_path / "saved", tmp_path / f"r{number}", partitions=wanted, files=FAST).ends
+        assert list(ends) == [TopicPartition("orders", 0)]
+    wrong: tuple[Any, ...] = ([], (), 3, [3], [("orders", "0")], [("orders",)], b"orders-0", [None])
+    for partitions in wrong:
+        with pytest.raises(IllegalArgumentException, match="partitions: found"):
+            backup(shop, tmp_path / "new", partitions=partitions, files=FAST)
+        with pytest.raises(IllegalArgumentException, match="partitions: found"):
+            restore(tmp_path / "saved", tmp_path / "new", partitions=partitions, files=FAST)
+    assert not list(tmp_path.glob("new*"))
+
+
+def test_paths_with_a_nul(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "saved", files=FAST)
+    nul = str(tmp_path / "a\0b")
+    with pytest.raises(IllegalArgumentException, match="dest: found"):
+        backup(shop, nul, files=FAST)
+    with pytest.raises(IllegalArgumentException, match="base: found"):
+        backup(shop, tmp_path / "2", base=nul, files=FAST)
+    with pytest.raises(IllegalArgumentException, match="backup_dir: found"):
+        restore(nul, tmp_path / "2", files=FAST)
+    with pytest.raises(IllegalArgumentException, match="target_dir: found"):
+        restore(tmp_path / "saved", nul, files=FAST)
+
+
 def test_targets_that_are_held(shop: Path, tmp_path: Path) -> None:
     backup(shop, tmp_path / "saved", files=FAST)
     with FAST.lock(str(tmp_path / "2.partial.lock")), pytest.raises(LogDirLockedException):
@@ -677,7 +750,7 @@ def test_a_backup_that_is_not_as_its_manifest_says_is_not_restored(shop: Path, t
         assert sorted(os.listdir(tmp_path)) == ["saved", "shop"]
 
 
-HOSTILE: dict[str, Callable[[dict[str, object]], object]] = {
+HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "no object": lambda content: [1],
     "another format": lambda content: {**content, "format": "x"},
     "no directories": lambda content: {key: value for key, value in content.items() if key != "directories"},
@@ -692,6 +765,13 @@ HOSTILE: dict[str, Callable[[dict[str, object]], object]] = {
     "a topic elsewhere": lambda content: _in_partition(content, "topic", "../x"),
     "a partition of text": lambda content: _in_partition(content, "partition", "0"),
     "an offset too large": lambda content: _in_partition(content, "endOffset", 1 << 70),
+    "no directory": lambda content: {**content, "directories": []},
+    "a directory twice": lambda content: {**content, "directories": [*content["directories"], *content["directories"]]},
+    "a partition twice": lambda content: _in_directory(
+        content, "partitions", [*content["directories"][0]["partitions"]] * 2
+    ),
+    "a file twice": lambda content: _in_directory(content, "files", [*content["directories"][0]["files"]] * 2),
+    "a partition too large": lambda content: _in_partition(content, "partition", 1 << 40),
     "segments that are none": lambda content: _in_partition(content, "segments", [3]),
 }
 
