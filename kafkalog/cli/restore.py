@@ -99,9 +99,13 @@ def _tell(report: RestoreReport, as_json: bool) -> int:
         )
         return FINDINGS if report.findings else CLEAN
     done = "restored" if report.done else "would be restored (--yes does it)"
+    lost = "lost: none"
+    if report.findings:
+        count = f"{len(report.findings)} finding{'s' * (len(report.findings) > 1)}"
+        lost = f"lost since the backup: none; what was damaged before it ({count} above) is as it was"
     emit(
         f"in all: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
-        f"{_shown.size(report.bytes)} of {time_words(report.finished_ms)}, every checksum right: {done}, lost: none"
+        f"{_shown.size(report.bytes)} of {time_words(report.finished_ms)}, every checksum right: {done}, {lost}"
     )
     for source, path in report.directories.items():
         note(f"note: {source} {'is' if report.done else 'would be'} {path}")

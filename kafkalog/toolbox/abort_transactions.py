@@ -14,6 +14,7 @@ Source: TransactionsCommand, AbortTransactionHandler, TransactionCoordinator (4.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +30,7 @@ from kafkalog.engine.coordinator.transaction_metadata import (
     STATE_NAMES,
     TransactionVersion,
 )
-from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, local_path
 from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.engine.host.log_dirs import check_taken_over, list_partitions
@@ -99,7 +100,7 @@ class Abort(NamedTuple):
 
 
 def plan_abort(
-    log_dir: str,
+    log_dir: str | os.PathLike[str],
     partitions: Collection[TopicPartition],
     aimed: Aimed,
     *,
@@ -117,6 +118,7 @@ def plan_abort(
     IllegalStateException where partitions of it are not in the directory; CorruptRecordException where damage hides
     whether it is open; SchemaException where `__transaction_state` cannot be understood.
     """
+    log_dir = local_path(log_dir, what="log_dir", files=files)
     _check_aim(aimed, partitions)
     known = KnownTransactions(log_dir, files=files, clock=clock)
     if known.problems:
@@ -248,9 +250,11 @@ def _is_deleted(settings: TopicSettings, topic: str) -> bool:
     return topic != GROUP_METADATA_TOPIC and settings.partition_count(topic) is None
 
 
-def other_replicas(log_dir: str, partitions: Collection[TopicPartition], files: Files = OS_FILES) -> list[int] | None:
+def other_replicas(
+    log_dir: str | os.PathLike[str], partitions: Collection[TopicPartition], files: Files = OS_FILES
+) -> list[int] | None:
     """The other nodes that have these partitions of a cluster; None where the directory does not tell."""
-    cluster = TopicSettings(log_dir, files=files).cluster
+    cluster = TopicSettings(local_path(log_dir, what="log_dir", files=files), files=files).cluster
     if cluster is None or not cluster.is_whole:
         return None
     nodes: set[int] = set()

@@ -13,8 +13,12 @@ leader epochs are cut where the log ends; producer snapshots of later offsets st
 
 Over partitions: cursors never point behind the end of a partition's copy, and every transaction is decided alike in all
 of them, also after the restored directory was opened.  `backup_moment` says by which order, and which cuts.  Those of
-`__remote_log_metadata` and the cluster's metadata come last: they may know of more than is there, not of less.  Topics'
-settings are those of the time at which partitions were listed.
+`__remote_log_metadata` and the cluster's metadata come last: they may know of more than is there, not of less.
+Partitions are listed again behind the moment: where others are there by then, such as the one of `__transaction_state`
+that an id's first transaction makes, a later moment is taken.
+
+Topics' settings are those of the time at which partitions were listed.  A topic that is deleted before all of it was
+copied is left out, with its settings, and a note says so.
 
 Checkpoints say no more than what is there.  A recovery point is the copy's end, for all of it is synced and was checked
 (of a partition with damage it is the source's, if that is less); the next open recovers the last segment of each
@@ -54,14 +58,16 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
 from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import list_partitions, refuse_inside
-from kafkalog.engine.host.topic_configs import of_topics
+from kafkalog.engine.host.topic_configs import KnownTopic, known_in, stored_content, trimmed
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
+    BeingWrittenException,
     CorruptCheckpointException,
     CorruptRecordException,
     IllegalArgumentException,
+    KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.backup_files import COPIED, BackupReport, Base, Placing, Progress, Syncs
@@ -75,13 +81,16 @@ from kafkalog.toolbox.backup_manifest import (
 )
 from kafkalog.toolbox.backup_moment import Moment, moment_of
 from kafkalog.toolbox.backup_partition import PartitionCopy
+from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.report import Finding, told
 from kafkalog.toolbox.salvage import refuse_one_in_other
 
 __all__ = ["BackupReport", "backup"]
 
-LOOKS_MAX = 20  # at the topics' settings beside the partitions
+LOOKS_MAX = 20  # at the topics' settings beside the partitions, and at partitions beside their ends
+STATE_LOOKS_MAX = 1000  # at which partitions of __transaction_state there are: Kafka's default is 50
+GONE = "{} was deleted, or moved, before it was copied"
 KEPT_AT_THE_TOP = (names.META_PROPERTIES_FILE, "bootstrap.checkpoint")
 # Partitions of these are taken in this order; `__transaction_state` first, topics' own in between (see the module).
 _ORDER = {names.TRANSACTION_STATE_TOPIC: 0, names.GROUP_METADATA_TOPIC: 1}
@@ -111,9 +120,10 @@ def backup(
 
     Returns a BackupReport.
 
-    Errors: IllegalArgumentException (`dest` is there, or in a log directory), LogDirLockedException (another backup to
-    `dest` is under way), UnknownTopicOrPartitionException, NoSuchFileException, CorruptRecordException (`strict`),
-    CorruptCheckpointException (a base that is none), BeingWrittenException (a partition that never rests), OSError.
+    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory; a base that is a log
+    directory), LogDirLockedException (another backup to `dest` is under way), UnknownTopicOrPartitionException,
+    NoSuchFileException, CorruptRecordException (`strict`), CorruptCheckpointException (a base with a damaged manifest),
+    BeingWrittenException (a partition that never rests), OSError.
     What is there of the backup is removed then.
 
         from kafkalog.toolbox.backup import backup
@@ -126,13 +136,13 @@ def backup(
     sources = absolute_paths(log_dirs, files)
     if len(set(sources)) < len(sources):
         raise IllegalArgumentException(f"log_dirs: found one twice in {', '.join(sources)}, expected each once")
-    target = os.path.abspath(local_path(dest, what="dest", files=files))
+    target = target_path(dest, "dest", files)
     _check_target(sources, target, files)
     previous = None
     if base is not None:
         base_path = os.path.abspath(local_path(base, what="base", files=files))
         previous = Base.open(base_path, sources, files)
-    wanted = None if partitions is None else {str(each) for each in partitions}
+    wanted = named(partitions)
     files.mkdirs_synced(parent_dir(target))
     with ExitStack() as stack:
         stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
@@ -174,6 +184,7 @@ def _check_target(sources: Iterable[str], target: str, files: Files) -> None:
             hint="each backup has a folder of its own: name another one",
         )
     refuse_inside(target, files)
+    refuse_in_log_dir(target, files)
 
 
 class _Directory(NamedTuple):
@@ -209,21 +220,22 @@ class _Run:
         self._settings: dict[str, bytes | None] = {}
         self._views: dict[TopicPartition, PartitionView] = {}
         self._looks: dict[TopicPartition, int] = {}  # where each ended before the moment
+        self._directories: Sequence[_Directory] = ()
         self._moment: Moment | None = None
 
     def take(self) -> Manifest:
         """All files, synced, and what they are."""
         begun_ms = SYSTEM_CLOCK.milliseconds()
-        directories = self._listed()
         try:
-            self._look(directories)
+            directories = self._at_one_moment()
             order = [(partition, each) for each in directories for partition in each.chosen]
             order.sort(key=lambda pair: _LAST.get(pair[0].topic, _ORDER.get(pair[0].topic, 2)))
             for partition, directory in order:
                 self._take(directory, partition)
         finally:
-            for view in self._views.values():
-                view.close()
+            for partition in list(self._views):
+                self._close_view(partition)
+        self._settle(directories)
         backed = [self._finish(each) for each in directories]
         self._placing.syncs.wait()
         self.files.sync_dir(self._target)
@@ -233,44 +245,74 @@ class _Run:
 
     # --- what there is -------------------------------------------------------------------------------
 
-    def _listed(self) -> list[_Directory]:
-        """The partitions to take, and the topics' settings of the same time."""
-        for _ in range(LOOKS_MAX):
-            before = [self._raw_settings(source) for source in self._sources]
-            found = {source: list_partitions(source, files=self.files) for source in self._sources}
-            if before == [self._raw_settings(source) for source in self._sources]:
-                break
-        directories = []
-        missing = set(self._wanted or ())
-        for number, (source, there) in enumerate(found.items(), 1):
-            chosen = {each: path for each, path in there.items() if self._wanted is None or str(each) in self._wanted}
-            missing -= set(map(str, chosen))
-            folder = f"log-dir-{number}"
-            target = os.path.join(self._target, folder)
-            self.files.mkdirs(target)
-            lines = CheckpointLines(source, self.files)
-            offsets: dict[str, dict[TopicPartition, int]] = {name: {} for name in names.OFFSET_CHECKPOINT_FILES}
-            directories.append(_Directory(source, folder, target, chosen, lines, {}, offsets))
-            passing = folders_of(source, self.files).moving
+    def _at_one_moment(self) -> list[_Directory]:
+        """The directories, with the partitions to take, the settings of the same time, and the moment of transactions:
+        one at which no other partition was there."""
+        directories = [self._directory(number, source) for number, source in enumerate(self._sources, 1)]
+        self._directories = directories
+        first = listed = self._listed(directories)
+        missing = set(self._wanted or ()) - set(map(str, first))
+        if missing:
+            raise UnknownTopicOrPartitionException(f"no partition {min(missing)} in {', '.join(self._sources)}")
+        if self._wanted is None or any(each.topic == names.TRANSACTION_STATE_TOPIC for each in first):
+            for look in range(STATE_LOOKS_MAX):
+                self._look(directories)
+                before, listed = listed, self._listed(directories)
+                changed = {partition for partition, _ in before.items() ^ listed.items()}
+                for partition in changed:
+                    self._close_view(partition)
+                    self._looks.pop(partition, None)
+                if look >= LOOKS_MAX:  # topics come and go all the time: what decides transactions is enough
+                    changed = {each for each in changed if each.topic == names.TRANSACTION_STATE_TOPIC}
+                if not changed:
+                    break
+            else:
+                raise BeingWrittenException(
+                    f"partitions of {names.TRANSACTION_STATE_TOPIC} were made at each of {STATE_LOOKS_MAX} looks",
+                    path=self._sources[0],
+                    hint="ask again, or when fewer transactional ids are new",
+                )
+        self.report.notes += [GONE.format(each) for each in first if each not in listed]
+        for directory in directories:
+            passing = folders_of(directory.source, self.files).moving
             if passing:
                 self.report.notes.append(
-                    f"{source}: not taken: {', '.join(os.path.basename(path) for path in passing[:3])}"
+                    f"{directory.source}: not taken: {', '.join(os.path.basename(path) for path in passing[:3])}"
                     + (f" and {len(passing) - 3} more" if len(passing) > 3 else "")
                     + ", which are on their way in or out"
                 )
-        if missing:
-            raise UnknownTopicOrPartitionException(f"no partition {min(missing)} in {', '.join(self._sources)}")
-        twice = [each for each in directories[0].chosen if any(each in other.chosen for other in directories[1:])]
-        if twice:
-            raise IllegalArgumentException(
-                f"found {twice[0]} in two of the directories, expected those of one store or broker",
-                path=directories[0].source,
-                hint="take a backup of each by itself",
-            )
-        for directory in directories:
-            topics = None if self._wanted is None else {each.topic for each in directory.chosen}
-            self._keep_settings(directory, topics)
         return directories
+
+    def _directory(self, number: int, source: str) -> _Directory:
+        folder = f"log-dir-{number}"
+        target = os.path.join(self._target, folder)
+        self.files.mkdirs(target)
+        offsets: dict[str, dict[TopicPartition, int]] = {name: {} for name in names.OFFSET_CHECKPOINT_FILES}
+        return _Directory(source, folder, target, {}, CheckpointLines(source, self.files), {}, offsets)
+
+    def _listed(self, directories: Sequence[_Directory]) -> dict[TopicPartition, str]:
+        """Chooses the partitions to take, with the topics' settings of the same time.  All of them, and the directory
+        of each."""
+        for _ in range(LOOKS_MAX):
+            self._settings = {source: self._raw_settings(source) for source in self._sources}
+            there = {source: list_partitions(source, files=self.files) for source in self._sources}
+            if self._settings == {source: self._raw_settings(source) for source in self._sources}:
+                break
+        found: dict[TopicPartition, str] = {}
+        for directory in directories:
+            directory.chosen.clear()
+            for partition, path in there[directory.source].items():
+                if self._wanted is not None and str(partition) not in self._wanted:
+                    continue
+                if partition in found:
+                    raise IllegalArgumentException(
+                        f"found {partition} in two of the directories, expected those of one store or broker",
+                        path=found[partition],
+                        hint="take a backup of each by itself",
+                    )
+                found[partition] = directory.source
+                directory.chosen[partition] = path
+        return found
 
     def _raw_settings(self, source: str) -> bytes | None:
         try:
@@ -278,29 +320,21 @@ class _Run:
         except FileNotFoundError:
             return None
 
-    def _keep_settings(self, directory: _Directory, topics: Collection[str] | None) -> None:
-        try:
-            self._settings[directory.source] = of_topics(directory.source, topics, self.files)
-        except CorruptCheckpointException as error:
-            path = os.path.join(directory.source, names.TOPIC_CONFIGS_FILE)
-            self.report.findings.append(Finding(path, error.position or 0, 0, told(error)))
-            self._settings[directory.source] = self._raw_settings(directory.source)
-
     def _look(self, directories: Sequence[_Directory]) -> None:
-        """Where partitions end before the moment of transactions, and that moment, if there are any."""
-        topic = names.TRANSACTION_STATE_TOPIC
-        states = [(each, partition) for each in directories for partition in each.chosen if partition.topic == topic]
-        if not states:
-            return
-        for directory in directories:
-            for partition in directory.chosen:
-                if partition.topic != topic:
-                    with suppress(UnknownTopicOrPartitionException):
-                        view = self._view(directory, partition)
-                        self._looks[partition] = view.log_end_offset
-                        view.rest()
-        views = {partition: self._view(directory, partition) for directory, partition in states}
-        self._moment = moment_of(views, self.files)
+        """Where partitions end before the moment of transactions, and that moment.  A partition that was looked at
+        before is not looked at again: earlier is as good."""
+        order = [(partition, each) for each in directories for partition in each.chosen]
+        order.sort(key=lambda pair: _ORDER.get(pair[0].topic, 2))  # cursors before what they point behind
+        states = {}
+        for partition, directory in order:
+            with suppress(UnknownTopicOrPartitionException):  # the next listing knows
+                if partition.topic == names.TRANSACTION_STATE_TOPIC:
+                    states[partition] = self._view(directory, partition)
+                elif partition not in self._looks:
+                    view = self._view(directory, partition)
+                    self._looks[partition] = view.log_end_offset
+                    view.rest()
+        self._moment = moment_of(states, self.files)
 
     def _view(self, directory: _Directory, partition: TopicPartition) -> PartitionView:
         if partition not in self._views:
@@ -308,6 +342,11 @@ class _Run:
                 directory.source, partition, files=self.files, checkpoints=directory.lines
             )
         return self._views[partition]
+
+    def _close_view(self, partition: TopicPartition) -> None:
+        view = self._views.pop(partition, None)
+        if view is not None:
+            view.close()
 
     def _end(self, seen: Snapshot) -> int:
         """Where the copy of a partition ends."""
@@ -341,12 +380,17 @@ class _Run:
             backed = copy.take()
         except UnknownTopicOrPartitionException:
             self.files.remove_tree(target)
-            self.report.notes.append(f"{partition} was deleted, or moved, before it was copied")
-            return
+            moved = self._moved_to(directory, partition)
+            if moved is None:
+                self.report.notes.append(GONE.format(partition))
+                return
+        else:
+            moved = None
         finally:
-            taken = self._views.pop(partition, None)
-            if taken is not None:
-                taken.close()
+            self._close_view(partition)
+        if moved is not None:
+            self._take(moved, partition)
+            return
         directory.backed[partition] = backed
         end = backed.end_offset
         is_sound = all(segment.is_sound for segment in backed.segments)
@@ -358,6 +402,70 @@ class _Run:
             line = lines[name]
             if line is not None:
                 directory.offsets[name][partition] = min(line, end)
+
+    def _moved_to(self, directory: _Directory, partition: TopicPartition) -> _Directory | None:
+        """Another of the directories that has a partition by now."""
+        others = (each for each in self._directories if each is not directory)
+        return next((each for each in others if partition in list_partitions(each.source, files=self.files)), None)
+
+    def _settle(self, directories: Sequence[_Directory]) -> None:
+        """Makes the topics' settings fit the partitions that were copied.  A topic that was deleted meanwhile is left
+        out, also where some of its partitions were copied before."""
+        chosen = {partition for each in directories for partition in each.chosen}
+        taken = {partition: each for directory in directories for partition, each in directory.backed.items()}
+        gone = chosen - taken.keys()
+        left_out = {each.topic for each in gone} - {each.topic for each in taken}
+        left_out |= self._replaced(gone, taken.values())
+        for topic in sorted(left_out):
+            self.report.notes.append(f"the topic {topic} was deleted meanwhile: it is left out, with its settings")
+        for directory in directories:
+            for partition in [each for each in directory.backed if each.topic in left_out]:
+                self.files.remove_tree(os.path.join(directory.target, str(partition)))
+                del directory.backed[partition]
+                for lines in directory.offsets.values():
+                    lines.pop(partition, None)
+        topics = None if self._wanted is None else {each.topic for each in chosen}
+
+        def is_kept(topic: str) -> bool:
+            return topic not in left_out and (topics is None or topic in topics)
+
+        def is_there(partition: TopicPartition) -> bool:  # what the source misses, the copy misses, too
+            return partition not in gone if self._wanted is None else partition in taken
+
+        for source, data in self._settings.items():
+            path = os.path.join(source, names.TOPIC_CONFIGS_FILE)
+            if data is not None:
+                try:
+                    self._settings[source] = trimmed(data, path, is_kept, is_there)
+                except CorruptCheckpointException as error:  # kept as it is
+                    self.report.findings.append(Finding(path, error.position or 0, 0, told(error)))
+
+    def _replaced(self, gone: Collection[TopicPartition], taken: Iterable[BackedPartition]) -> set[str]:
+        """Topics that the settings to save have, and the source has no more: partitions of them are gone, or are those
+        of a later topic of that name."""
+        saved: dict[str, KnownTopic] = {}
+        for source, data in self._settings.items():
+            with suppress(CorruptCheckpointException):
+                saved |= {} if data is None else known_in(data, os.path.join(source, names.TOPIC_CONFIGS_FILE))
+        doubted = {each.topic for each in gone}
+        doubted |= {
+            each.partition.topic
+            for each in taken
+            if each.topic_id is not None
+            and each.partition.topic in saved
+            and each.topic_id != saved[each.partition.topic].topic_id
+        }
+        if not doubted:
+            return set()
+        try:
+            known = stored_content(self._sources, self.files)[1]
+        except (CorruptCheckpointException, KafkaStorageException):
+            return set()
+        return {
+            topic
+            for topic in doubted.intersection(saved)
+            if topic not in known or known[topic].is_deleted or known[topic].topic_id != saved[topic].topic_id
+        }
 
     def _finish(self, directory: _Directory) -> BackedDirectory:
         """A directory's own files."""

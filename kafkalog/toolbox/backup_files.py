@@ -16,7 +16,9 @@ import numpy as np
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.files import File, Files, FileStat
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import is_log_dir
 from kafkalog.engine.remote.objects import parts_of
+from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.backup_manifest import BackedFile, BackedPartition, Manifest, newest_backup
 from kafkalog.toolbox.report import Finding
 
@@ -71,7 +73,14 @@ class Base:
 
     @classmethod
     def open(cls, path: str, sources: Collection[str], files: Files) -> Base | None:
-        """The backup, or the newest of these sources in a folder of backups; None where that has none yet."""
+        """The backup, or the newest of these sources in a folder of backups; None where that has none yet.
+        IllegalArgumentException for a log directory, which is neither."""
+        if is_log_dir(path, files):
+            raise IllegalArgumentException(
+                "found a log directory, expected a backup, or a folder of backups",
+                path=path,
+                hint="the base is a folder of an earlier `kafkalog backup --to`, or the folder above it",
+            )
         found = newest_backup(path, files, sources=sources)
         return None if found is None else cls(*found)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kafkalog._limits import LONG_MAX
+from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -209,7 +209,7 @@ def read_manifest(path: str, files: Files = OS_FILES) -> Manifest:
         content = json.loads(data.decode("utf-8", "surrogateescape"))
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
-        return Manifest(
+        found = Manifest(
             _text(content["tool"]),
             _whole(content["begunMs"]),
             _whole(content["finishedMs"]),
@@ -219,6 +219,11 @@ def read_manifest(path: str, files: Files = OS_FILES) -> Manifest:
                 for each in content["findings"]
             ],
         )
+        if not found.directories:
+            raise ValueError("no directory")
+        _each_once("the folder", (each.folder for each in found.directories))
+        _each_once("the partition", (each.partition for every in found.directories for each in every.partitions))
+        return found
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, KafkalogError) as error:
         raise CorruptCheckpointException(
             f"found {type(error).__name__}: {error}; expected {FORMAT!r}, version {VERSION}",
@@ -239,7 +244,7 @@ def _partition(fields: Any) -> BackedPartition:
     names.validate_topic_name(topic)
     topic_id = fields["topicId"]
     return BackedPartition(
-        TopicPartition(topic, _whole(fields["partition"])),
+        TopicPartition(topic, _whole(fields["partition"], high=INT_MAX)),
         None if topic_id is None else _text(topic_id),
         _whole(fields["logStartOffset"]),
         _whole(fields["endOffset"]),
@@ -261,11 +266,14 @@ def _partition(fields: Any) -> BackedPartition:
 
 
 def _files(listed: Any) -> dict[str, BackedFile]:
-    found = {}
+    found: dict[str, BackedFile] = {}
     for each in listed:
         crc32c = int(_text(each["crc32c"]), 16)
         inode, mtime_ms, source_size = each["source"]
-        found[_name(each["name"])] = BackedFile(
+        name = _name(each["name"])
+        if name in found:
+            raise ValueError(f"the file {name} twice")
+        found[name] = BackedFile(
             _whole(each["size"]),
             _whole(crc32c, high=UINT_MAX),
             _whole(inode, high=2 * LONG_MAX + 1),
@@ -273,6 +281,14 @@ def _files(listed: Any) -> dict[str, BackedFile]:
             _whole(source_size),
         )
     return found
+
+
+def _each_once(what: str, listed: Iterable[object]) -> None:
+    seen = set()
+    for each in listed:
+        if each in seen:
+            raise ValueError(f"{what} {each} twice")
+        seen.add(each)
 
 
 def _name(value: Any) -> str:

@@ -5,7 +5,8 @@ so, aborts what was open, and writes that into the partitions that it knows of. 
 of `__transaction_state`:
 
 - T is when all partitions of `__transaction_state` were as long as they are copied.  They are measured twice in a row,
-  until nobody has grown in between: then there was a moment at which all had these lengths.
+  until nobody has grown in between: then there was a moment at which all had these lengths.  No other partition of it
+  was there: `backup` lists them again behind it.  Where there is none at all, no transaction is known.
 - A partition of records is looked at before T, and copied after T; it is cut in front of the first batch, behind that
   look and behind the last marker of what T has as completed, that T knows nothing of: a marker of a transaction that T
   has open or does not know, or records of one that T does not have in this partition.  Both came after T.  So

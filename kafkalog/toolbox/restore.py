@@ -23,8 +23,9 @@ from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.small_files import read_small
 from kafkalog.engine.host.log_dirs import refuse_inside
-from kafkalog.engine.host.topic_configs import of_topics
+from kafkalog.engine.host.topic_configs import trimmed
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -40,6 +41,7 @@ from kafkalog.toolbox.backup_manifest import (
     Manifest,
     read_manifest,
 )
+from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.salvage import refuse_one_in_other
 
@@ -88,7 +90,8 @@ def restore(
 
     Errors: NoSuchFileException (no backup, or a file of it is missing), CorruptCheckpointException (its manifest),
     CorruptRecordException (a file that is not as the manifest says), UnknownTopicOrPartitionException,
-    IllegalArgumentException (the target is not empty, or in the backup), LogDirLockedException, OSError.
+    IllegalArgumentException (the target is not empty, a symbolic link, or in the backup or a log directory),
+    LogDirLockedException, OSError.
 
         from kafkalog.toolbox.restore import restore
 
@@ -98,9 +101,9 @@ def restore(
     values.function(progress, "progress", "a function of the bytes just read")
     act = values.flag(act, "act")
     backup = os.path.abspath(local_path(backup_dir, what="backup_dir", files=files))
-    target = os.path.abspath(local_path(target_dir, what="target_dir", files=files))
+    target = target_path(target_dir, "target_dir", files)
     manifest = read_manifest(backup, files)
-    wanted = None if partitions is None else {str(each) for each in partitions}
+    wanted = named(partitions)
     chosen = _chosen(manifest, wanted, backup)
     refuse_one_in_other(backup, target)
     _check_target(target, files)
@@ -148,6 +151,7 @@ def _chosen(
 def _check_target(target: str, files: Files) -> None:
     """That nothing is there; LogDirLockedException where somebody has it open."""
     refuse_inside(target, files)
+    refuse_in_log_dir(target, files)
     if not files.exists(target):
         return
     if files.is_dir(target):
@@ -271,9 +275,11 @@ class _Restore:
                 if name in directory.files:
                     checkpoint = OffsetCheckpointFile(os.path.join(target, name), files, create=False)
                     checkpoint.write({each: offset for each, offset in checkpoint.read().items() if each in kept})
-            settings = of_topics(source, {each.topic for each in kept}, files)
-            if settings is not None:
-                files.write_atomic(os.path.join(target, names.TOPIC_CONFIGS_FILE), settings)
+            if names.TOPIC_CONFIGS_FILE in directory.files:
+                topics = {each.topic for each in kept}
+                path = os.path.join(target, names.TOPIC_CONFIGS_FILE)
+                data = trimmed(read_small(path, files), path, topics.__contains__, kept.__contains__)
+                files.write_atomic(path, data)
         files.sync_dir(target)
 
 

@@ -319,6 +319,17 @@ def test_states_that_cannot_be_read(run: Run, crashed: Path) -> None:
     assert "Traceback" not in result.err
 
 
+def test_any_path_will_do(hanging: Path) -> None:
+    clock = ManualClock(NOW_MS + 5)
+    by_path = plan_abort(hanging, [T0], Aimed(start_offset=1), clock=clock)
+    assert by_path == plan_abort(str(hanging), [T0], Aimed(start_offset=1), clock=clock)
+    assert by_path.log_dir == str(hanging)
+    assert abort_transactions.other_replicas(hanging, [T0]) is None
+    with pytest.raises(TypeError):
+        plan_abort(3, [T0], Aimed(start_offset=1))  # type: ignore[arg-type]
+    assert abort(by_path) == {T0: 5}
+
+
 def test_aims_that_name_none_or_several(hanging: Path) -> None:
     with pytest.raises(TransactionalIdNotFoundException):
         plan_abort(str(hanging), [T0], Aimed(transactional_id=""))

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from kafkalog.errors import (
     NoSuchFileException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.toolbox import backup as backup_module
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.backup_manifest import MANIFEST_FILE, newest_backup, read_manifest
 from kafkalog.toolbox.restore import restore
@@ -444,6 +446,171 @@ def test_a_partition_that_goes_away(shop: Path, tmp_path: Path) -> None:
     assert not (copy_of(tmp_path / "saved") / "orders-0").exists()
 
 
+def committed(root: Path, topic: str = "orders") -> list[list[bytes | None]]:
+    """By partition, of a store that is opened to write: its coordinator ends what was open."""
+    with open_store(root, files=FAST) as store:
+        held = [store.topic(topic).partition(number) for number in range(store.topic(topic).partitions)]
+        return [[each.value for each in partition.records(isolation="read_committed")] for partition in held]
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+@pytest.mark.parametrize("when", ["between looks", "while it copies"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_first_transaction_of_an_id_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_decided: bool, when: str, is_first: bool
+) -> None:
+    """Its partition of __transaction_state is made behind the first listing."""
+    with open_store(tmp_path / "shop", files=FAST) as store:
+        store.create_topic("orders", 3)
+        for number in range(3):
+            store.topic("orders").append(b"plain", partition=number)
+        if not is_first:
+            with store.transaction("zebra-7") as txn:
+                txn.append("orders", b"old", partition=0)
+        begun: list[kafkalog.Transaction] = []
+
+        def begin(*_: object) -> None:
+            if not begun:
+                begun.append(store.transaction("first"))
+                begun[0].begin()
+                for number in range(3):
+                    begun[0].append("orders", b"new", partition=number)
+                if is_decided:
+                    begun[0].commit()
+
+        def view(log_dir: str, partition: TopicPartition, **more: object) -> PartitionView:
+            if partition == TopicPartition("orders", 1):
+                begin()
+            return PartitionView(log_dir, partition, **more)  # type: ignore[arg-type]
+
+        if when == "between looks":
+            monkeypatch.setattr("kafkalog.toolbox.backup.PartitionView", view)
+            backup(tmp_path / "shop", tmp_path / "saved", files=FAST)
+        else:
+            backup(tmp_path / "shop", tmp_path / "saved", files=FAST, progress=begin)
+        if not is_decided:
+            begun[0].commit()
+    restore(tmp_path / "saved", tmp_path / "again", files=FAST)
+    is_in = is_decided and when == "between looks"
+    old = [[b"plain"] + [b"old"] * (number == 0 and not is_first) for number in range(3)]
+    assert committed(tmp_path / "again") == [each + [b"new"] * is_in for each in old]
+    with open_store(tmp_path / "again", files=FAST) as store, store.transaction("first") as txn:
+        txn.append("orders", b"next", partition=2)
+    assert committed(tmp_path / "again")[2][-1] == b"next"
+
+
+def test_states_that_are_made_at_each_look(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog.toolbox.backup.LOOKS_MAX", 1)
+    monkeypatch.setattr("kafkalog.toolbox.backup.STATE_LOOKS_MAX", 3)
+    real, made = backup_module.moment_of, iter(range(50))
+
+    def moment_of(*args: object) -> object:
+        (shop / f"__transaction_state-{50 + next(made)}").mkdir()
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("kafkalog.toolbox.backup.moment_of", moment_of)
+    with pytest.raises(BeingWrittenException, match="__transaction_state were made at each of 3 looks"):
+        backup(shop, tmp_path / "saved", files=FAST)
+    assert sorted(os.listdir(tmp_path)) == ["shop"]
+
+
+def test_topics_that_are_made_all_the_time_end_no_backup(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, made = backup_module.moment_of, iter(range(50))
+
+    def moment_of(*args: object) -> object:
+        (shop / f"new-{next(made)}").mkdir()
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("kafkalog.toolbox.backup.moment_of", moment_of)
+    report = backup(shop, tmp_path / "saved", files=FAST)
+    assert 5 < report.partitions <= 5 + next(made)
+    assert values(copy_of(tmp_path / "saved")) == values(shop)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, again: bool) -> None:
+    """Also where one of its partitions was copied before, and where there is another one of that name since."""
+    with open_store(tmp_path / "shop", files=FAST) as store:
+        for topic in ("a", "z"):
+            store.create_topic(topic, 2)
+            for number in range(2):
+                store.topic(topic).append(topic.encode(), partition=number)
+        told: list[int] = []
+
+        def delete(size: int) -> None:
+            told.append(size)
+            if len(told) == 3:  # z-0 was just taken
+                store.delete_topic("z")
+                if again:
+                    store.create_topic("z", 2)
+
+        report = backup(tmp_path / "shop", tmp_path / "saved", files=FAST, progress=delete)
+    assert report.notes[-1] == "the topic z was deleted meanwhile: it is left out, with its settings"
+    assert report.findings == []
+    restore(tmp_path / "saved", tmp_path / "again", files=FAST)
+    assert sorted(path.name for path in (tmp_path / "again").glob("?-?")) == ["a-0", "a-1"]
+    with open_store(tmp_path / "again", files=FAST) as store:
+        assert list(store.topics()) == ["a"]
+        assert [record.value for record in store.records()] == [b"a", b"a"]
+        store.create_topic("z")
+        assert store.topic("z").append(b"new") is not None
+
+
+@pytest.mark.parametrize("what", ["a topic", "a state partition"])
+def test_settings_are_of_the_time_of_the_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    real = backup_module.folders_of
+    with open_store(tmp_path / "shop", files=FAST) as store:
+        store.create_topic("a").append(b"v")
+
+        def behind(*args: object) -> object:
+            if what == "a topic":
+                store.create_topic("late")
+            else:
+                with store.transaction("first") as txn:
+                    txn.append("a", b"late")
+            return real(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr("kafkalog.toolbox.backup.folders_of", behind)
+        backup(tmp_path / "shop", tmp_path / "saved", files=FAST)
+    restore(tmp_path / "saved", tmp_path / "again", files=FAST)
+    assert committed(tmp_path / "again", "a") == [[b"v"]]
+    with open_store(tmp_path / "again", files=FAST) as store:
+        assert list(store.topics()) == ["a"]
+        with store.transaction("first") as txn:
+            txn.append("a", b"now")
+
+
+def test_some_partitions_come_back_without_the_states_that_stay_away(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "all", files=FAST)
+    restore(tmp_path / "all", tmp_path / "1", partitions=["out-0"], files=FAST)
+    backup(shop, tmp_path / "some", partitions=["out-0"], files=FAST)
+    restore(tmp_path / "some", tmp_path / "2", files=FAST)
+    for path in (tmp_path / "1", tmp_path / "2"):
+        with open_store(path, files=FAST) as store:
+            assert list(store.topics()) == ["out"]
+            with store.transaction("biller") as txn:
+                txn.append("out", b"now")
+
+
+def test_a_partition_that_moves_to_another_directory_meanwhile(tmp_path: Path) -> None:
+    for name, partition in (("d1", "a-0"), ("d1", "b-0"), ("d2", "c-0")):
+        with kafkalog.open_log(tmp_path / name, partition, files=FAST) as log:
+            log.append(partition.encode())
+    told: list[int] = []
+
+    def move(size: int) -> None:
+        if not told:
+            (tmp_path / "d1" / "b-0").rename(tmp_path / "d2" / "b-0")
+        told.append(size)
+
+    report = backup([tmp_path / "d1", tmp_path / "d2"], tmp_path / "saved", files=FAST, progress=move)
+    assert (report.partitions, report.notes) == (3, [])
+    with kafkalog.open_log(tmp_path / "saved" / "log-dir-2", "b-0", read_only=True) as log:
+        assert [record.value for record in log] == [b"b-0"]
+
+
 # --- refusals -------------------------------------------------------------------------------------------------
 
 
@@ -464,6 +631,78 @@ def test_places_that_are_refused(shop: Path, tmp_path: Path) -> None:
     with pytest.raises(NoSuchFileException):
         backup(shop, tmp_path / "again", base=tmp_path / "nothing", files=FAST)
     assert not (tmp_path / "again").exists()
+
+
+def test_symbolic_links_are_no_targets(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "saved", files=FAST)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "to-empty").symlink_to("empty")
+    (tmp_path / "dangling").symlink_to("nothing")
+    before = sorted(os.listdir(tmp_path))
+    for name in ("to-empty", "dangling"):
+        told: list[int] = []
+        with pytest.raises(IllegalArgumentException, match=f"{name}: dest: found a symbolic link"):
+            backup(shop, tmp_path / name, files=FAST, progress=told.append)
+        with pytest.raises(IllegalArgumentException, match=f"{name}: target_dir: found a symbolic link"):
+            restore(tmp_path / "saved", tmp_path / name, files=FAST, progress=told.append)
+        assert told == []
+    assert sorted(os.listdir(tmp_path)) == before
+    assert os.listdir(tmp_path / "empty") == []
+
+
+def test_log_directories_are_no_place_for_another(shop: Path, tmp_path: Path) -> None:
+    """Also a closed one, a partition's folder in it, what links there, and an empty folder that is there."""
+    backup(shop, tmp_path / "saved", files=FAST)
+    with kafkalog.open_log(tmp_path / "other", "t-0", files=FAST) as log:
+        log.append(b"1")
+    (tmp_path / "link").symlink_to("shop/orders-0")
+    (tmp_path / "other" / "empty").mkdir()
+    for inside in ("other/new", "other/t-0/new", "other/t-0/new/deep", "other/empty"):
+        with pytest.raises(IllegalArgumentException, match="other is a log directory, expected a place outside"):
+            backup(shop, tmp_path / inside, files=FAST)
+    for inside in ("other/new", "other/empty", "shop/new", "shop/orders-0/new", "link/new"):
+        for act in (False, True):
+            with pytest.raises(IllegalArgumentException, match="is a log directory, expected a place outside"):
+                restore(tmp_path / "saved", tmp_path / inside, act=act, files=FAST)
+    assert not list(tmp_path.rglob("new*"))
+
+
+def test_a_base_that_is_a_log_directory(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "saved", files=FAST)
+    for base in (shop, copy_of(tmp_path / "saved")):
+        with pytest.raises(IllegalArgumentException, match="found a log directory, expected a backup"):
+            backup(shop, tmp_path / "2", base=base, files=FAST)
+    assert sorted(os.listdir(tmp_path)) == ["saved", "shop"]
+
+
+def test_names_of_partitions(shop: Path, tmp_path: Path) -> None:
+    """One by itself is that one; pairs of every kind; none is refused."""
+    backup(shop, tmp_path / "saved", files=FAST)
+    one: tuple[Any, ...] = ("orders-0", TopicPartition("orders", 0), [("orders", 0)], {"orders-0"})
+    for number, wanted in enumerate(one):
+        assert backup(shop, tmp_path / f"b{number}", partitions=wanted, files=FAST).partitions == 1
+        ends = restore(tmp_path / "saved", tmp_path / f"r{number}", partitions=wanted, files=FAST).ends
+        assert list(ends) == [TopicPartition("orders", 0)]
+    wrong: tuple[Any, ...] = ([], (), 3, [3], [("orders", "0")], [("orders",)], b"orders-0", [None])
+    for partitions in wrong:
+        with pytest.raises(IllegalArgumentException, match="partitions: found"):
+            backup(shop, tmp_path / "new", partitions=partitions, files=FAST)
+        with pytest.raises(IllegalArgumentException, match="partitions: found"):
+            restore(tmp_path / "saved", tmp_path / "new", partitions=partitions, files=FAST)
+    assert not list(tmp_path.glob("new*"))
+
+
+def test_paths_with_a_nul(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "saved", files=FAST)
+    nul = str(tmp_path / "a\0b")
+    with pytest.raises(IllegalArgumentException, match="dest: found"):
+        backup(shop, nul, files=FAST)
+    with pytest.raises(IllegalArgumentException, match="base: found"):
+        backup(shop, tmp_path / "2", base=nul, files=FAST)
+    with pytest.raises(IllegalArgumentException, match="backup_dir: found"):
+        restore(nul, tmp_path / "2", files=FAST)
+    with pytest.raises(IllegalArgumentException, match="target_dir: found"):
+        restore(tmp_path / "saved", nul, files=FAST)
 
 
 def test_targets_that_are_held(shop: Path, tmp_path: Path) -> None:
@@ -511,7 +750,7 @@ def test_a_backup_that_is_not_as_its_manifest_says_is_not_restored(shop: Path, t
         assert sorted(os.listdir(tmp_path)) == ["saved", "shop"]
 
 
-HOSTILE: dict[str, Callable[[dict[str, object]], object]] = {
+HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "no object": lambda content: [1],
     "another format": lambda content: {**content, "format": "x"},
     "no directories": lambda content: {key: value for key, value in content.items() if key != "directories"},
@@ -526,6 +765,13 @@ HOSTILE: dict[str, Callable[[dict[str, object]], object]] = {
     "a topic elsewhere": lambda content: _in_partition(content, "topic", "../x"),
     "a partition of text": lambda content: _in_partition(content, "partition", "0"),
     "an offset too large": lambda content: _in_partition(content, "endOffset", 1 << 70),
+    "no directory": lambda content: {**content, "directories": []},
+    "a directory twice": lambda content: {**content, "directories": [*content["directories"], *content["directories"]]},
+    "a partition twice": lambda content: _in_directory(
+        content, "partitions", [*content["directories"][0]["partitions"]] * 2
+    ),
+    "a file twice": lambda content: _in_directory(content, "files", [*content["directories"][0]["files"]] * 2),
+    "a partition too large": lambda content: _in_partition(content, "partition", 1 << 40),
     "segments that are none": lambda content: _in_partition(content, "segments", [3]),
 }
 

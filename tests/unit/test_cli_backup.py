@@ -118,6 +118,9 @@ def test_damage_is_told(shop: Path, tmp_path: Path, run: Run) -> None:
     result = run("restore", tmp_path / "saved", tmp_path / "again")
     assert result.code == 1
     assert f"damaged in the source: {path}: bytes 0 to " in result.out
+    assert result.lines[-1].endswith(
+        "lost since the backup: none; what was damaged before it (1 finding above) is as it was"
+    ), result.out
     result = run("backup", shop, "--to", tmp_path / "strict", "--strict")
     assert result.code == 1
     assert result.err.count("\n") == 1

@@ -19,11 +19,13 @@ _LOCAL_HOSTS = ("", "localhost")
 
 def local_path(given: str | os.PathLike[str], *, what: str = "path", files: Files = OS_FILES) -> str:
     """The local path that is meant: what is given, or what `file:/x`, `file:///x` or `file://localhost/x` names
-    (percent-decoded).  IllegalArgumentException for another scheme, TypeError for what is no path.
+    (percent-decoded).  IllegalArgumentException for another scheme or a NUL, TypeError for what is no path.
 
     A folder that is there under a name with a colon (`2026:11`) is itself; one called `s3a:` is `./s3a:`.
     """
     text = os.fsdecode(given)
+    if "\0" in text:
+        raise IllegalArgumentException(f"{what}: found {text!r}, expected a path, which has no NUL")
     found = _SCHEME.match(text)
     if found is None:
         return text

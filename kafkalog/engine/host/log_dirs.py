@@ -232,6 +232,14 @@ def refuse_inside(path: str, files: Files) -> None:
             )
 
 
+def is_log_dir(path: str, files: Files) -> bool:
+    """Whether something in the folder `path` says that it is a log directory: of a broker, or of this package."""
+    try:
+        return any(_shows_log_dir(path, name, files) for name in files.names_in(path))
+    except OSError:
+        return False
+
+
 def is_foreign_partition(folder: str, files: Files) -> bool:
     """Whether a folder that is named like a partition's has files in it, and none of them is a partition's.  It belongs
     to somebody else, and is never touched."""

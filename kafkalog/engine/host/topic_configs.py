@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from kafkalog._limits import LONG_MAX
@@ -26,6 +26,7 @@ from kafkalog.engine.files import Files
 from kafkalog.engine.files.failure import refused
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names, values
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import checked_topic_id
 from kafkalog.engine.format.small_files import read_small
 from kafkalog.engine.host.changes import inside
@@ -398,19 +399,24 @@ def take_over(source: str, target: str, topic: str, files: Files) -> bool:
     return True
 
 
-def of_topics(directory: str, topics: Collection[str] | None, files: Files) -> bytes | None:
-    """A file's bytes with what a directory's has of `topics` alone (None: of all); None where it has none.
+def trimmed(
+    data: bytes, path: str, is_kept: Callable[[str], bool], is_there: Callable[[TopicPartition], bool]
+) -> bytes:
+    """A file's bytes with what those of the file at `path` have of the topics that are kept alone.  Of a coordinator's
+    topic those partitions count as made that are there.  CorruptCheckpointException."""
+    content = _parsed(data, path)
+    known = {
+        topic: each._replace(numbers=tuple(n for n in each.numbers if is_there(TopicPartition(topic, n))))
+        for topic, each in content.known.items()
+        if is_kept(topic)
+    }
+    topics = {topic: each for topic, each in content.topics.items() if is_kept(topic)}
+    return _encode(content._replace(topics=topics, known=known))
 
-    CorruptCheckpointException, OSError."""
-    try:
-        content = _read(_path(directory), files)
-    except FileNotFoundError:
-        return None
-    if topics is not None:
-        overrides = {topic: each for topic, each in content.topics.items() if topic in topics}
-        known = {topic: each for topic, each in content.known.items() if topic in topics}
-        content = content._replace(topics=overrides, known=known)
-    return _encode(content)
+
+def known_in(data: bytes, path: str) -> Mapping[str, KnownTopic]:
+    """What the bytes of the file at `path` say of the topics that are there.  CorruptCheckpointException."""
+    return {topic: each for topic, each in _parsed(data, path).known.items() if not each.is_deleted}
 
 
 def _path(directory: str) -> str:
@@ -441,7 +447,10 @@ def _fields_of(known: KnownTopic) -> dict[str, Any]:
 
 
 def _read(path: str, files: Files) -> _Content:
-    data = read_small(path, files)
+    return _parsed(read_small(path, files), path)
+
+
+def _parsed(data: bytes, path: str) -> _Content:
     begin, end, lines = data.partition(_END)
     try:
         content = json.loads(begin + end)

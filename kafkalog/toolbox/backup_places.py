@@ -1,0 +1,63 @@
+"""What a caller of `backup` and `restore` names: the folder that is to be made, and the partitions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from kafkalog.engine.files import Files, local_path, parent_dir
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import is_log_dir
+from kafkalog.errors import IllegalArgumentException, InvalidTopicException
+
+__all__ = ["named", "refuse_in_log_dir", "target_path"]
+
+_HINT = 'such as ["orders-0"], or [("orders", 0)]'
+
+
+def target_path(given: str | os.PathLike[str], what: str, files: Files) -> str:
+    """The absolute path of a folder that is to be made.  IllegalArgumentException where a symbolic link is in its
+    place, which a folder cannot replace."""
+    path = os.path.abspath(local_path(given, what=what, files=files))
+    if files.is_link(path):
+        raise IllegalArgumentException(
+            f"{what}: found a symbolic link, expected a folder that is new or empty",
+            path=path,
+            hint=f"name the folder that is meant, such as {os.path.realpath(path)}, or remove the link",
+        )
+    return path
+
+
+def refuse_in_log_dir(path: str, files: Files) -> None:
+    """IllegalArgumentException if `path` is inside of a log directory, or of a partition's folder, open or not."""
+    above = os.path.realpath(files.nearest_dir(parent_dir(path)))
+    for each in (above, parent_dir(above)):
+        if is_log_dir(each, files):
+            raise IllegalArgumentException(
+                f"found that {each} is a log directory, expected a place outside of one",
+                path=path,
+                hint="nothing was made; name a folder beside it",
+            )
+
+
+def named(partitions: Collection[TopicPartition | str] | None) -> set[str] | None:
+    """The names of the partitions that a caller wants; None for all.  One name by itself is that one.
+    IllegalArgumentException for none, and for what names no partition."""
+    if partitions is None:
+        return None
+    try:
+        listed = [partitions] if isinstance(partitions, str | TopicPartition) else list(partitions)
+        found = {each if isinstance(each, str) else str(names.partition_of(each)) for each in listed}
+    except (TypeError, InvalidTopicException):
+        raise IllegalArgumentException(
+            f"partitions: found {partitions!r}, expected partitions' names, or pairs of a topic and a number",
+            hint=_HINT,
+        ) from None
+    if not found:
+        raise IllegalArgumentException("partitions: found none, expected one or more; None takes all", hint=_HINT)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
