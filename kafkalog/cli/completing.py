@@ -160,19 +160,20 @@ class GroupName(click.types.StringParamType):
     """A group that has committed something in the directories that are given, if their cursors are quickly read."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from kafkalog.engine.files import OS_FILES
         from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, LOG_FILE_SUFFIX
         from kafkalog.engine.host.log_dirs import list_partitions
         from kafkalog.toolbox.cursors import CursorLook
 
-        places = [place for place in _places(ctx) if os.path.isdir(place)]
+        places = [place for place in _places(ctx) if OS_FILES.is_dir(place)]
         folders = [
             folder
             for place in places
             for partition, folder in list_partitions(place).items()
             if partition.topic == GROUP_METADATA_TOPIC
         ]
-        logs = [os.path.join(at, name) for at in folders for name in os.listdir(at) if name.endswith(LOG_FILE_SUFFIX)]
-        if sum(map(os.path.getsize, logs)) > GROUPS_BYTES_MAX:
+        logs = [(at, name) for at in folders for name in OS_FILES.list_dir(at) if name.endswith(LOG_FILE_SUFFIX)]
+        if sum(OS_FILES.stat(os.path.join(*log)).size for log in logs) > GROUPS_BYTES_MAX:
             return []
         given = ctx.params.get(param.name or "") or ()
         found = CursorLook(places).groups

@@ -27,6 +27,7 @@ ALLOWED = {
     ("engine/host/log_directories.py", "path.realpath"): "two names of one directory; nothing is read of it",
     ("engine/host/move_notes.py", "path.realpath"): "whether the note means this directory, whatever it is called",
     ("toolbox/salvage.py", "path.realpath"): "whether the target lies in the source, whatever they are called",
+    ("toolbox/backup_places.py", "path.realpath"): "whether the target lies in a log directory, whatever it is called",
     ("toolbox/move.py", "path.realpath"): "whether the two directories are one, whatever they are called",
     ("_face/remote_tier.py", "path.realpath"): "whether tier and directory are apart, whatever they are called",
     ("_face/store_handles.py", "path.realpath"): "whether a store is open already, whatever its directories are called",
