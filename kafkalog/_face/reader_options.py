@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from kafkalog._face.selection import Selection
+from kafkalog._face.selection import selection_of
 from kafkalog.engine.format import names, values
 from kafkalog.errors import IllegalArgumentException
 
@@ -49,7 +49,7 @@ class ReaderOptions:
                 f"start {start!r} is none of {', '.join(STARTS)}, and no offset or time",
                 hint="such as 1200, 2026-11-21T09:00:00Z, or a datetime",
             )
-        selection = Selection(None if is_word else start, end, **filters)
+        selection = selection_of(None if is_word else start, end, filters)
         self.cursor = cursor
         self.topics = None if topics is None else _listed(topics, "topics", lambda each: values.text(each, "topics"))
         self.partitions = None if partitions is None else _listed(partitions, "partitions", names.partition_of)

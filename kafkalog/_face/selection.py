@@ -33,7 +33,8 @@ Octets: TypeAlias = "bytes | bytearray | memoryview | str"
 Tell: TypeAlias = "Callable[[Lost], object]"
 Place: TypeAlias = "int | datetime | str"  # an offset, or a time
 
-_ELSEWHERE = ("columns", "last", "partitions", "values", "schema", "errors", "keys", "batch_rows")  # to what reads
+# What else reading takes.
+_ELSEWHERE = ("columns", "last", "partitions", "values", "schema", "errors", "keys", "start", "end")
 
 _log = Lines("kafkalog.log")
 
@@ -162,7 +163,8 @@ def selection_of(start: Place | None, end: Place | None, filters: Mapping[str, A
         if name not in Filters.__annotations__:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, [*Filters.__annotations__, *_ELSEWHERE], 1)
+            others = {*Filters.__annotations__, *_ELSEWHERE} - {name}
+            near = get_close_matches({"until": "end", "from": "start"}.get(name, name), others, 1)
             raise TypeError(f"unexpected keyword argument {name!r}" + "".join(f"; did you mean {it!r}?" for it in near))
     return Selection(start, end, **filters)
 

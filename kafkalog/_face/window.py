@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalog._face.times import Times, times_of
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import KafkalogError, OffsetOutOfRangeException
 
 if TYPE_CHECKING:
     from kafkalog.engine.log.source import Source
 
 T = TypeVar("T")
+
+MILLISECONDS = range(10**11, 10**14)  # of 1973 to 5138
 
 
 class Time(NamedTuple):
@@ -54,10 +56,16 @@ def found_in(source: Source, window: Window, *, lenient: bool = False) -> Range:
     """Where a window's records are.
 
     `lenient`: a start that the log does not have is the next one that it has, for whoever asks many partitions at once;
-    else readers raise OffsetOutOfRangeException.
+    else readers raise OffsetOutOfRangeException.  So does an offset that the log has not, and that looks like a time.
     """
     low, high = source.log_start_offset, source.log_end_offset
     first, behind = window
+    for name, bound in (("start", first), ("end", behind)):
+        if isinstance(bound, int) and bound > high and MILLISECONDS.start <= bound < MILLISECONDS.stop:
+            raise OffsetOutOfRangeException(
+                f"{name}: offset {bound} lies far behind the end of {source.topic_partition} at offset {high}",
+                hint=f"{name}_time= takes a time in ms",
+            )
     times = times_of(
         first.timestamp_ms if isinstance(first, Time) else None,
         behind.timestamp_ms if isinstance(behind, Time) else None,

@@ -173,8 +173,8 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
             try:
                 return command(*args, asked=asked, **given)
             except OffsetOutOfRangeException as error:
-                if error.hint and "start_time=" in error.hint:
-                    error.hint = "--from takes a time in ms as @MS"
+                if error.hint and "_time=" in error.hint:
+                    error.hint = "--from and --until take a time in ms as @MS"
                 raise
             except (BadBytesError, InvalidRecordException, RemoteStorageException) as error:
                 if "skip_damage" in names and not asked.skips_damage and _is_of_bytes(error):

@@ -218,8 +218,13 @@ def test_a_start_that_one_partition_has_not(store: Store) -> None:
     topic = store.topic("orders")
     with pytest.raises(OffsetOutOfRangeException, match="is out of range"):
         topic.partition(0).records(1000)
-    with pytest.raises(OffsetOutOfRangeException, match=r"end at offset 80 at most .start_time= takes a time in ms"):
-        topic.read_arrow(START_MS)  # milliseconds in the place of an offset
+    with pytest.raises(OffsetOutOfRangeException, match="which end at offset 80 at most"):
+        topic.read_arrow(1000)
+    for place in ("start", "end"):  # milliseconds in the place of an offset
+        for call in ("records", "read_arrow", "latest"):
+            with pytest.raises(OffsetOutOfRangeException, match=f"{place}_time= takes a time in ms"):
+                list(getattr(topic, call)(**{place: START_MS}))
+    assert topic.read_arrow(end=2**62).num_rows == COUNT
     assert topic.read_arrow(where=f"offset >= {START_MS}").num_rows == 0
     assert topic.read_arrow(79).num_rows == 3
 
@@ -269,6 +274,10 @@ def check(topic: Any) -> None:
 def test_a_keyword_that_does_not_exist(store: Store, call: str) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'kye'; did you mean 'key'"):
         getattr(store, call)(kye="x")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'until'; did you mean 'end'"):
+        getattr(store, call)(until="x")
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'tpoics'$"):
+        store.reader("billing", topics=["orders"], tpoics=["orders"])  # type: ignore[call-arg]
 
 
 def test_a_field_of_json_that_came_later_is_a_column(tmp_path: Path) -> None:
