@@ -13,12 +13,12 @@ from kafkalog.cli.console import (
     Progress,
     emit,
     emit_json,
-    fields,
     locate,
     log_bytes,
     named_partitions,
     note,
     paint,
+    tell_findings,
 )
 from kafkalog.cli.places import log_dirs_at
 from kafkalog.cli.remote_places import note_tiered
@@ -107,13 +107,7 @@ def command(
 
 
 def _tell(report: BackupReport, as_json: bool) -> int:
-    for finding in report.findings:
-        if as_json:
-            emit_json({"kind": "finding", **fields(finding)})
-        else:
-            emit(paint(str(finding), "red"))
-    for text in report.notes:
-        note(f"note: {text}")
+    tell_findings(report.findings, report.notes, as_json=as_json)
     if as_json:
         emit_json(
             {

@@ -267,6 +267,17 @@ def some(texts: Iterable[str], most: int = 5) -> str:
     return ", ".join(known[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def tell_findings(findings: Iterable[Any], notes: Iterable[str] = (), *, as_json: bool, lead: str = "") -> None:
+    """What is wrong, a line each with `lead` before it, or an object; then the notes, on stderr."""
+    for finding in findings:
+        if as_json:
+            emit_json({"kind": "finding", **fields(finding)})
+        else:
+            emit(paint(f"{lead}{finding}", "red"))
+    for text in notes:
+        note(f"note: {text}")
+
+
 def log_bytes(folders: Iterable[str]) -> int:
     """Bytes of all .log files in partitions' folders."""
     total = 0

@@ -10,10 +10,9 @@ from kafkalog.cli.console import (
     Progress,
     emit,
     emit_json,
-    fields,
     named_partitions,
     note,
-    paint,
+    tell_findings,
     time_words,
 )
 from kafkalog.engine.files import OS_FILES
@@ -76,11 +75,7 @@ def _tell(report: RestoreReport, as_json: bool) -> int:
         else:
             done = "restored" if report.done else "would be restored"
             emit(f"{partition}: {done}, offsets {start} up to {end}")
-    for finding in report.findings:
-        if as_json:
-            emit_json({"kind": "finding", **fields(finding)})
-        else:
-            emit(paint(f"damaged in the source: {finding}", "red"))
+    tell_findings(report.findings, as_json=as_json, lead="damaged in the source: ")
     if as_json:
         emit_json(
             {

@@ -21,6 +21,7 @@ from kafkalog.cli.console import (
     named_partitions,
     note,
     paint,
+    tell_findings,
 )
 from kafkalog.cli.groups import NamingGroup
 from kafkalog.cli.places import log_dirs_at
@@ -327,11 +328,7 @@ def restore(
             emit_json({"kind": "restore", **_split(each), "bytes": size, "to": target, "done": yes})
         else:
             emit(f"{each}: {_shown.size(size)}{f' restored to {target}' if yes else ''}")
-    for finding in findings:
-        if as_json:
-            emit_json({"kind": "finding", **fields(finding)})
-        else:
-            emit(paint(str(finding), "red"))
+    tell_findings(findings, as_json=as_json)
     if as_json:
         summary = {"partitions": len(sizes), "bytes": sum(sizes.values()), "to": target, "done": yes}
         emit_json({"kind": "summary", **summary, "findings": len(findings)})

@@ -9,7 +9,15 @@ import click
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.choosing import check_missing
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint
+from kafkalog.cli.console import (
+    Progress,
+    emit,
+    emit_json,
+    locate,
+    log_bytes,
+    paint,
+    tell_findings,
+)
 from kafkalog.cli.loss_table import note_next_of, print_losses
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.cli.tables import utc_option
@@ -48,13 +56,7 @@ def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool
 def print_report(report: Report, as_json: bool, log_dir: str | None = None) -> int:
     """Findings, notes, what is lost of each topic, and a summary; the exit code.  `log_dir`: the one directory of this
     machine that was looked at; then the command that helps next is named, too."""
-    for finding in report.findings:
-        if as_json:
-            emit_json({"kind": "finding", **fields(finding)})
-        else:
-            emit(paint(str(finding), "red"))
-    for text in report.notes:
-        note(f"note: {text}")
+    tell_findings(report.findings, report.notes, as_json=as_json)
     if as_json:
         emit_json(
             {

@@ -36,7 +36,7 @@ from kafkalog._native.codec.json_parts cimport (
 from kafkalog._native.codec.json_walk cimport Scan, copy_escaped, fail, skip_text, skip_value
 from kafkalog._native.codec.layout cimport KL_ONCE
 from kafkalog._native.codec.memory cimport SLACK, Block, clear_bit, reserve, reserve_bits, set_bits_from
-from kafkalog._native.codec.octets cimport open_octets
+from kafkalog._native.codec.octets cimport is_null, open_octets, open_rows
 from kafkalog._native.codec.spares cimport give_back
 from kafkalog._native.codec.utf8 cimport is_utf8
 
@@ -802,26 +802,20 @@ cdef class JsonSchema:
         cdef Py_buffer data_view, offsets_view, bits_view
         cdef Walk it
         cdef const int32_t* ends
-        cdef const uint8_t* bits = NULL
-        cdef int64_t rows, row = 0, start, end, bit
+        cdef const uint8_t* bits
+        cdef int64_t rows, row = 0, start, end
         cdef int32_t bad
         cdef bint inside = True, good = True
         cdef const uint64_t[:, ::1] powers = POWERS
         memset(&it, 0, sizeof(Walk))
+        memset(&offsets_view, 0, sizeof(Py_buffer))
         memset(&bits_view, 0, sizeof(Py_buffer))
         it.powers = &powers[0, 0]
         open_octets(data, &data_view)
         try:
-            open_octets(offsets, &offsets_view)
             try:
-                rows = offsets_view.len // <Py_ssize_t>sizeof(int32_t) - 1
-                if rows < 0 or first_row < 0:
-                    raise IndexError("offsets are one more than there are rows")
-                if validity is not None:
-                    open_octets(validity, &bits_view)
-                    bits = <const uint8_t*>bits_view.buf
-                    if first_row > bits_view.len * 8 - rows:
-                        raise IndexError("the bitmap has fewer bits than there are rows")
+                rows = open_rows(offsets, validity, first_row, &offsets_view, &bits_view)
+                bits = <const uint8_t*>bits_view.buf
                 it.nodes = self.fresh(rows)
                 ends = <const int32_t*>offsets_view.buf
                 with nogil:
@@ -834,8 +828,7 @@ cdef class JsonSchema:
                         if end < start or end > data_view.len:
                             inside = False
                             break
-                        bit = first_row + row
-                        if bits != NULL and not (bits[bit >> 3] >> (bit & 7)) & 1:
+                        if is_null(bits, first_row + row):
                             good = put_null(&it, it.nodes)
                             it.scan.verdict = parts.OK if good else parts.NO_MEMORY
                         else:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kafkalog._native.codec.layout cimport KL_ONCE
 from kafkalog._native.codec.memory cimport Block, reserve
-from kafkalog._native.codec.octets cimport open_octets
+from kafkalog._native.codec.octets cimport is_null, open_octets, open_rows
 from kafkalog._native.codec.utf8 cimport is_utf8
 
 cdef const uint8_t* DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -116,8 +116,8 @@ def json_fields(bytes before, bytes name, data, offsets, validity=None, int64_t 
     cdef Text out
     cdef const int32_t* at
     cdef const uint8_t* label
-    cdef const uint8_t* bits = NULL
-    cdef int64_t label_size, rows, row, start, end, bit
+    cdef const uint8_t* bits
+    cdef int64_t label_size, rows, row, start, end
     cdef int64_t[::1] places
     cdef bint absent
     cdef bint good = True
@@ -125,19 +125,13 @@ def json_fields(bytes before, bytes name, data, offsets, validity=None, int64_t 
     head = before + b'"' + name
     label, label_size = <const uint8_t*><const char*>head, len(head)
     memset(&out, 0, sizeof(Text))
+    memset(&offsets_view, 0, sizeof(Py_buffer))
     memset(&bits_view, 0, sizeof(Py_buffer))
     open_octets(data, &data_view)
     try:
-        open_octets(offsets, &offsets_view)
         try:
-            rows = offsets_view.len // <Py_ssize_t>sizeof(int32_t) - 1
-            if rows < 0 or first_row < 0:
-                raise IndexError("offsets are one more than there are rows")
-            if validity is not None:
-                open_octets(validity, &bits_view)
-                bits = <const uint8_t*>bits_view.buf
-                if first_row > bits_view.len * 8 - rows:
-                    raise IndexError("the bitmap has fewer bits than there are rows")
+            rows = open_rows(offsets, validity, first_row, &offsets_view, &bits_view)
+            bits = <const uint8_t*>bits_view.buf
             found = np.empty(rows + 1, np.int64)
             places = found
             at = <const int32_t*>offsets_view.buf
@@ -150,8 +144,7 @@ def json_fields(bytes before, bytes name, data, offsets, validity=None, int64_t 
                     if start < 0 or end < start or end > data_view.len:
                         inside = False
                         break
-                    bit = first_row + row
-                    absent = bits != NULL and not (bits[bit >> 3] >> (bit & 7)) & 1
+                    absent = is_null(bits, first_row + row)
                     good = put_field(
                         &out, label, label_size, <const uint8_t*>data_view.buf + start, end - start, absent, in_base64
                     )

@@ -14,7 +14,7 @@ import numpy as np
 from kafkalog._native.codec.arrow cimport Column, RecordColumns, taken_memory
 from kafkalog._native.codec.layout cimport KL_ONCE, load8, load32
 from kafkalog._native.codec.memory cimport Block, reserve
-from kafkalog._native.codec.octets cimport open_octets
+from kafkalog._native.codec.octets cimport is_null, open_octets, open_rows
 
 cdef enum:
     HEADER_BYTES = 5
@@ -77,8 +77,8 @@ def split(data, offsets, validity=None, int64_t first_row=0, *, bint message_ind
     cdef const int32_t* ends
     cdef const uint8_t* base
     cdef const uint8_t* at
-    cdef const uint8_t* bits = NULL
-    cdef int64_t rows, row, start, end, bit
+    cdef const uint8_t* bits
+    cdef int64_t rows, row, start, end
     cdef bint inside = True
     cdef int64_t[::1] ids, starts, stops
     cdef uint64_t[::1] codes
@@ -86,15 +86,8 @@ def split(data, offsets, validity=None, int64_t first_row=0, *, bint message_ind
     memset(&offsets_view, 0, sizeof(Py_buffer))
     open_octets(data, &data_view)
     try:
-        open_octets(offsets, &offsets_view)
-        rows = offsets_view.len // <Py_ssize_t>sizeof(int32_t) - 1
-        if rows < 0 or first_row < 0:
-            raise IndexError("offsets are one more than there are rows")
-        if validity is not None:
-            open_octets(validity, &bits_view)
-            bits = <const uint8_t*>bits_view.buf
-            if first_row > bits_view.len * 8 - rows:
-                raise IndexError("the bitmap has fewer bits than there are rows")
+        rows = open_rows(offsets, validity, first_row, &offsets_view, &bits_view)
+        bits = <const uint8_t*>bits_view.buf
         found = np.full(rows, OF_NULL, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64), \
             np.zeros(rows, np.uint64)
         ids, starts, stops, codes = found
@@ -108,8 +101,7 @@ def split(data, offsets, validity=None, int64_t first_row=0, *, bint message_ind
                 if start < 0 or end < start or end > data_view.len:
                     inside = False
                     break
-                bit = first_row + row
-                if bits != NULL and not (bits[bit >> 3] >> (bit & 7)) & 1:
+                if is_null(bits, first_row + row):
                     continue
                 at = base + start
                 if end - start < HEADER_BYTES or load8(at) != 0:
