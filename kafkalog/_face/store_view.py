@@ -281,15 +281,18 @@ class StoreView:
                 if partition.topic in self._look().known:
                     raise no_folder_error(partition, self.place)
                 raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
-            self._check_id(partition, directory)
+            topic_id = self._checked_id(partition, directory)
             view = TopicView(directory, partition, files=self._files)
+            view.topic_id = topic_id
             view.life = self.life
             found = self._views.setdefault(partition, view)
         return found
 
-    def _check_id(self, partition: TopicPartition, chosen: str) -> None:
-        """InconsistentTopicIdException if one of the partition's folders belongs to another topic of the name.  Those
-        of topics that are known to be gone, in directories that were not `chosen`, count for nothing."""
+    def _checked_id(self, partition: TopicPartition, chosen: str) -> str | None:
+        """The topic's id; None where nobody knows one.
+
+        InconsistentTopicIdException if one of the partition's folders belongs to another topic of the name.  Those of
+        topics that are known to be gone, in directories that were not `chosen`, count for nothing."""
         expected, known = self.info(partition.topic).topic_id, self._look().known.get(partition.topic)
         for directory in self._directories:
             folder = os.path.join(directory, str(partition))
@@ -306,6 +309,7 @@ class StoreView:
                     hint="name the directories of one store; a folder of a topic that was deleted is removed when the "
                     "store is opened for writing",
                 )
+        return expected or None
 
     # --- cursors ---------------------------------------------------------------------------------------
 

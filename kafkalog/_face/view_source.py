@@ -30,7 +30,8 @@ T = TypeVar("T")
 class TopicView(PartitionView):
     """A partition of one topic: where another of the same name has taken its place, it says so, and shows none of it.
 
-    `topic_id` is the folder's; None until it has one.
+    `topic_id` is the folder's, or what the store knows of the topic while the folder has none: it gets its id with the
+    first records.  None where nobody knows one.
     """
 
     topic_id: str | None = None
@@ -40,7 +41,7 @@ class TopicView(PartitionView):
         found = topic_id_of(self.directory, self._files)  # behind the look: what it saw was ours if this is
         if self.topic_id is None:
             self.topic_id = found
-        elif found != self.topic_id:
+        elif found is not None and found != self.topic_id:
             raise UnknownTopicOrPartitionException(
                 f"{self.topic_partition} was deleted, and there is another topic of that name now"
             )
@@ -50,7 +51,7 @@ class TopicView(PartitionView):
         """Whether its folder is there, and its topic's."""
         if not self._files.is_dir(self.directory):
             return False
-        return self.topic_id is None or topic_id_of(self.directory, self._files) == self.topic_id
+        return self.topic_id is None or topic_id_of(self.directory, self._files) in {None, self.topic_id}
 
 
 class Views(Protocol):

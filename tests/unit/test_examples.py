@@ -7,6 +7,7 @@ An example may take for given what its text says before it: `GIVEN` has that.  S
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import inspect
 import pkgutil
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import kafkalog
+from kafkalog._face.store_handles import _PLACES
 from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
@@ -243,3 +245,6 @@ def test_an_example_runs(example: Example, tmp_path: Path, monkeypatch: pytest.M
         for each in [*space.values()]:
             if isinstance(each, Closing):
                 each.close()
+        space.clear()
+        if any(each.store() is not None for each in [*_PLACES.values()]):
+            gc.collect()  # one that no name held any more: its warning is not the next test's

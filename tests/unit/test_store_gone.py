@@ -10,7 +10,7 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.files import OS_FILES
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import PARTITION_METADATA_FILE, TopicPartition
 from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.cursors import CursorLook
 
@@ -65,6 +65,20 @@ def test_a_topic_made_anew_is_not_followed_and_keeps_no_other_unread(tmp_path: P
         assert 1 <= told <= 3
         assert reader.assignment == [TopicPartition("v", 0)]
         assert reader.lag() == {TopicPartition("v", 0): 0}
+
+
+def test_a_topic_that_was_read_before_its_folder_had_an_id_is_not_followed_either(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path, maintenance=False) as store, kafkalog.open(tmp_path, read_only=True) as view:
+        store.create_topic("t")
+        for log in store.manager.all_logs():
+            log.maybe_flush_metadata_file()  # which a task does, sooner or later
+        (tmp_path / "t-0" / PARTITION_METADATA_FILE).unlink()
+        reader = view.reader(topics=["t"])
+        assert list(reader) == []
+        store.delete_topic("t")
+        store.create_topic("t").append(b"new")
+        with pytest.raises(UnknownTopicOrPartitionException, match="another topic of that name"):
+            list(reader)
 
 
 def test_partitions_that_are_offline_when_they_are_added_keep_no_other_unread(tmp_path: Path) -> None:
