@@ -167,6 +167,7 @@ def topic_sides(root: Path, place: Path) -> Iterator[tuple[str, Callable[[], Any
 def audit_sides(root: Path, place: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     store = kafkalog.open(root, read_only=True)
     paths, found = logs(root), place / "found.parquet"
+    environment = machine.as_installed(place)
     expected = store.read_arrow(key=WANTED, columns=["offset"]).num_rows
     assert expected, WANTED
 
@@ -175,7 +176,7 @@ def audit_sides(root: Path, place: Path) -> Iterator[tuple[str, Callable[[], Any
 
     def export() -> None:
         line = [sys.executable, "-m", "kafkalog", "export", str(root), "--key", WANTED, "--to", str(found), "--force"]
-        subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
         assert pq.read_metadata(found).num_rows == expected
 
     def plain(look: Callable[[bytearray], object]) -> None:

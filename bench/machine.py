@@ -65,3 +65,11 @@ def tell(place: Path) -> None:
         f"{platform.machine()}, Python {platform.python_version()}\n",
         flush=True,
     )
+
+
+def as_installed(folder: Path) -> dict[str, str]:
+    """An environment for a process of Python's that keeps its compiled modules below `folder`, as an installed package
+    has them: from the second process on none compiles any."""
+    found = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    return found

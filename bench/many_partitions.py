@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import kafkalog
+from bench.machine import as_installed
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
@@ -76,9 +77,8 @@ def _files_of(folder: Path) -> dict[str, bytes]:
 
 
 def _compiled(folder: Path) -> dict[str, str]:
-    """The environment in which Python keeps what it compiles, below `folder`, and has compiled it for all commands."""
-    found = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
-    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    """As `as_installed`, and all commands have run once."""
+    found = as_installed(folder)
     make(folder / "small", 0, 8)
     for command, *words in COMMANDS:
         _run(command, [word.format(folder / "small").replace("topic_0001", "topic_0000") for word in words], found)
