@@ -93,7 +93,7 @@ class Latest:
             try:
                 source.check_end(isolation)
             except UNREADABLE as error:
-                self.failure = error
+                self.failure = error.with_traceback(None)
 
     @property
     def keys(self) -> int:
@@ -115,7 +115,7 @@ class Latest:
             try:
                 self._put_all(offsets_map, most)
             except UNREADABLE as error:
-                self.failure = error
+                self.failure = error.with_traceback(None)  # whose frames have the reader, and its file
                 self.end_offset = self._walk_end = self._reached + 1
             if not first:
                 keyless = offsets_map.keyless
@@ -212,7 +212,6 @@ class Latest:
         wanted = arrow.schema(columns, known).names
         gathered = _Gathered(batch_rows, batch_bytes)
         needed = list(dict.fromkeys([*wanted, "offset", "value"]))
-        failure = self.failure
         try:
             for batch, rows in self._found(needed, batch_rows, known, batch_bytes):
                 values_there = batch.column("value")
@@ -222,12 +221,14 @@ class Latest:
                 for ready in gathered.add(batch if rows.all() else batch.filter(pa.array(rows))):
                     yield ready
                     self.source.check_usable()  # a forked child has what was gathered before, too
-        except KafkalogError as error:
-            failure = error
+        except KafkalogError:
+            self.source.check_usable()
+            yield from gathered.rest()
+            raise
         self.source.check_usable()
         yield from gathered.rest()
-        if failure is not None:
-            raise failure
+        if self.failure is not None:
+            raise self.failure
 
     def _found(
         self, columns: Sequence[str], batch_rows: int, known: Mapping[str, tuple[str, Any]], batch_bytes: int

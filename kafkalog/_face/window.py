@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalog._face.times import Times, times_of
@@ -93,18 +94,13 @@ def last(read: Callable[[int, int], Iterator[T]], count: int, low: int, high: in
     """
     found: list[deque[T]] = []
     width, missing = count, count
-    failure: KafkalogError | None = None
-    while missing and high > low:
-        start = max(low, high - width)
-        try:
-            part = deque(read(start, high), maxlen=missing)
-        except KafkalogError as error:
-            failure = error
-            break
-        found.append(part)
-        missing -= len(part)
-        high, width = start, width * 2
-    for part in reversed(found):
-        yield from part
-    if failure is not None:
-        raise failure
+    try:
+        while missing and high > low:
+            start = max(low, high - width)
+            found.append(deque(read(start, high), maxlen=missing))
+            missing -= len(found[-1])
+            high, width = start, width * 2
+    except KafkalogError:
+        yield from chain.from_iterable(reversed(found))
+        raise
+    yield from chain.from_iterable(reversed(found))

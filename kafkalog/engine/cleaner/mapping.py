@@ -131,17 +131,16 @@ class OffsetMapping:
         start = self.start_offset
         while True:
             part: list[tuple[bytes | memoryview | None, int]] = []
-            failure: KafkalogError | None = None
             try:
                 for record in itertools.islice(records, PART_RECORDS):
                     wanted = has_key(record) and record.offset >= start
                     part.append((record.key if wanted else None, record.offset))
-            except KafkalogError as error:
-                failure = error
+            except KafkalogError:
+                if self._put(part):
+                    raise
+                return False
             if not self._put(part):
                 return False
-            if failure is not None:
-                raise failure
             if len(part) < PART_RECORDS:
                 return True
 
