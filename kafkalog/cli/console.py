@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -182,13 +182,24 @@ def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...],
             )
         if not hits:
             refuse_foreign_partition(os.path.join(place, name), OS_FILES)
-            near = _nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
-            raise UnknownTopicOrPartitionException(
-                f"no topic or partition {name!r} in {place}",
-                hint=f"did you mean {near}?" if near else f"it has {some(map(str, _users_first(found)))}",
-            )
+            raise _unknown(name, found, place)
         chosen.update(dict.fromkeys(hits))
     return list(chosen)
+
+
+def _unknown(name: str, found: Collection[TopicPartition], place: str) -> Exception:
+    """The error for a name that no partition has: it may have been meant as one more directory."""
+    is_dir = OS_FILES.is_dir(name)
+    if is_dir and not is_name(name):
+        return Usage(
+            f"{name}: found a directory behind {place}, expected a topic or a partition: the command takes one "
+            "directory, so run it once for each"
+        )
+    near = nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
+    return UnknownTopicOrPartitionException(
+        f"no topic or partition {name!r} in {place}" + ("" if near or is_dir else ", and no directory of that name"),
+        hint=f"did you mean {near}?" if near else f"{place} has {some(map(str, _users_first(found)))}",
+    )
 
 
 def _users_first(found: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -246,7 +257,8 @@ def is_name(word: str) -> bool:
     return not OS_FILES.is_dir(word) or _has_segments(word)
 
 
-def _nearest(name: str, known: list[str]) -> str | None:
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that somebody who wrote `name` may have meant."""
     import difflib
 
     hits = difflib.get_close_matches(name, known, n=1)

@@ -75,11 +75,13 @@ class Change(NamedTuple):
 
 @dataclass
 class ChangePlan:
-    """What is to be done; `deleted` are groups that go as a whole.  `refused`: groups that are left, and why."""
+    """What is to be done; `deleted` are groups that go as a whole.  `refused`: groups that are left, and why.  `begun`:
+    groups that are not there yet."""
 
     changes: list[Change] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
 
     def of_group(self, group: str) -> list[Change]:
         """The changes of one group."""
@@ -113,6 +115,8 @@ def plan_reset(
         found = look.groups.get(group)
         if _refuses(look, plan, group, found, members_gone):
             continue
+        if found is None:
+            plan.begun.append(group)
         committed = {} if found is None else found.committed
         for partition in sorted(committed) if scope is None else dict.fromkeys(scope):
             current = committed.get(partition)
@@ -136,6 +140,8 @@ def plan_from_file(
             continue
         if _refuses(look, plan, group, found, members_gone):
             continue
+        if found is None:
+            plan.begun.append(group)
         committed = {} if found is None else found.committed
         for partition, wanted in sorted(plans[group].items()):
             current = committed.get(partition)

@@ -279,3 +279,16 @@ def test_cursors_of_names(tmp_path: Path, run: Run) -> None:
     assert run("cursors", place, "orders-1", "--group", "billing", "--to-earliest", "--export").out.splitlines() == [
         "orders,1,0"
     ]
+
+
+def test_one_more_directory_is_no_topic(run: Run, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        kafkalog.open_log(tmp_path / name, "orders-0").close()
+    for command in ("verify", "recover", "describe", "cat"):
+        result = run(command, tmp_path / "one", tmp_path / "two")
+        assert (result.code, f"{tmp_path / 'two'}: found a directory behind" in result.err) == (2, True), command
+        result = run(command, tmp_path / "one", tmp_path / "twoo")
+        assert (result.code, "and no directory of that name" in result.err) == (2, True), command
+    result = run("verify", tmp_path / "one", "order")
+    assert "did you mean orders?" in result.err
+    assert "no directory" not in result.err
