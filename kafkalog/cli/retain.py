@@ -130,7 +130,7 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
         )
         return
     emit(
-        f"{choice.partition}: {len(going)} segments, {_shown.size(choice.allocated)} "
+        f"{choice.partition}: {len(going)} segments, {_sizes(choice.size, choice.allocated)} "
         f"{'deleted' if act else 'would go (--yes deletes them)'}; log start {choice.log_start_offset} -> "
         f"{choice.new_start}"
     )
@@ -139,9 +139,14 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
     for each in going:
         why = "" if each.rule is None else f", {each.rule.value}"
         emit(
-            f"  {names.filename_prefix_from_offset(each.segment.base_offset)}.log  {_shown.size(each.allocated):>10}  "
+            f"  {names.filename_prefix_from_offset(each.segment.base_offset)}.log  {_shown.size(each.segment.size):>10}  "
             f"up to {time_words(each.segment.largest_timestamp)}{why}"
         )
+
+
+def _sizes(log_bytes: int, allocated: int) -> str:
+    """Of a log, as retention.bytes counts it and `explain` shows it, and of the disk, indexes included."""
+    return f"{_shown.size(log_bytes)} ({_shown.size(allocated)} on disk)"
 
 
 def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
@@ -166,7 +171,8 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
             f"{os.path.basename(folder)}: {_shown.size(size)} of a deleted partition {'removed' if act else 'would go'}"
         )
     emit(
-        f"in all: {segments} segments of {len(plan.choices)} partitions, {_shown.size(plan.allocated)}"
+        f"in all: {segments} segments of {len(plan.choices)} partitions, "
+        + _sizes(sum(choice.size for choice in plan.choices), plan.allocated)
         + (f", {_shown.size(gained)} given back" if act else "")
     )
     if plan.missing:
