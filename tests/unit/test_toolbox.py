@@ -315,3 +315,22 @@ def test_verify_tells_what_it_may_not_read(tmp_path: Path, kind: str) -> None:
     files = FaultyFiles(OS_FILES, Fault(0, errno.EACCES, kinds={kind}, paths=lambda path: "t-0" in path))
     with pytest.raises(KafkaStorageException, match=r"t-0.*Permission denied"):
         verify(tmp_path, files=files)
+
+
+@pytest.mark.parametrize("bit", [0, 3, 6, 30, 63])
+def test_deep_counts_no_records_below_zero_where_a_base_offset_lies(tmp_path: Path, bit: int) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for number in range(40):
+            log.append(b"%02d" % number)  # all batches of one size
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    place = len(data) // 40 * 20
+    assert int.from_bytes(data[place : place + 8]) == 20
+    data[place + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    shallow, deep = (
+        [finding for finding in verify(tmp_path, deep=deep).findings if finding.path == str(path)]
+        for deep in (False, True)
+    )
+    assert deep == shallow  # records are counted in each batch alone
+    assert shallow
