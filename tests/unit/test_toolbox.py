@@ -262,6 +262,25 @@ def test_recover(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert invoke(["recover", str(root), "--yes"]) == 0
 
 
+def test_recover_tells_that_it_does_not_look_below_the_recovery_point(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "logs"
+    shutil.copytree(whole, root)
+    path = root / "t-0" / LOG
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert invoke(["recover", str(root)]) == 0
+    told = capsys.readouterr().err
+    assert "note: of 1 partitions nothing below the recovery point was looked at" in told
+    assert f"`kafkalog verify --deep {root}` finds it" in told
+    assert invoke(["verify", "--deep", str(root)]) == 1
+    capsys.readouterr()
+    assert invoke(["recover", str(root), "--from-start"]) == 1
+    assert "recovery point" not in capsys.readouterr().err
+
+
 def test_salvage_takes_only_the_files_that_kafka_reads(whole: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(whole, damaged)
