@@ -68,7 +68,7 @@ def print_all(
     code = CLEAN
     lost: list[LostRange] = []
     waits = []  # what a recovery would open
-    unread = 0  # partitions of which something lies below the recovery point
+    unread = 0  # partitions of which segments lie below the recovery point
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
     for result in results:
         if not act and isinstance(result.error, UnknownTopicOrPartitionException):
@@ -81,7 +81,7 @@ def print_all(
         lost += result.lost if result.error is None else ()
         changes = result.added or result.removed or result.changed
         waits += [result.partition] if changes and not act and result.error is None else []
-        unread += result.error is None and result.log_start_offset < result.recovery_point
+        unread += result.error is None and result.unread_below is not None
         total["partitions"] += 1
         total["lostRecords"] += result.lost_records
         total["lostBytes"] += result.lost_bytes
@@ -106,7 +106,8 @@ def print_all(
         if unread:
             verify = command_text(*(["verify"] if len(log_dirs) == 1 else ["spark", "verify"]), "--deep", *log_dirs)
             note(
-                f"note: of {unread} partitions nothing below the recovery point was looked at, and damage there stays: "
+                f"note: of {unread} partitions the segments below the recovery point were not looked at, and damage "
+                f"there stays: "
                 f"{verify} finds it, --from-start recovers from the log start on"
             )
         emit(
