@@ -199,9 +199,7 @@ def _run_up(left: PartitionFacts) -> Iterator[_Upto]:
         yield _Upto(segment, size, latest, unreplicated)
 
 
-def _reasons(
-    left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str, folder: str
-) -> list[Reason]:
+def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str, folder: str) -> list[Reason]:
     """Of a segment that stays when the others are gone."""
     segment, held = upto.segment, upto.unreplicated
     if segment.active and segment.size == 0:
@@ -222,7 +220,8 @@ def _reasons(
         policy = "compact" if config.compact else "none"
         reasons.append(
             Reason(
-                "policy", f"cleanup.policy={policy} has no delete in it: neither retention.ms nor retention.bytes counts"
+                "policy",
+                f"cleanup.policy={policy} has no delete in it: neither retention.ms nor retention.bytes counts",
             )
         )
     return reasons
@@ -240,7 +239,9 @@ def _reason(
                 return Reason("logStart", "the active segment, where the log start ends up at the latest")
             text = f"the log start {left.log_start_offset} lies below its end {segment.end_offset}"
             if config.delete and not config.remote_storage_enable:  # as `delete-records` takes it
-                text += f"; {command('delete-records', folder, '--before', segment.end_offset)} tells what raising it does"
+                text += (
+                    f"; {command('delete-records', folder, '--before', segment.end_offset)} tells what raising it does"
+                )
             return Reason("logStart", text)
         case Rule.SIZE:
             if config.retention_bytes < 0:
