@@ -138,9 +138,10 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
         emit(f"  {setting_words(known, choice.partition.topic, RULES)}")
     for each in going:
         why = "" if each.rule is None else f", {each.rule.value}"
+        segment = each.segment
         emit(
-            f"  {names.filename_prefix_from_offset(each.segment.base_offset)}.log  {_shown.size(each.segment.size):>10}  "
-            f"up to {time_words(each.segment.largest_timestamp)}{why}"
+            f"  {names.filename_prefix_from_offset(segment.base_offset)}.log  {_shown.size(segment.size):>10}  "
+            f"up to {time_words(segment.largest_timestamp)}{why}"
         )
 
 

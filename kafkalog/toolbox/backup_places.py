@@ -35,11 +35,11 @@ def refuse_in_log_dir(path: str, files: Files) -> None:
     for each in (above, parent_dir(above)):
         sign = sign_of_log_dir(each, files)
         if sign is not None:
+            instead = os.path.join(os.path.dirname(each), "backups", os.path.basename(path))
             raise IllegalArgumentException(
                 f"found {sign} in {each}, which makes that a log directory, expected a place outside of one",
                 path=path,
-                hint="nothing was made; name a folder elsewhere, such as "
-                f"{os.path.join(os.path.dirname(each), 'backups', os.path.basename(path))}; if {each} is no log directory, "
+                hint=f"nothing was made; name a folder elsewhere, such as {instead}; if {each} is no log directory, "
                 f"move {sign} out of it",
             )
 

@@ -658,15 +658,11 @@ def test_log_directories_are_no_place_for_another(shop: Path, tmp_path: Path) ->
     (tmp_path / "link").symlink_to("shop/orders-0")
     (tmp_path / "other" / "empty").mkdir()
     for inside in ("other/new", "other/t-0/new", "other/t-0/new/deep", "other/empty"):
-        with pytest.raises(
-            IllegalArgumentException, match="in .*other, which makes that a log directory, expected a place outside"
-        ):
+        with pytest.raises(IllegalArgumentException, match=r"in .*other, which makes that a log directory"):
             backup(shop, tmp_path / inside, files=FAST)
     for inside in ("other/new", "other/empty", "shop/new", "shop/orders-0/new", "link/new"):
         for act in (False, True):
-            with pytest.raises(
-                IllegalArgumentException, match="which makes that a log directory, expected a place outside"
-            ):
+            with pytest.raises(IllegalArgumentException, match="which makes that a log directory"):
                 restore(tmp_path / "saved", tmp_path / inside, act=act, files=FAST)
     assert not list(tmp_path.rglob("new*"))
 

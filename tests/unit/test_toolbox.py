@@ -354,3 +354,20 @@ def test_deep_counts_no_records_below_zero_where_a_base_offset_lies(tmp_path: Pa
     )
     assert deep == shallow  # records are counted in each batch alone
     assert shallow
+
+
+def test_a_segment_that_went_is_told_by_its_indexes_and_no_reindex_is_advised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "500"}) as log:
+        for number in range(40):
+            log.append(b"%02d" % number)
+    logs = sorted((tmp_path / "t-0").glob("*.log"))
+    logs[1].unlink()
+    assert invoke(["verify", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert f"{logs[1].with_suffix('.index')}: an index without its .log file: the records" in told.out
+    assert "next:" not in told.err
+    logs[2].with_suffix(".index").write_bytes(b"\1" * 8)
+    assert invoke(["verify", str(tmp_path)]) == 1
+    assert f"next: kafkalog reindex {tmp_path} --yes t-0" in capsys.readouterr().err
