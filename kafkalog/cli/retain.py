@@ -10,7 +10,7 @@ import click
 from kafkalog import _shown
 from kafkalog._face.topic_settings import ConfigSource, TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, note, time_words
+from kafkalog.cli.console import Progress, emit, emit_json, note, some, time_words
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
@@ -85,8 +85,7 @@ def command(
                 log_dir, chosen, known, wanted_free, also_compacted=also_compacted, progress=bar.advance
             )
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
-    for partition, why in plan.skipped.items():
-        note(f"note: {partition} is left alone: {why}")
+    _note_skipped(plan)
 
     def tell(choice: Choice) -> None:
         _tell(plan, choice, known, act, as_json)
@@ -99,6 +98,15 @@ def command(
             tell(choice)
     _sum_up(plan, act, gained, as_json)
     return FINDINGS if plan.missing else CLEAN
+
+
+def _note_skipped(plan: Plan) -> None:
+    """One line for all that is left alone for one reason: __consumer_offsets alone has fifty partitions."""
+    by_reason: dict[str, list[str]] = {}
+    for partition, why in plan.skipped.items():
+        by_reason.setdefault(why, []).append(str(partition))
+    for why, partitions in by_reason.items():
+        note(f"note: {some(partitions)} {'is' if len(partitions) == 1 else 'are'} left alone: {why}")
 
 
 def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: bool) -> None:

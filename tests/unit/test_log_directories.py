@@ -825,3 +825,24 @@ def test_damaged_directories_are_told_or_refused_in_one_line(seed: int, root: Pa
         assert "Traceback" not in err
         if code > 1:
             assert len([text for text in err.splitlines() if text.startswith("kafkalog: ")]) == 1, err
+
+
+def test_move_of_a_topic_names_its_partitions(run: Run, tmp_path: Path) -> None:
+    for name in ("orders-0", "orders-1"):
+        kafkalog.open_log(tmp_path / "disk1", name).close()
+    (tmp_path / "disk2").mkdir()
+    code, _, err = run("move", tmp_path / "disk1" / "orders", tmp_path / "disk2")
+    assert (code, "found a topic with orders-0, orders-1, expected one partition" in err) == (2, True), err
+    code, _, err = run("move", tmp_path / "disk1" / "order", tmp_path / "disk2")
+    assert (code, "did you mean orders?" in err) == (2, True), err
+
+
+def test_retain_tells_one_reason_once(run: Run, tmp_path: Path) -> None:
+    for number in range(7):
+        kafkalog.open_log(tmp_path, f"__consumer_offsets-{number}").close()
+    kafkalog.open_log(tmp_path, "t-0").close()
+    code, _, err = run("retain", tmp_path, "-X", "retention.ms=1")
+    assert code == 0
+    [line] = [line for line in err.splitlines() if "left alone" in line]
+    assert line.startswith("note: __consumer_offsets-0, ")
+    assert "and 2 more are left alone: a topic of Kafka's own" in line
