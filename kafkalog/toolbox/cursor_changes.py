@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kafkalog._face.catalog import INTERNAL_PARTITIONS
 from kafkalog._face.store_home import StoreHome
 from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._face.window import day_of
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
 from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
 from kafkalog.engine.files import Files
@@ -246,7 +247,10 @@ def _target(look: CursorLook, aim: Aim, partition: TopicPartition, current: int 
 def _in_range(look: CursorLook, partition: TopicPartition, wanted: int) -> tuple[int, str | None]:
     start, end, _ = look.bounds(partition)
     if wanted > end:
-        return end, f"{wanted} lies behind the end: the end"
+        day = day_of(wanted)
+        return end, f"{wanted} lies behind the end: the end" + (
+            "" if day is None else f" (--to-datetime {day} is the day)"
+        )
     if wanted < start:
         return start, f"{wanted} lies before the log start: the start"
     return wanted, None

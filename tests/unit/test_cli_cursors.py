@@ -97,6 +97,11 @@ def test_a_reset_tells_that_its_group_is_new(run: Run, root: Path, yes: list[str
     assert ("'biling'" in run("cursors", root, "--group", "biling").err) == (not yes)
 
 
+def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
+    result = run("cursors", root, "--group", "billing", "--topic", "orders:0", "--to-offset", "20261120")
+    assert "20261120 lies behind the end: the end (--to-datetime 2026-11-20 is the day)" in result.err
+
+
 def test_no_cursors_is_said(run: Run, tmp_path: Path) -> None:
     kafkalog.open_log(tmp_path, "t-0").close()
     result = run("cursors", tmp_path)

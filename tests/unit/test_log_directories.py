@@ -532,6 +532,8 @@ def test_retain_wants_a_size(size: str, root: Path, run: Run) -> None:
 
 def test_delete_records(root: Path, run: Run) -> None:
     before = snapshot(root)
+    code, _, err = run("delete-records", root / "t-0", "--before", "20261120", "--yes")
+    assert (code, "write 2026-11-20 for the day" in err) == (2, True)
     code, out, _ = run("delete-records", root / "t-0", "--before", "7")
     assert (code, snapshot(root)) == (0, before)
     assert "offsets 0 to 6 would be deleted (--yes does it)" in out
