@@ -162,8 +162,23 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
         )
     found = list_partitions(log_dir)
     if not found:
-        raise Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({NO_PARTITIONS})")
+        below = _log_dirs_below(log_dir)
+        hint = f"they are in {some(below)}: name one of these" if below else NO_PARTITIONS
+        raise Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({hint})")
     return {tp: found[tp] for tp in named_partitions(found, wanted, log_dir)}
+
+
+def _log_dirs_below(folder: str) -> list[str]:
+    """Folders in one without partitions that have some: it may be a backup, or what several disks are mounted in."""
+    found: list[str] = []
+    if "://" in folder:
+        return found  # a bucket may have many
+    with contextlib.suppress(OSError, KafkalogError):
+        for name in OS_FILES.list_dir(folder):
+            path = os.path.join(folder, name)
+            if OS_FILES.is_dir(path) and list_partitions(path):
+                found.append(path)
+    return found
 
 
 def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...], place: str) -> list[TopicPartition]:
