@@ -17,7 +17,7 @@ import pytest
 import kafkalog
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import COMMANDS, invoke
-from kafkalog.engine.files import Files, OsFiles
+from kafkalog.engine.files import OS_FILES, Files, OsFiles
 from kafkalog.engine.files.usage import free_bytes, walk
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
@@ -848,3 +848,12 @@ def test_retain_tells_one_reason_once(run: Run, tmp_path: Path) -> None:
     [line] = [line for line in err.splitlines() if "left alone" in line]
     assert line.startswith("note: __consumer_offsets-0, ")
     assert "and 2 more are left alone: a topic of Kafka's own" in line
+
+
+def test_a_lock_is_told_in_the_commands_words(root: Path, run: Run) -> None:
+    with OS_FILES.lock(str(root / ".lock")):
+        code, _, err = run("recover", root, "--yes")
+        assert code == 3
+        assert "without --yes, take no lock" in err
+        assert "read_only" not in err
+        assert run("recover", root)[0] == 0
