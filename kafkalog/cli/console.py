@@ -145,8 +145,27 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals:
             raise Usage(f"-X {text!r} has no '=', expected such as -X segment.bytes=1048576")
-        settings[key.strip()] = value.strip()
+        key, value = key.strip(), value.strip()
+        _refuse_unit(key, value)
+        settings[key] = value
     return settings
+
+
+_UNITS = {
+    ".ms": ("milliseconds", {"s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}),
+    ".bytes": ("bytes", {f"{power}{end}": 1024**n for n, power in enumerate("kmgt", 1) for end in ("", "b", "ib")}),
+}
+
+
+def _refuse_unit(key: str, value: str) -> None:
+    """Usage for a number with a unit, with the number that Kafka's setting takes in its place."""
+    found = re.fullmatch(r"([0-9]{1,12}) ?([a-z]+)", value.lower())
+    what, units = next((known for end, known in _UNITS.items() if key.endswith(end)), ("", {}))
+    if found is not None and found[2] in units:
+        raise Usage(
+            f"-X {key}={value}: found a unit, expected {what} as Kafka takes them: -X {key}="
+            f"{int(found[1]) * units[found[2]]}"
+        )
 
 
 def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicPartition, str]:

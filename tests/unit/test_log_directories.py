@@ -857,3 +857,18 @@ def test_a_lock_is_told_in_the_commands_words(root: Path, run: Run) -> None:
         assert "without --yes, take no lock" in err
         assert "read_only" not in err
         assert run("recover", root)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("retention.ms=7d", "retention.ms=604800000"),
+        ("retention.ms=90 min", "retention.ms=5400000"),
+        ("retention.bytes=10GiB", "retention.bytes=10737418240"),
+        ("segment.bytes=64m", "segment.bytes=67108864"),
+        ("retention.ms=7x", "Not a number of type LONG"),
+    ],
+)
+def test_a_setting_with_a_unit_is_told_as_kafkas_number(root: Path, run: Run, given: str, instead: str) -> None:
+    code, _, err = run("explain", root / "t-0", "-X", given)
+    assert (code, instead in err) == (2, True), err
