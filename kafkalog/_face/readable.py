@@ -17,6 +17,7 @@ from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, Decoding, known_
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection, selection_of
 from kafkalog._face.shown import Shown
+from kafkalog._face.window import hint_beyond
 from kafkalog.engine.format import values
 from kafkalog.engine.format.needs import need_duckdb, need_pandas, need_polars, need_pyarrow
 from kafkalog.errors import IllegalArgumentException, KafkalogError, OffsetOutOfRangeException
@@ -119,7 +120,7 @@ class Readable(Shown):
                 raise OffsetOutOfRangeException(
                     f"offset {first} is out of range: found {len(ends)} partitions, which end at offset {max(ends)} "
                     "at most",
-                    hint="start_time= takes a time in ms",
+                    hint=hint_beyond(first),
                 )
 
         return each()

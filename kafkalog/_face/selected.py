@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, CHUNK_BYTES, Chunk, ChunkReader
 from kafkalog._face.selection import walk_selected
-from kafkalog._face.window import Range, found_in
+from kafkalog._face.window import Range, found_in, hint_beyond
 from kafkalog._face.window import last as last_of
 from kafkalog.errors import OffsetOutOfRangeException
 
@@ -42,7 +42,7 @@ def selected_range(ready: Ready, selection: Selection, last: int | None = None, 
     if not low <= found.start <= high:
         raise OffsetOutOfRangeException(
             f"offset {found.start} of {source.topic_partition} is out of range: the log has [{low}, {high})",
-            hint="start_time= takes a time in ms" if found.start > high else None,
+            hint=hint_beyond(found.start) if found.start > high else None,
         )
     if last is None:
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MILLISECONDS = range(10**11, 10**14)  # of 1973 to 5138
+DAYS = range(1970, 2101)  # the years of days that somebody may have written as 20261120
 
 
 class Time(NamedTuple):
@@ -80,6 +82,21 @@ def found_in(source: Source, window: Window, *, lenient: bool = False) -> Range:
     if lenient or not isinstance(first, int):
         start = min(max(start, low), high)
     return Range(start, end, times)
+
+
+def day_of(offset: int) -> str | None:
+    """The day that the digits of an offset read like, 2026-11-20 of 20261120; None of any other."""
+    try:
+        day = datetime.strptime(f"{offset:08d}", "%Y%m%d")
+    except ValueError:
+        return None
+    return f"{day:%Y-%m-%d}" if day.year in DAYS else None
+
+
+def hint_beyond(offset: int) -> str:
+    """What to write in Python in the place of an offset that lies behind the log's end."""
+    day = day_of(offset)
+    return "start_time= takes a time in ms" if day is None else f"an int is an offset: write start='{day}' for the day"
 
 
 def _offset(bound: int | Near) -> int:

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -138,6 +139,9 @@ EXAMPLES = {
     ),
     "verify": ("kafkalog verify /var/kafka-logs orders-0 --deep",),
 }
+
+
+BESIDE = "look beside it: commands that read, and those that change something without --yes, take no lock"
 
 
 class PipeClosed(Exception):
@@ -351,6 +355,10 @@ def _invoke(argv: Sequence[str] | None) -> int:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
         raise
+    except LogDirLockedException as error:
+        if error.hint is not None:  # Python's door is not the commands'
+            error.hint = re.sub("open with read_only=True to look beside it.*", BESIDE, error.hint)
+        return _fail(one_line(error), exit_code_of(error))
     except (KafkalogError, OSError, Usage) as error:
         return _fail(one_line(error), exit_code_of(error))
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from kafkalog._face.window import Time
+from kafkalog._face.window import MILLISECONDS, Time, day_of
 from kafkalog._limits import LONG_MAX
 from kafkalog._renamed import GONE_WITH
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import emit_json, fields, locate, note, parse_time_ms, some
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.engine.format.names import INTERNAL_TOPICS
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     BadBytesError,
     InvalidRecordException,
@@ -33,6 +34,7 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog._face.selection import Selection
+    from kafkalog._face.window import Window
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.engine.segment.loss import Lost
 
@@ -108,13 +110,48 @@ class Asked(NamedTuple):
         return self.selection.tell is not None
 
     def narrowed(self, chosen: Chosen, named: Sequence[str]) -> tuple[dict[TopicPartition, str], str]:
-        """Of the partitions those where --key may be, and what to say of that."""
+        """Of the partitions those where --key may be, and what to say of that.  Usage where an offset that was asked
+        for lies beyond the end of all."""
+        _check_offsets(chosen, self.selection.unpruned().window)
         if self.partition_count is None:
             return chosen.folders, ""
         if not self.keys:
             raise Usage("found --partitions without --key, expected both: a key's hash tells its partition")
         names = named or tuple({partition.topic for partition in chosen.folders})
         return narrowed(chosen.folders, names, self.keys, self.partition_count)
+
+
+def _check_offsets(chosen: Chosen, window: Window) -> None:
+    """Usage for --from beyond the ends of several partitions, where nothing is, and for it and --until beyond every
+    end if they read like a day."""
+    bounds = {"--from": window.start, "--until": window.end}
+    asked = {option: offset for option, offset in bounds.items() if isinstance(offset, int)}
+    asked = {
+        option: offset
+        for option, offset in asked.items()
+        if day_of(offset) or (option == "--from" and len(chosen.folders) > 1)  # of one partition its reader tells
+    }
+    asked = {option: offset for option, offset in asked.items() if offset not in MILLISECONDS}  # `found_in` tells
+    if not asked or not chosen.folders:
+        return
+    ends: dict[TopicPartition, int] = {}
+    for partition in chosen.folders:
+        try:
+            with PartitionView(chosen.log_dir, partition) as view:
+                ends[partition] = view.log_end_offset
+        except (KafkalogError, OSError):
+            return  # told by who reads it
+        if ends[partition] >= max(asked.values()):
+            return
+    last = max(ends, key=ends.__getitem__)
+    where = f"the end of {last} at offset {ends[last]}"
+    if len(ends) > 1:
+        where = f"the ends of all {len(ends)} partitions, which are at offset {ends[last]} at most"
+    for option, offset in asked.items():
+        if offset > ends[last]:
+            day = day_of(offset)
+            instead = "a time is such as 2026-11-20T09:00, or @ms" if day is None else f"write {option} {day} for a day"
+            raise Usage(f"{option} {offset}: digits are an offset, and this one lies beyond {where}; {instead}")
 
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
@@ -173,7 +210,7 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
             try:
                 return command(*args, asked=asked, **given)
             except OffsetOutOfRangeException as error:
-                if error.hint and "_time=" in error.hint:
+                if error.hint and re.search("_time=|start=", error.hint):
                     error.hint = "--from and --until take a time in ms as @MS"
                 raise
             except (BadBytesError, InvalidRecordException, RemoteStorageException) as error:

@@ -23,6 +23,7 @@ from kafkalog.cli.places import (
     topic_settings,
 )
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.cleaner.to_clean import Bound
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, DiskError, UnknownTopicOrPartitionException
@@ -208,7 +209,8 @@ def _print(result: Compacted, act: bool) -> None:
         passes = "1 pass" if stats.passes == 1 else f"{stats.passes} passes"
         emit(f"  {passes} over offsets {stats.first_dirty_offset} to {stats.end_offset - 1}, {took}")
     if result.held is not None:
-        emit(f"  the rest stays: {result.held.text}")
+        names_it = " (`kafkalog transactions` names it)" if result.held.what == Bound.TRANSACTION.value else ""
+        emit(f"  the rest stays: {result.held.text}{names_it}")
 
 
 def _gain(size_bytes: int) -> str:

@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -145,8 +145,27 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals:
             raise Usage(f"-X {text!r} has no '=', expected such as -X segment.bytes=1048576")
-        settings[key.strip()] = value.strip()
+        key, value = key.strip(), value.strip()
+        _refuse_unit(key, value)
+        settings[key] = value
     return settings
+
+
+_UNITS = {
+    ".ms": ("milliseconds", {"s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}),
+    ".bytes": ("bytes", {f"{power}{end}": 1024**n for n, power in enumerate("kmgt", 1) for end in ("", "b", "ib")}),
+}
+
+
+def _refuse_unit(key: str, value: str) -> None:
+    """Usage for a number with a unit, with the number that Kafka's setting takes in its place."""
+    found = re.fullmatch(r"([0-9]{1,12}) ?([a-z]+)", value.lower())
+    what, units = next((known for end, known in _UNITS.items() if key.endswith(end)), ("", {}))
+    if found is not None and found[2] in units:
+        raise Usage(
+            f"-X {key}={value}: found a unit, expected {what} as Kafka takes them: -X {key}="
+            f"{int(found[1]) * units[found[2]]}"
+        )
 
 
 def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicPartition, str]:
@@ -162,8 +181,23 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
         )
     found = list_partitions(log_dir)
     if not found:
-        raise Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({NO_PARTITIONS})")
+        below = _log_dirs_below(log_dir)
+        hint = f"they are in {some(below)}: name one of these" if below else NO_PARTITIONS
+        raise Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({hint})")
     return {tp: found[tp] for tp in named_partitions(found, wanted, log_dir)}
+
+
+def _log_dirs_below(folder: str) -> list[str]:
+    """Folders in one without partitions that have some: it may be a backup, or what several disks are mounted in."""
+    found: list[str] = []
+    if "://" in folder:
+        return found  # a bucket may have many
+    with contextlib.suppress(OSError, KafkalogError):
+        for name in OS_FILES.list_dir(folder):
+            path = os.path.join(folder, name)
+            if OS_FILES.is_dir(path) and list_partitions(path):
+                found.append(path)
+    return found
 
 
 def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...], place: str) -> list[TopicPartition]:
@@ -182,13 +216,24 @@ def named_partitions(found: Collection[TopicPartition], wanted: tuple[str, ...],
             )
         if not hits:
             refuse_foreign_partition(os.path.join(place, name), OS_FILES)
-            near = _nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
-            raise UnknownTopicOrPartitionException(
-                f"no topic or partition {name!r} in {place}",
-                hint=f"did you mean {near}?" if near else f"it has {some(map(str, _users_first(found)))}",
-            )
+            raise _unknown(name, found, place)
         chosen.update(dict.fromkeys(hits))
     return list(chosen)
+
+
+def _unknown(name: str, found: Collection[TopicPartition], place: str) -> Exception:
+    """The error for a name that no partition has: it may have been meant as one more directory."""
+    is_dir = OS_FILES.is_dir(name)
+    if is_dir and not is_name(name):
+        return Usage(
+            f"{name}: found a directory behind {place}, expected a topic or a partition: the command takes one "
+            "directory, so run it once for each"
+        )
+    near = nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
+    return UnknownTopicOrPartitionException(
+        f"no topic or partition {name!r} in {place}" + ("" if near or is_dir else ", and no directory of that name"),
+        hint=f"did you mean {near}?" if near else f"{place} has {some(map(str, _users_first(found)))}",
+    )
 
 
 def _users_first(found: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -246,7 +291,8 @@ def is_name(word: str) -> bool:
     return not OS_FILES.is_dir(word) or _has_segments(word)
 
 
-def _nearest(name: str, known: list[str]) -> str | None:
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that somebody who wrote `name` may have meant."""
     import difflib
 
     hits = difflib.get_close_matches(name, known, n=1)

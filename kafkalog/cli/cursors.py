@@ -12,7 +12,7 @@ from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import emit, emit_json, fields, note, paint, parse_time_ms, time_words
+from kafkalog.cli.console import emit, emit_json, fields, named_partitions, note, paint, parse_time_ms, time_words
 from kafkalog.cli.places import LOCAL_PLACES_AND_NAMES, log_dirs_at, places_and_names
 from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK
@@ -151,6 +151,7 @@ def command(
     for text in look.findings:
         _finding(text, as_json)
     if action == "list":
+        _check_words(look, topics)
         _list(look, groups, topics, as_json)
         return FINDINGS if look.findings else CLEAN
     wanted = [*look.groups] if all_groups else list(groups)
@@ -172,6 +173,15 @@ def command(
             emit(cursor_csv.line(None if len(wanted) == 1 and groups else each.group, each.partition, each.new))
     _tell_and_do(look, plan, act, members_gone, shows="" if export else "json" if as_json else "text")
     return FINDINGS if plan.refused or look.findings else CLEAN
+
+
+def _check_words(look: CursorLook, topics: Sequence[str]) -> None:
+    """Usage, UnknownTopicOrPartitionException for a word that names no partition: a group's, or a misspelled one."""
+    known = look.known_partitions()
+    for topic, _ in map(_topic, topics if known else ()):
+        if topic in look.groups and not any(names_partition(topic, each) for each in known):
+            raise Usage(f"{topic}: found a group in the place of a topic, expected --group {topic}")
+        named_partitions(known, (topic,), ", ".join(look.log_dirs))
 
 
 # --- what is asked for ------------------------------------------------------------------------------------
@@ -406,6 +416,10 @@ def _list_json(group: GroupCursors, cursors: Sequence[Cursor]) -> None:
 
 
 def _tell_and_do(look: CursorLook, plan: ChangePlan, act: bool, members_gone: bool, *, shows: str) -> None:
+    for name in plan.begun:
+        near = look.nearest_group(name)
+        hint = "" if near is None else f"; did you mean {near}?"
+        note(f"note: group {name!r} is new: nothing has been committed for it{hint}")
     for each in plan.changes:
         if each.note is not None:
             note(f"note: {each.group}: {each.partition}: {each.note}")

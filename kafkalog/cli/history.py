@@ -7,9 +7,10 @@ import sys
 import click
 
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, FINDINGS
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage
 from kafkalog.cli.console import emit_json, note, time_words
 from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.records import NO_TIMESTAMP_TYPE
@@ -46,6 +47,8 @@ def command(
     Works beside a running broker.  At damage it prints what lies before it, and stops with exit code 1.  Needs pyarrow.
     """
     need_pyarrow()
+    if OS_FILES.is_dir(key) and not ("://" in log_dir or OS_FILES.exists(log_dir)):
+        raise Usage(f"found the directory {key} in the place of a key, expected the key first: history KEY {key} ...")
     wanted = choosing.key(key)
     chosen = choosing.chosen(log_dir, partitions, topics)
     places, said = asked._replace(keys=[wanted]).narrowed(chosen, (*partitions, *topics))

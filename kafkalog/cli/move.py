@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import click
 
 from kafkalog import _shown
-from kafkalog.cli.app import CLEAN, LocalPath, Usage
+from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import Progress, emit, emit_json, note
 from kafkalog.cli.places import log_dirs_at, partition_at
 from kafkalog.engine.files import OS_FILES
@@ -61,7 +61,7 @@ def _source(path: str) -> tuple[str, TopicPartition]:
         try:
             partition = names.parse_topic_partition_name(name)
         except KafkalogError:
-            raise Usage(f"{path}: not found, expected a partition's folder, such as /var/kafka-logs/orders-0") from None
+            return partition_at(path)  # says what it found instead
         if str(partition) == name and OS_FILES.is_dir(folder or os.curdir):
             return folder or os.curdir, partition
     return partition_at(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -17,6 +17,7 @@ from kafkalog.cli.tables import utc_option
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
+from kafkalog.toolbox.words import command as command_text
 
 
 @click.command("recover", short_help="Do, or tell, what an unclean open does.")
@@ -60,13 +61,14 @@ def command(
 
 
 def print_all(
-    results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: Iterable[str], place: str | None = None
+    results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: Sequence[str], place: str | None = None
 ) -> int:
     """Each partition as it comes, what is lost of each topic, and a summary; the exit code.  `place`: the one
     directory, for which the command that helps next is named, too."""
     code = CLEAN
     lost: list[LostRange] = []
     waits = []  # what a recovery would open
+    unread = 0  # partitions of which segments lie below the recovery point
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
     for result in results:
         if not act and isinstance(result.error, UnknownTopicOrPartitionException):
@@ -79,6 +81,7 @@ def print_all(
         lost += result.lost if result.error is None else ()
         changes = result.added or result.removed or result.changed
         waits += [result.partition] if changes and not act and result.error is None else []
+        unread += result.error is None and result.unread_below is not None
         total["partitions"] += 1
         total["lostRecords"] += result.lost_records
         total["lostBytes"] += result.lost_bytes
@@ -100,6 +103,13 @@ def print_all(
                     f"open; until then {log_dir} does not count as closed cleanly"
                 )
         print_losses(lost)
+        if unread:
+            verify = command_text(*(["verify"] if len(log_dirs) == 1 else ["spark", "verify"]), "--deep", *log_dirs)
+            note(
+                f"note: of {unread} partitions the segments below the recovery point were not looked at, and damage "
+                f"there stays: "
+                f"{verify} finds it, --from-start recovers from the log start on"
+            )
         emit(
             f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
             f"{'lost' if act else 'would be lost'}"

@@ -10,7 +10,7 @@ import click
 from kafkalog import _shown
 from kafkalog._face.topic_settings import ConfigSource, TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, note, time_words
+from kafkalog.cli.console import Progress, emit, emit_json, note, some, time_words
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
@@ -85,8 +85,7 @@ def command(
                 log_dir, chosen, known, wanted_free, also_compacted=also_compacted, progress=bar.advance
             )
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
-    for partition, why in plan.skipped.items():
-        note(f"note: {partition} is left alone: {why}")
+    _note_skipped(plan)
 
     def tell(choice: Choice) -> None:
         _tell(plan, choice, known, act, as_json)
@@ -99,6 +98,15 @@ def command(
             tell(choice)
     _sum_up(plan, act, gained, as_json)
     return FINDINGS if plan.missing else CLEAN
+
+
+def _note_skipped(plan: Plan) -> None:
+    """One line for all that is left alone for one reason: __consumer_offsets alone has fifty partitions."""
+    by_reason: dict[str, list[str]] = {}
+    for partition, why in plan.skipped.items():
+        by_reason.setdefault(why, []).append(str(partition))
+    for why, partitions in by_reason.items():
+        note(f"note: {some(partitions)} {'is' if len(partitions) == 1 else 'are'} left alone: {why}")
 
 
 def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: bool) -> None:
@@ -130,7 +138,7 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
         )
         return
     emit(
-        f"{choice.partition}: {len(going)} segments, {_shown.size(choice.allocated)} "
+        f"{choice.partition}: {len(going)} segments, {_sizes(choice.size, choice.allocated)} "
         f"{'deleted' if act else 'would go (--yes deletes them)'}; log start {choice.log_start_offset} -> "
         f"{choice.new_start}"
     )
@@ -138,10 +146,16 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
         emit(f"  {setting_words(known, choice.partition.topic, RULES)}")
     for each in going:
         why = "" if each.rule is None else f", {each.rule.value}"
+        segment = each.segment
         emit(
-            f"  {names.filename_prefix_from_offset(each.segment.base_offset)}.log  {_shown.size(each.allocated):>10}  "
-            f"up to {time_words(each.segment.largest_timestamp)}{why}"
+            f"  {names.filename_prefix_from_offset(segment.base_offset)}.log  {_shown.size(segment.size):>10}  "
+            f"up to {time_words(segment.largest_timestamp)}{why}"
         )
+
+
+def _sizes(log_bytes: int, allocated: int) -> str:
+    """Of a log, as retention.bytes counts it and `explain` shows it, and of the disk, indexes included."""
+    return f"{_shown.size(log_bytes)} ({_shown.size(allocated)} on disk)"
 
 
 def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
@@ -166,7 +180,8 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
             f"{os.path.basename(folder)}: {_shown.size(size)} of a deleted partition {'removed' if act else 'would go'}"
         )
     emit(
-        f"in all: {segments} segments of {len(plan.choices)} partitions, {_shown.size(plan.allocated)}"
+        f"in all: {segments} segments of {len(plan.choices)} partitions, "
+        + _sizes(sum(choice.size for choice in plan.choices), plan.allocated)
         + (f", {_shown.size(gained)} given back" if act else "")
     )
     if plan.missing:

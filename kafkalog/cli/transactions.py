@@ -196,7 +196,7 @@ def _tell_open(found: PartitionTransactions, txn: OpenTransaction, holders: _Hol
     if txn.hanging:
         place = shlex.join([holders.log_dir, str(partition)])
         take_over = " --take-over" if holders.is_brokers else ""
-        emit(f"  to end it: kafkalog transactions abort {place} --start-offset {txn.first_offset}{take_over} --yes")
+        emit(f"  to end it: kafkalog transactions abort {place} --start-offset {txn.first_offset}{take_over}")
         if holders.is_brokers:
             running = kafkas_command(partition, txn.first_offset, holder if is_its else None)
             emit(f"  while the broker runs: {running}")

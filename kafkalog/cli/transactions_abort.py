@@ -98,7 +98,10 @@ def _aimed(
     given = {"--transactional-id": transactional_id, "--producer-id": producer_id, "--start-offset": start_offset}
     found = [option for option, value in given.items() if value is not None]
     if len(found) != 1:
-        raise Usage(f"found {' and '.join(found) or 'none'}, expected one of {', '.join(given)}")
+        raise Usage(
+            f"found {' and '.join(found) or 'none'}, expected one of {', '.join(given)} (`kafkalog transactions` shows "
+            "which there are)"
+        )
     if producer_epoch is not None and producer_id is None:
         raise Usage("--producer-epoch: expected --producer-id beside it")
     return Aimed(transactional_id, producer_id, producer_epoch, start_offset)

@@ -21,6 +21,7 @@ from kafkalog.cli.console import (
 from kafkalog.cli.loss_table import note_next_of, print_losses
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.cli.tables import utc_option
+from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -88,6 +89,7 @@ def _note_next(report: Report, log_dir: str) -> None:
         note_next_of("salvage", log_dir, set(map(_partition, logs)), "NEW_DIR")
         return
     indexes = [finding.path for finding in report.findings if names.is_index_file(finding.path)]
+    indexes = [path for path in indexes if OS_FILES.exists(os.path.splitext(path)[0] + names.LOG_FILE_SUFFIX)]
     if indexes:
         note_next_of("reindex", log_dir, set(map(_partition, indexes)), "--yes")
 

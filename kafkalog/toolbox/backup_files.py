@@ -16,7 +16,7 @@ import numpy as np
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.files import File, Files, FileStat
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.host.log_dirs import is_log_dir
+from kafkalog.engine.host.log_dirs import sign_of_log_dir
 from kafkalog.engine.remote.objects import parts_of
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.backup_manifest import BackedFile, BackedPartition, Manifest, newest_backup
@@ -75,9 +75,10 @@ class Base:
     def open(cls, path: str, sources: Collection[str], files: Files) -> Base | None:
         """The backup, or the newest of these sources in a folder of backups; None where that has none yet.
         IllegalArgumentException for a log directory, which is neither."""
-        if is_log_dir(path, files):
+        sign = sign_of_log_dir(path, files)
+        if sign is not None:
             raise IllegalArgumentException(
-                "found a log directory, expected a backup, or a folder of backups",
+                f"found {sign}, which makes it a log directory, expected a backup, or a folder of backups",
                 path=path,
                 hint="the base is a folder of an earlier `kafkalog backup --to`, or the folder above it",
             )

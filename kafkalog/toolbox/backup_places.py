@@ -8,7 +8,7 @@ from collections.abc import Collection
 from kafkalog.engine.files import Files, local_path, parent_dir
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.host.log_dirs import is_log_dir
+from kafkalog.engine.host.log_dirs import sign_of_log_dir
 from kafkalog.errors import IllegalArgumentException, InvalidTopicException
 
 __all__ = ["named", "refuse_in_log_dir", "target_path"]
@@ -33,11 +33,14 @@ def refuse_in_log_dir(path: str, files: Files) -> None:
     """IllegalArgumentException if `path` is inside of a log directory, or of a partition's folder, open or not."""
     above = os.path.realpath(files.nearest_dir(parent_dir(path)))
     for each in (above, parent_dir(above)):
-        if is_log_dir(each, files):
+        sign = sign_of_log_dir(each, files)
+        if sign is not None:
+            instead = os.path.join(os.path.dirname(each), "backups", os.path.basename(path))
             raise IllegalArgumentException(
-                f"found that {each} is a log directory, expected a place outside of one",
+                f"found {sign} in {each}, which makes that a log directory, expected a place outside of one",
                 path=path,
-                hint="nothing was made; name a folder beside it",
+                hint=f"nothing was made; name a folder elsewhere, such as {instead}; if {each} is no log directory, "
+                f"move {sign} out of it",
             )
 
 

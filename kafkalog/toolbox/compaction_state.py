@@ -100,7 +100,7 @@ def tell(uncleaned: Uncleaned, config: LogConfig, now_ms: int) -> Reason:
         case Bound.HIGH_WATERMARK:
             text = f"the high watermark is {offset}: nothing is compacted before all replicas have it"
         case Bound.TRANSACTION:
-            text = f"a transaction is open since offset {offset} (`kafkalog transactions` names it)"
+            text = f"a transaction is open since offset {offset}"
     return Reason(bound.value, text, offset, until_ms)
 
 

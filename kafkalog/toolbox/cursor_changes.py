@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kafkalog._face.catalog import INTERNAL_PARTITIONS
 from kafkalog._face.store_home import StoreHome
 from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._face.window import day_of
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
 from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
 from kafkalog.engine.files import Files
@@ -75,11 +76,13 @@ class Change(NamedTuple):
 
 @dataclass
 class ChangePlan:
-    """What is to be done; `deleted` are groups that go as a whole.  `refused`: groups that are left, and why."""
+    """What is to be done; `deleted` are groups that go as a whole.  `refused`: groups that are left, and why.  `begun`:
+    groups that are not there yet."""
 
     changes: list[Change] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
 
     def of_group(self, group: str) -> list[Change]:
         """The changes of one group."""
@@ -113,6 +116,8 @@ def plan_reset(
         found = look.groups.get(group)
         if _refuses(look, plan, group, found, members_gone):
             continue
+        if found is None:
+            plan.begun.append(group)
         committed = {} if found is None else found.committed
         for partition in sorted(committed) if scope is None else dict.fromkeys(scope):
             current = committed.get(partition)
@@ -136,6 +141,8 @@ def plan_from_file(
             continue
         if _refuses(look, plan, group, found, members_gone):
             continue
+        if found is None:
+            plan.begun.append(group)
         committed = {} if found is None else found.committed
         for partition, wanted in sorted(plans[group].items()):
             current = committed.get(partition)
@@ -240,7 +247,10 @@ def _target(look: CursorLook, aim: Aim, partition: TopicPartition, current: int 
 def _in_range(look: CursorLook, partition: TopicPartition, wanted: int) -> tuple[int, str | None]:
     start, end, _ = look.bounds(partition)
     if wanted > end:
-        return end, f"{wanted} lies behind the end: the end"
+        day = day_of(wanted)
+        return end, f"{wanted} lies behind the end: the end" + (
+            "" if day is None else f" (--to-datetime {day} is the day)"
+        )
     if wanted < start:
         return start, f"{wanted} lies before the log start: the start"
     return wanted, None

@@ -191,8 +191,10 @@ class CursorLook:
         found = self.groups.get(group)
         if found is None:
             place = ", ".join([*self.log_dirs, *([self.cursors_dir] if self.cursors_dir else [])])
+            near = self.nearest_group(group)
+            hint = "without --group all are listed" if self.groups else None
             raise GroupIdNotFoundException(
-                f"no group {group!r} in {place}", hint="without --group all are listed" if self.groups else None
+                f"no group {group!r} in {place}", hint=hint if near is None else f"did you mean {near}? {hint}"
             )
         return found
 
@@ -225,6 +227,16 @@ class CursorLook:
     def partitions_of(self, name: str) -> list[TopicPartition]:
         """Those that a topic, a partition or a glob names, and that are in these directories."""
         return sorted(each for each in self.homes if names_partition(name, each))
+
+    def known_partitions(self) -> list[TopicPartition]:
+        """Those that are in these directories, and those that a cursor points into and that are not."""
+        return sorted({*self.homes, *(each.partition for group in self.groups.values() for each in group.cursors)})
+
+    def nearest_group(self, name: str) -> str | None:
+        """The group that somebody who wrote `name` may have meant."""
+        import difflib
+
+        return next(iter(difflib.get_close_matches(name, list(self.groups), n=1)), None)
 
     def offsets_homes(self, log_dirs: Sequence[str]) -> dict[int, str]:
         """The partitions of `__consumer_offsets` that are in these directories, by number."""

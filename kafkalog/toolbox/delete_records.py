@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kafkalog._face.window import day_of
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format.names import TopicPartition
@@ -69,9 +70,11 @@ def plan_deletion(
     facts.watermark_told.sure_watermark("nothing is deleted")
     if offset > facts.high_watermark:
         what = "log end" if facts.high_watermark == facts.log_end_offset else "high watermark"
+        day = day_of(offset)
         raise OffsetOutOfRangeException(
             f"offset {offset} of {partition} lies beyond the {what} {facts.high_watermark}",
-            hint=f"the partition has offsets {facts.log_start_offset} to {facts.log_end_offset - 1}",
+            hint=f"the partition has offsets {facts.log_start_offset} to {facts.log_end_offset - 1}"
+            + ("" if day is None else f"; write {day} for the day"),
         )
     unsaid = "cleanup.policy" not in config.originals
     if (config.compact and not config.delete) or (unsaid and was_compacted(partition, checkpoints)):

@@ -10,12 +10,14 @@ Of a tiered partition that is read without its tier only the disk is told of, wh
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkalog._face.opening import open_log
 from kafkalog.config import LogConfig
+from kafkalog.engine.cleaner.to_clean import Bound
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.retention_rule import Rule, rules_of, runs_of
@@ -24,7 +26,7 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError
 from kafkalog.toolbox.compaction_state import CompactionState, look_at_compaction
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look
-from kafkalog.toolbox.words import span
+from kafkalog.toolbox.words import command, span
 
 __all__ = ["Explained", "Explanation", "FutureRecord", "Reason", "explain"]
 
@@ -105,7 +107,7 @@ def explain(
     if facts.watermark_told.problem is not None:
         explanation.findings.append(f"the high watermark is not known: {facts.watermark_told.problem}")
     for entry, upto in zip(told[gone:], _run_up(left), strict=True):
-        entry.reasons = _reasons(left, upto, config, now_ms, lead)
+        entry.reasons = _reasons(left, upto, config, now_ms, lead, os.path.join(log_dir, str(partition)))
     if config.compact:
         _tell_compaction(explanation, log_dir, config, now_ms, files)
     _find_future(explanation, log_dir, config, now_ms, files)
@@ -113,7 +115,7 @@ def explain(
         if entry.segment.lost_times:
             explanation.findings.append(
                 f"{entry.segment.path}: its time index is empty although its records have times: retention goes by the "
-                "file's time instead (`kafkalog reindex` mends it)"
+                f"file's time instead ({command('reindex', log_dir, partition, '--yes')} mends it)"
             )
     return explanation
 
@@ -134,18 +136,25 @@ def _tell_compaction(explanation: Explanation, log_dir: str, config: LogConfig, 
     explanation.compaction = state
     for entry in explanation.segments:
         if state is not None and entry.goes is None:
-            entry.reasons.append(_compaction_reason(entry.segment, state, config))
+            partition = explanation.facts.partition
+            entry.reasons.insert(0, _compaction_reason(entry.segment, state, config, log_dir, partition))
 
 
-def _compaction_reason(segment: SegmentFacts, state: CompactionState, config: LogConfig) -> Reason:
+def _compaction_reason(
+    segment: SegmentFacts, state: CompactionState, config: LogConfig, log_dir: str, partition: TopicPartition
+) -> Reason:
     if segment.active or segment.base_offset >= state.first_uncleanable_offset:
-        return Reason("uncompacted", f"compaction leaves it alone: {state.held.text}")
+        text = f"compaction leaves it alone: {state.held.text}"
+        if state.held.what == Bound.TRANSACTION.value:
+            text += f" ({command('transactions', log_dir, partition)} names it)"
+        return Reason("uncompacted", text)
     if segment.end_offset <= state.first_dirty_offset:
         return Reason(
             "compacted",
             f"compaction has been over it (clean up to offset {state.first_dirty_offset}): what a later record of its "
             "key superseded by then is gone",
         )
+    compact = command("compact", os.path.join(log_dir, str(partition)))
     if state.is_due:
         why = (
             f"something in it is {span(state.overdue_ms)} over max.compaction.lag.ms"
@@ -154,12 +163,12 @@ def _compaction_reason(segment: SegmentFacts, state: CompactionState, config: Lo
         )
         text = (
             f"dirty, and due: {why}.  A cleaner that runs takes it next, unless it failed on it before and calls the "
-            "partition uncleanable: `kafkalog compact` tells what it would meet"
+            f"partition uncleanable: {compact} tells what it would meet"
         )
     else:
         text = (
             f"dirty: {_percent(state.dirty_ratio)} of the log is, and a cleaner takes it above "
-            f"min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio}; `kafkalog compact` now"
+            f"min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio}; {compact} tells what a pass would do now"
         )
     return Reason("dirty", text)
 
@@ -190,7 +199,7 @@ def _run_up(left: PartitionFacts) -> Iterator[_Upto]:
         yield _Upto(segment, size, latest, unreplicated)
 
 
-def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str) -> list[Reason]:
+def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str, folder: str) -> list[Reason]:
     """Of a segment that stays when the others are gone."""
     segment, held = upto.segment, upto.unreplicated
     if segment.active and segment.size == 0:
@@ -206,27 +215,33 @@ def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, 
                 behind,
             )
         ]
-    reasons = [_reason(rule, left, upto, config, now_ms, lead) for rule in rules_of(config)]
+    reasons = [_reason(rule, left, upto, config, now_ms, lead, folder) for rule in rules_of(config)]
     if not config.delete:
         policy = "compact" if config.compact else "none"
         reasons.append(
             Reason(
-                "policy", f"cleanup.policy={policy}: neither retention.ms nor retention.bytes counts; with delete in it"
+                "policy",
+                f"cleanup.policy={policy} has no delete in it: neither retention.ms nor retention.bytes counts",
             )
         )
     return reasons
 
 
-def _reason(rule: Rule, left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str) -> Reason:
-    """`lead` stands before the names of the settings that count."""
+# More than six parameters: what _reasons has, and one rule.
+def _reason(
+    rule: Rule, left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str, folder: str
+) -> Reason:
+    """`lead` stands before the names of the settings that count, `folder` is the partition's."""
     segment = upto.segment
     match rule:
         case Rule.LOG_START:
             if segment.active:
                 return Reason("logStart", "the active segment, where the log start ends up at the latest")
             text = f"the log start {left.log_start_offset} lies below its end {segment.end_offset}"
-            if not config.remote_storage_enable:
-                text += f"; `kafkalog delete-records --before {segment.end_offset}` raises it"
+            if config.delete and not config.remote_storage_enable:  # as `delete-records` takes it
+                text += (
+                    f"; {command('delete-records', folder, '--before', segment.end_offset)} tells what raising it does"
+                )
             return Reason("logStart", text)
         case Rule.SIZE:
             if config.retention_bytes < 0:

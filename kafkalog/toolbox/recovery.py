@@ -70,6 +70,7 @@ class Recovered:
     lost_records: int = 0  # at most: what damaged batches held is what their headers, or the offsets, leave room for
     error: KafkalogError | None = None  # it does not open
     lost: list[LostRange] = field(default_factory=list)  # what each cut takes, with its times
+    unread_below: int | None = None  # whole segments below it were not looked at: they are below the recovery point
 
     @property
     def lost_bytes(self) -> int:
@@ -197,6 +198,8 @@ def _recover(
             folder = os.path.join(root, str(partition))
             result = Recovered(partition, points.get(partition, 0))
             before = _look(files, folder)
+            trusted = [base for base in names.offsets_in(before) if base <= result.recovery_point]
+            result.unread_below = trusted[-1] if len(trusted) > 1 else None
             watch.cuts, watch.damages, watch.lost = [], [], []
             try:
                 with open_log(

@@ -54,6 +54,11 @@ class Choice:
     going: list[Going] = field(default_factory=list)
 
     @property
+    def size(self) -> int:
+        """How many bytes of the log go, as retention.bytes counts them."""
+        return sum(each.segment.size for each in self.going)
+
+    @property
     def allocated(self) -> int:
         """How many bytes of the disk go."""
         return sum(each.allocated for each in self.going)

@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 
 __all__ = ["verify", "verify_directory"]
 
+WITHOUT_LOG = (
+    "an index without its .log file: the records of its segment are missing, unless a cleaner took them (a backup or a "
+    "replica may have them; an open deletes the index)"
+)
+
 
 def verify(
     log_dir: str | os.PathLike[str],
@@ -193,7 +198,7 @@ def verify_partition(
         time.sleep(SECOND_LOOK_S)
         lonely &= _without_log(files.list_dir(directory))
     for name in sorted(lonely):
-        report.add(os.path.join(directory, name), 0, 0, "an index without its .log file")
+        report.add(os.path.join(directory, name), 0, 0, WITHOUT_LOG)
     checker = SegmentCheck(directory, files, report, progress)
     checker.tells_gaps = gaps
     deep_check = None

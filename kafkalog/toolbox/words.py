@@ -1,6 +1,13 @@
-"""Numbers in words, for sentences that more than one command prints.  Knows nothing else."""
+"""Numbers and commands in words, for sentences that more than one command prints.  Knows nothing else."""
 
 from __future__ import annotations
+
+import shlex
+
+
+def command(*words: object) -> str:
+    """A command line of kafkalog as it can be typed."""
+    return f"`kafkalog {shlex.join(map(str, words))}`"
 
 
 def span(duration_ms: int) -> str:

@@ -291,7 +291,7 @@ def test_a_brokers_directory(run: Run, hanging: Path) -> None:
     assert "--take-over" in refused.err
     assert values(hanging) == [b"before"]
     shown = run("transactions", hanging, "--hanging-after", "1h")
-    assert f"  to end it: kafkalog transactions abort {hanging} t-0 --start-offset 1 --take-over --yes" in shown.lines
+    assert f"  to end it: kafkalog transactions abort {hanging} t-0 --start-offset 1 --take-over" in shown.lines
     assert f"  while the broker runs: {kafkas}" in shown.lines
     assert run(*argv, "--yes", "--take-over").code == CLEAN
     assert values(hanging) == [b"before", b"behind"]

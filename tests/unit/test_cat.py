@@ -21,6 +21,7 @@ from kafkalog._native.codec.murmur2 import murmur2
 from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.cli.console import parse_time_ms
+from kafkalog.engine.format.builder import build_batch
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
 from tests.unit.cli_kit import Run, of_kafka, run
@@ -385,6 +386,13 @@ def test_a_directory_of_real_kafkas(run: Run, tmp_path: Path) -> None:
         (["--from", "9", "--until", "8"], "lies behind"),
         (["-f", "%"], "unknown %"),
         (["--topic", "tt"], "did you mean t?"),
+        (["--from", "20261120"], "beyond the end of t-0 at offset"),
+        (["--from", "20261120"], "write --from 2026-11-20 for a day"),
+        (["--until", "20261120"], "write --until 2026-11-20 for a day"),
+        (["--from", "5", "--until", "20240229"], "write --until 2024-02-29 for a day"),
+        (["--from", "20230229"], "is out of range: the log has [0, "),  # no day, so its offset alone is wrong
+        (["--topic", "t", "--from", "20261120"], "the ends of all 3 partitions"),
+        (["--topic", "t", "--from", "5000"], "beyond the ends of all 3 partitions"),
     ],
 )
 def test_mistakes_are_one_line(run: Run, log_dir: Path, argv: list[str], text: str) -> None:
@@ -393,6 +401,29 @@ def test_mistakes_are_one_line(run: Run, log_dir: Path, argv: list[str], text: s
     (line,) = result.err.splitlines()
     assert line.startswith("kafkalog: ")
     assert text in line
+
+
+@pytest.mark.parametrize("command", [["export", "--to", "{to}"], ["latest"], ["history", "k1"]])
+@pytest.mark.parametrize("option", ["--from", "--until"])
+def test_digits_of_a_day_are_refused_by_each_command(
+    run: Run, log_dir: Path, tmp_path: Path, command: list[str], option: str
+) -> None:
+    command = [each.format(to=tmp_path / "out.jsonl") for each in command]
+    result = run(*command, log_dir, option, "20261120")
+    assert (result.code, f"write {option} 2026-11-20 for a day" in result.err) == (USAGE, True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_digits_of_a_day_are_an_offset_where_one_partition_has_it(run: Run, tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append(b"first")
+    folder = tmp_path / "t-1"
+    folder.mkdir()
+    batch = build_batch([(START_MS, None, b"far", ())], base_offset=20261120)
+    (folder / "00000000000020261120.log").write_bytes(batch)
+    assert run("cat", tmp_path, "t", "--from", "20261120").out == "far\n"
+    assert run("cat", tmp_path, "t", "--until", "20261121").out == "first\nfar\n"
+    assert run("cat", tmp_path, "t-0", "--until", "20261121").code == USAGE
 
 
 def test_a_bad_pattern_is_refused_at_the_door() -> None:

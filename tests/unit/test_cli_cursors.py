@@ -88,6 +88,20 @@ def test_filters(run: Run, root: Path) -> None:
     assert "no group 'billin'" in result.err
 
 
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+def test_a_reset_tells_that_its_group_is_new(run: Run, root: Path, yes: list[str]) -> None:
+    result = run("cursors", root, "--group", "biling", "--topic", "orders", "--to-earliest", *yes)
+    assert result.code == 0
+    assert "note: group 'biling' is new: nothing has been committed for it; did you mean billing?" in result.err
+    assert "is new" not in run("cursors", root, "--group", "billing", "--topic", "orders", "--to-earliest", *yes).err
+    assert ("'biling'" in run("cursors", root, "--group", "biling").err) == (not yes)
+
+
+def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
+    result = run("cursors", root, "--group", "billing", "--topic", "orders:0", "--to-offset", "20261120")
+    assert "20261120 lies behind the end: the end (--to-datetime 2026-11-20 is the day)" in result.err
+
+
 def test_no_cursors_is_said(run: Run, tmp_path: Path) -> None:
     kafkalog.open_log(tmp_path, "t-0").close()
     result = run("cursors", tmp_path)
@@ -250,6 +264,12 @@ def test_of_a_process_that_only_reads(run: Run, root: Path, tmp_path: Path) -> N
         ("--group g --topic orders --by-duration 1h", "--by-duration: found '1h'"),
         ("--group g --topic orders --to-datetime yesterday", "'yesterday' is neither"),
         ("--group nobody --delete", "no group 'nobody'"),
+        ("--group biling --delete", "did you mean billing?"),
+        ("billing", "found a group in the place of a topic, expected --group billing"),
+        ("ordrs", "no topic or partition 'ordrs'"),
+        ("ordrs", "did you mean orders?"),
+        ("--topic ordrs", "did you mean orders?"),
+        ("another-dir", "no directory of that name"),
     ],
 )
 def test_what_makes_no_sense(run: Run, root: Path, argv: str, said: str) -> None:

@@ -279,3 +279,31 @@ def test_cursors_of_names(tmp_path: Path, run: Run) -> None:
     assert run("cursors", place, "orders-1", "--group", "billing", "--to-earliest", "--export").out.splitlines() == [
         "orders,1,0"
     ]
+
+
+def test_one_more_directory_is_no_topic(run: Run, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        kafkalog.open_log(tmp_path / name, "orders-0").close()
+    for command in ("verify", "recover", "describe", "cat"):
+        result = run(command, tmp_path / "one", tmp_path / "two")
+        assert (result.code, f"{tmp_path / 'two'}: found a directory behind" in result.err) == (2, True), command
+        result = run(command, tmp_path / "one", tmp_path / "twoo")
+        assert (result.code, "and no directory of that name" in result.err) == (2, True), command
+    result = run("verify", tmp_path / "one", "order")
+    assert "did you mean orders?" in result.err
+    assert "no directory" not in result.err
+
+
+def test_a_folder_of_log_directories_names_them(run: Run, tmp_path: Path) -> None:
+    kafkalog.open_log(tmp_path / "saved" / "log-dir-1", "orders-0").close()
+    result = run("verify", tmp_path / "saved")
+    assert (result.code, f"they are in {tmp_path / 'saved' / 'log-dir-1'}: name one" in result.err) == (USAGE, True)
+    (tmp_path / "empty").mkdir()
+    assert "is this the broker's log.dirs?" in run("verify", tmp_path / "empty").err
+
+
+def test_history_of_a_directory_asks_for_the_key_first(run: Run, tmp_path: Path) -> None:
+    kafkalog.open_log(tmp_path, "orders-0").close()
+    result = run("history", tmp_path, "customer-7")
+    assert (result.code, "expected the key first: history KEY" in result.err) == (USAGE, True)
+    assert run("history", tmp_path, tmp_path).code == CLEAN  # a key may look like a path

@@ -525,7 +525,7 @@ def test_explain_tells_when_it_is_due(tmp_path: Path, run: Run) -> None:
     result = run(*line)
     assert "clean up to offset 0 (no checkpoint: never compacted)" in result.out
     assert "dirty, and due: 100 % of the log is, more than min.cleanable.dirty.ratio" in result.out
-    assert "uncleanable: `kafkalog compact` tells" in result.out
+    assert f"uncleanable: `kafkalog compact {tmp_path}/t-0` tells" in result.out
     result = run(*line, "-X", "min.cleanable.dirty.ratio=1")
     assert "dirty: 100 % of the log is, and a cleaner takes it above min.cleanable.dirty.ratio=1.0" in result.out
     result = run(*line, "-X", "min.cleanable.dirty.ratio=1", "-X", "max.compaction.lag.ms=1000", "--json")

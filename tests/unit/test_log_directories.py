@@ -17,7 +17,7 @@ import pytest
 import kafkalog
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import COMMANDS, invoke
-from kafkalog.engine.files import Files, OsFiles
+from kafkalog.engine.files import OS_FILES, Files, OsFiles
 from kafkalog.engine.files.usage import free_bytes, walk
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.builder import MemoryRecordsBuilder
@@ -532,6 +532,8 @@ def test_retain_wants_a_size(size: str, root: Path, run: Run) -> None:
 
 def test_delete_records(root: Path, run: Run) -> None:
     before = snapshot(root)
+    code, _, err = run("delete-records", root / "t-0", "--before", "20261120", "--yes")
+    assert (code, "write 2026-11-20 for the day" in err) == (2, True)
     code, out, _ = run("delete-records", root / "t-0", "--before", "7")
     assert (code, snapshot(root)) == (0, before)
     assert "offsets 0 to 6 would be deleted (--yes does it)" in out
@@ -825,3 +827,48 @@ def test_damaged_directories_are_told_or_refused_in_one_line(seed: int, root: Pa
         assert "Traceback" not in err
         if code > 1:
             assert len([text for text in err.splitlines() if text.startswith("kafkalog: ")]) == 1, err
+
+
+def test_move_of_a_topic_names_its_partitions(run: Run, tmp_path: Path) -> None:
+    for name in ("orders-0", "orders-1"):
+        kafkalog.open_log(tmp_path / "disk1", name).close()
+    (tmp_path / "disk2").mkdir()
+    code, _, err = run("move", tmp_path / "disk1" / "orders", tmp_path / "disk2")
+    assert (code, "found a topic with orders-0, orders-1, expected one partition" in err) == (2, True), err
+    code, _, err = run("move", tmp_path / "disk1" / "order", tmp_path / "disk2")
+    assert (code, "did you mean orders?" in err) == (2, True), err
+
+
+def test_retain_tells_one_reason_once(run: Run, tmp_path: Path) -> None:
+    for number in range(7):
+        kafkalog.open_log(tmp_path, f"__consumer_offsets-{number}").close()
+    kafkalog.open_log(tmp_path, "t-0").close()
+    code, _, err = run("retain", tmp_path, "-X", "retention.ms=1")
+    assert code == 0
+    [line] = [line for line in err.splitlines() if "left alone" in line]
+    assert line.startswith("note: __consumer_offsets-0, ")
+    assert "and 2 more are left alone: a topic of Kafka's own" in line
+
+
+def test_a_lock_is_told_in_the_commands_words(root: Path, run: Run) -> None:
+    with OS_FILES.lock(str(root / ".lock")):
+        code, _, err = run("recover", root, "--yes")
+        assert code == 3
+        assert "without --yes, take no lock" in err
+        assert "read_only" not in err
+        assert run("recover", root)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("retention.ms=7d", "retention.ms=604800000"),
+        ("retention.ms=90 min", "retention.ms=5400000"),
+        ("retention.bytes=10GiB", "retention.bytes=10737418240"),
+        ("segment.bytes=64m", "segment.bytes=67108864"),
+        ("retention.ms=7x", "Not a number of type LONG"),
+    ],
+)
+def test_a_setting_with_a_unit_is_told_as_kafkas_number(root: Path, run: Run, given: str, instead: str) -> None:
+    code, _, err = run("explain", root / "t-0", "-X", given)
+    assert (code, instead in err) == (2, True), err

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kafkalog
-from kafkalog.cli.app import invoke
+from kafkalog.cli.app import CLEAN, invoke
 from kafkalog.config import LogConfig
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.retention_rule import Bounds, Held, Rule, condition_of, oldest_run, rules_of, runs_of
-from kafkalog.toolbox.explain import Explanation, explain
+from kafkalog.toolbox.explain import Explanation, Reason, explain
 from kafkalog.toolbox.segment_facts import SegmentFacts
+from tests.unit.cli_kit import Run, run
 from tests.unit.log_kit import NOW_MS, SMALL, Kit, bases, batch
+
+__all__ = ["run"]
 
 T0 = TopicPartition("t", 0)
 
@@ -213,3 +218,39 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     *_, summary = run(str(root / "orders-0"), "--config", str(properties))[1]
     assert summary["goes"] == summary["segments"]
     assert run(str(root / "orders-0"), "-X", "retention.mss=1")[0] == 2
+
+
+def commands(reasons: list[Reason]) -> list[list[str]]:
+    return [shlex.split(line) for reason in reasons for line in re.findall("`kafkalog (.*?)`", reason.text)]
+
+
+def test_commands_that_are_told_can_be_run(tmp_path: Path, run: Run) -> None:
+    root = tmp_path / "log dir"
+    root.mkdir()
+    kit = Kit(root)
+    kit.filled(12)
+    for settings, first, offered in (
+        ({"cleanup.policy": "delete"}, "logStart", {"delete-records"}),
+        ({"cleanup.policy": "compact"}, "dirty", {"compact"}),
+        ({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}, "dirty", {"compact"}),
+        ({"cleanup.policy": "compact,delete"}, "dirty", {"compact", "delete-records"}),
+    ):
+        explanation = told(kit, settings)
+        assert explanation.segments[0].reasons[0].what == first
+        found = [line for entry in explanation.segments for line in commands(entry.reasons)]
+        assert {line[0] for line in found} == offered
+        for line in found:
+            result = run(*line, *(each for key in settings for each in ("-X", f"{key}={settings[key]}")))
+            assert result.code == CLEAN, (line, result.err)
+
+
+def test_retain_and_explain_show_one_size(tmp_path: Path, run: Run) -> None:
+    kit = Kit(tmp_path)
+    kit.filled(12).shut_down()
+    size = kit.path("00000000000000000000.log").stat().st_size
+    by_time = ("-X", "retention.ms=1")
+    retained, explained = run("retain", tmp_path / "t-0", *by_time), run("explain", tmp_path / "t-0", *by_time)
+    for lines in (retained.lines, explained.lines):
+        [line] = [line for line in lines if "00000000000000000000.log" in line]
+        assert f"  {size} B " in line
+    assert "B on disk) would go" in retained.lines[0]

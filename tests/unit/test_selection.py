@@ -224,6 +224,11 @@ def test_a_start_that_one_partition_has_not(store: Store) -> None:
         for call in ("records", "read_arrow", "latest"):
             with pytest.raises(OffsetOutOfRangeException, match=f"{place}_time= takes a time in ms"):
                 list(getattr(topic, call)(**{place: START_MS}))
+    for read in (topic.partition(0).records, topic.read_arrow):  # the digits of a day; as text they are the day
+        with pytest.raises(OffsetOutOfRangeException, match="write start='2026-11-20' for the day"):
+            read(20261120)
+    assert topic.read_arrow("20261120").num_rows == 0
+    assert topic.read_arrow(end=20261120).num_rows == COUNT
     assert topic.read_arrow(end=2**62).num_rows == COUNT
     assert topic.read_arrow(where=f"offset >= {START_MS}").num_rows == 0
     assert topic.read_arrow(79).num_rows == 3

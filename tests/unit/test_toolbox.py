@@ -262,6 +262,26 @@ def test_recover(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert invoke(["recover", str(root), "--yes"]) == 0
 
 
+def test_recover_tells_that_it_does_not_look_below_the_recovery_point(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "500"}) as log:
+        for number in range(40):
+            log.append(b"%02d" % number)
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert invoke(["recover", str(tmp_path)]) == 0
+    told = capsys.readouterr().err
+    assert "note: of 1 partitions the segments below the recovery point were not looked at" in told
+    assert f"`kafkalog verify --deep {tmp_path}` finds it" in told
+    assert invoke(["verify", "--deep", str(tmp_path)]) == 1
+    capsys.readouterr()
+    assert invoke(["recover", str(tmp_path), "--from-start"]) == 1
+    assert "not looked at" not in capsys.readouterr().err
+
+
 def test_salvage_takes_only_the_files_that_kafka_reads(whole: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(whole, damaged)
@@ -315,3 +335,39 @@ def test_verify_tells_what_it_may_not_read(tmp_path: Path, kind: str) -> None:
     files = FaultyFiles(OS_FILES, Fault(0, errno.EACCES, kinds={kind}, paths=lambda path: "t-0" in path))
     with pytest.raises(KafkaStorageException, match=r"t-0.*Permission denied"):
         verify(tmp_path, files=files)
+
+
+@pytest.mark.parametrize("bit", [0, 3, 6, 30, 63])
+def test_deep_counts_no_records_below_zero_where_a_base_offset_lies(tmp_path: Path, bit: int) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for number in range(40):
+            log.append(b"%02d" % number)  # all batches of one size
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    place = len(data) // 40 * 20
+    assert int.from_bytes(data[place : place + 8]) == 20
+    data[place + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    shallow, deep = (
+        [finding for finding in verify(tmp_path, deep=deep).findings if finding.path == str(path)]
+        for deep in (False, True)
+    )
+    assert deep == shallow  # records are counted in each batch alone
+    assert shallow
+
+
+def test_a_segment_that_went_is_told_by_its_indexes_and_no_reindex_is_advised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "500"}) as log:
+        for number in range(40):
+            log.append(b"%02d" % number)
+    logs = sorted((tmp_path / "t-0").glob("*.log"))
+    logs[1].unlink()
+    assert invoke(["verify", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert f"{logs[1].with_suffix('.index')}: an index without its .log file: the records" in told.out
+    assert "next:" not in told.err
+    logs[2].with_suffix(".index").write_bytes(b"\1" * 8)
+    assert invoke(["verify", str(tmp_path)]) == 1
+    assert f"next: kafkalog reindex {tmp_path} --yes t-0" in capsys.readouterr().err

@@ -232,12 +232,13 @@ def refuse_inside(path: str, files: Files) -> None:
             )
 
 
-def is_log_dir(path: str, files: Files) -> bool:
-    """Whether something in the folder `path` says that it is a log directory: of a broker, or of this package."""
+def sign_of_log_dir(path: str, files: Files) -> str | None:
+    """What in the folder `path` says that it is a log directory, of a broker or of this package: a name; None if
+    nothing does."""
     try:
-        return any(_shows_log_dir(path, name, files) for name in files.names_in(path))
+        return next((name for name in sorted(files.names_in(path)) if _shows_log_dir(path, name, files)), None)
     except OSError:
-        return False
+        return None
 
 
 def is_foreign_partition(folder: str, files: Files) -> bool:
