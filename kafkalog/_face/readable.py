@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafkalog._face.chunk_reader import UNREADABLE
+from kafkalog._face.damage_hint import helping
 from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, Decoding, known_schema, taken_from
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection, selection_of
@@ -290,11 +291,12 @@ class Readable(Shown):
         ]
 
         def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-            for each in found:
-                for batch in each.batches(selection.columns_for(columns), batch_rows, tombstones=tombstones):
-                    batch = selection.filtered(batch, columns)
-                    if batch.num_rows:
-                        yield batch
+            with helping():
+                for each in found:
+                    for batch in each.batches(selection.columns_for(columns), batch_rows, tombstones=tombstones):
+                        batch = selection.filtered(batch, columns)
+                        if batch.num_rows:
+                            yield batch
 
         known, batches = _decoded(decode, schema, read, partial(_sample, parts, selection, None))
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)

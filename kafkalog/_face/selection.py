@@ -95,6 +95,7 @@ class Selection:
         check_isolation(isolation)
         self.isolation = isolation
         self.tell = _tell_of(on_damage)
+        self.is_call = False  # of keywords of a Python call, which errors may name
         self.window = self._asked_window = _window(start, end, start_time, end_time)
         wanted, prefix = _keys_of(key), _octets(key_prefix, "key_prefix")
         self.wanted_keys = wanted
@@ -166,7 +167,9 @@ def selection_of(start: Place | None, end: Place | None, filters: Mapping[str, A
             others = {*Filters.__annotations__, *_ELSEWHERE} - {name}
             near = get_close_matches({"until": "end", "from": "start"}.get(name, name), others, 1)
             raise TypeError(f"unexpected keyword argument {name!r}" + "".join(f"; did you mean {it!r}?" for it in near))
-    return Selection(start, end, **filters)
+    made = Selection(start, end, **filters)
+    made.is_call = True
+    return made
 
 
 def _tell_of(on_damage: Any) -> Tell | None:
