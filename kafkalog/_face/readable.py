@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kafkalog._face.arrow_stream import stream_of
 from kafkalog._face.chunk_reader import UNREADABLE
 from kafkalog._face.damage_hint import helping
 from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, Decoding, known_schema, taken_from
@@ -190,8 +191,7 @@ class Readable(Shown):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """All records to any Arrow consumer (polars, DuckDB, pandas), streamed, with the columns of `read_arrow`."""
-        stream: object = self.arrow_reader().__arrow_c_stream__(requested_schema)
-        return stream
+        return stream_of(self.arrow_reader(), requested_schema)
 
     def to_pandas(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
         """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`)."""
