@@ -25,9 +25,11 @@ class Decoding(TypedDict, total=False):
     values: "bytes", "text" (a value that is no UTF-8 is an error), "json", or a function of a batch's values, such as
     `kafkalog.decoding.wire_format(...)`.  The fields of JSON objects become columns in the place of `value`; one that
     has the name of a record's column is `value_<name>`.
-    schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "json"}; without
-    it up to 2,000 of the first and last values tell, and fields that none of them has are left out.  Of a function:
-    what it returns.
+    schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "list<string>"}:
+    pyarrow's types, what `str` makes of them, Python's (int, float, str, bool, datetime), a mapping for an object, a
+    list of one for an array, "json" for the text of whatever is there.  Without it up to 2,000 of the first and last
+    values tell, but those that are no JSON objects; a field whose values have different types is the text of its JSON,
+    with any `errors`, and fields that none of them has are left out.  Of a function: what it returns.
     errors: "raise" (RecordDeserializationException names the record), or "null" in the place of what is no text, no
     JSON, or of another type.
     keys: "bytes" or "text".
