@@ -64,8 +64,8 @@ def normal(schema: object) -> pa.Schema:
     """A schema as it may be given, in normal form; IllegalArgumentException for what is none, or has an unknown type.
 
     `schema` is a pyarrow schema, or a mapping of names to types: pyarrow's, what `str` makes of those, Python's int,
-    float, str, bool, datetime and list[...], "json" for the text of whatever is there, a mapping for an object, a list of one type
-    for an array.
+    float, str, bool, datetime and list[...], "json" for the text of whatever is there, a mapping for an object, a list
+    of one type for an array.
     """
     fields = schema if isinstance(schema, pa.Schema) else given(schema)
     made = pa.schema([_of_arrow(field, field.name) for field in fields])

@@ -41,7 +41,7 @@ class Reading(Filters, Decoding, total=False):
     """`Filters`, `Decoding`, and what is read as Arrow.
 
     columns: of topic, partition, offset, timestamp, timestamp_type, key, value, headers (all of these by default), and
-    leader_epoch.
+    leader_epoch; where `values` decodes to columns, of these, too.
     last: only the last so many records that pass, of each partition.
     partitions: which of a topic (numbers), or of a store (topics, or partitions such as "orders-0").
     """
@@ -143,9 +143,7 @@ class Readable(Shown):
     ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
         """What is asked for, as record batches, and their schema; None where only the batches tell it."""
         need_pyarrow()
-        from kafkalog._face import arrow
-
-        schema = arrow.schema(reading.pop("columns", None))
+        columns = reading.pop("columns", None)
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
         last, parts, decode = (
             reading.pop("last", None),
@@ -159,7 +157,7 @@ class Readable(Shown):
                 parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=batch_rows)
             )
 
-        return _decoded(decode, schema, read, partial(_sample, parts, selection, last))
+        return _decoded(decode, columns, read, partial(_sample, parts, selection, last))
 
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
         """Records from `start` up to `end` as a pyarrow Table (needs pyarrow: `pip install 'kafkalog[arrow]'`).
@@ -275,9 +273,7 @@ class Readable(Shown):
         rows before it.  MissingPackageException without pyarrow.
         """
         pyarrow = need_pyarrow()
-        from kafkalog._face import arrow
-
-        schema = arrow.schema(reading.pop("columns", None))
+        columns = reading.pop("columns", None)
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
         tombstones = values.flag(tombstones, "tombstones")
         decode = taken_from(reading)
@@ -298,7 +294,7 @@ class Readable(Shown):
                         if batch.num_rows:
                             yield batch
 
-        known, batches = _decoded(decode, schema, read, partial(_sample, parts, selection, None))
+        known, batches = _decoded(decode, columns, read, partial(_sample, parts, selection, None))
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
 
@@ -331,15 +327,15 @@ def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> It
 
 def _decoded(
     decode: ValueDecoding,
-    schema: pa.Schema,
+    columns: Sequence[str] | None,
     read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
     sample: Callable[[], Iterator[pa.RecordBatch]],
 ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-    """What `read` gives of the columns of `schema`, decoded, and its schema; None where only the batches tell it."""
-    columns = DecodedColumns(decode, schema, sample)
+    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it."""
+    made = DecodedColumns(decode, columns, sample)
 
     def decoded() -> Iterator[pa.RecordBatch]:
-        for batch in read(columns.read):
-            yield columns.of(batch)
+        for batch in read(made.read):
+            yield made.of(batch)
 
-    return columns.schema, decoded()
+    return made.schema, decoded()
