@@ -29,6 +29,7 @@ from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.catalog import checked_settings
 from kafkalog._face.describing import Budget, StoreDescription, describe_topic
 from kafkalog._face.in_threads import ClosingAsync
+from kafkalog._face.keywords import called
 from kafkalog._face.readable import Readable
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
@@ -356,6 +357,7 @@ class Store(Closing, ClosingAsync, Readable):
 
 
 # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+@called("open")
 def open_store(
     log_dirs: str | os.PathLike[str] | RemoteStorage | Sequence[str | os.PathLike[str]],
     *,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalog import errors
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -12,7 +14,7 @@ def stream_of(reader: pa.RecordBatchReader, requested_schema: object | None) -> 
     """A reader's capsule; the text of an error of ours is its one line, without a traceback."""
     from kafkalog._native.codec.arrow import told_stream
 
-    return told_stream(reader.__arrow_c_stream__(requested_schema))
+    return told_stream(reader.__arrow_c_stream__(requested_schema), f"{errors.__name__}.".encode())
 
 
 class ArrowStream:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from kafkalog._face.batch_maker import BatchMaker
+from kafkalog._face.keywords import called
 from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog._face.waiting import Bells
@@ -45,6 +46,7 @@ OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
 NEVER_MS = LONG_MAX
 
 
+@called("open_log")
 def open_log(
     log_dir: str | os.PathLike[str],
     topic_partition: str | TopicPartition,

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from kafkalog._face.chunk_reader import walk_records
+from kafkalog._face.keywords import unexpected
 from kafkalog._face.times import Moment, Times, milliseconds_of, times_of
 from kafkalog._face.window import Bound, Near, Time, Window
 from kafkalog._native.codec.keys import KeyFilter
@@ -162,11 +163,7 @@ def selection_of(start: Place | None, end: Place | None, filters: Mapping[str, A
     """What was asked by keywords.  TypeError for one that does not exist, with the nearest that does."""
     for name in filters:
         if name not in Filters.__annotations__:
-            from difflib import get_close_matches
-
-            others = {*Filters.__annotations__, *_ELSEWHERE} - {name}
-            near = get_close_matches({"until": "end", "from": "start"}.get(name, name), others, 1)
-            raise TypeError(f"unexpected keyword argument {name!r}" + "".join(f"; did you mean {it!r}?" for it in near))
+            raise unexpected(name, {*Filters.__annotations__, *_ELSEWHERE}, {"until": "end", "from": "start"})
     made = Selection(start, end, **filters)
     made.is_call = True
     return made

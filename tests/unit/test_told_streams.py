@@ -66,7 +66,7 @@ class Stream:
         self.reader = pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return told_stream(self.reader.__arrow_c_stream__(requested_schema))
+        return told_stream(self.reader.__arrow_c_stream__(requested_schema), b"kafkalog.errors.")
 
 
 def test_a_function_of_the_caller_keeps_its_traceback() -> None:
@@ -97,7 +97,7 @@ def test_a_stream_that_nobody_takes_lets_go(tmp_path: Path) -> None:
     capsule = stream.__arrow_c_stream__()
     assert next(pa.RecordBatchReader._import_from_c_capsule(capsule))["a"].to_pylist() == [1]
     with pytest.raises(ValueError, match="taken already"):
-        told_stream(capsule)
+        told_stream(capsule, b"")
     del stream, capsule
     gc.collect()
     assert gone == [True]
@@ -106,4 +106,4 @@ def test_a_stream_that_nobody_takes_lets_go(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [7, b"", object()])
 def test_what_is_no_capsule(given: Any) -> None:
     with pytest.raises(ValueError, match="PyCapsule"):
-        told_stream(given)
+        told_stream(given, b"")

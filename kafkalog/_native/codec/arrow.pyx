@@ -8,7 +8,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset, strlen, strncmp, strstr
+from libc.string cimport memcpy, memset, strdup, strlen, strncmp, strstr
 
 from kafkalog._native.codec.memory cimport BIG_BYTES, SLACK
 from kafkalog._native.codec.spares cimport give_back
@@ -305,11 +305,11 @@ cdef int64_t total_bytes(Column column) except -1:
 
 cdef const char* UNKNOWN = b"Unknown error: "  # pyarrow's word for exceptions that are not Python's own
 cdef const char* DETAIL = b". Detail: Python exception: "  # a traceback follows, which ends with the same text
-cdef const char* OURS = b"kafkalog.errors."
 
 cdef struct Told:
     ArrowArrayStream inner
     char* text  # of the last error
+    char* ours  # what the traceback of an error has that is cut
 
 
 cdef int told_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogil:
@@ -327,7 +327,7 @@ cdef const char* told_error(ArrowArrayStream* stream) noexcept nogil:
     cdef const char* text = told.inner.get_last_error(&told.inner)
     cdef const char* detail = NULL if text == NULL else strstr(text, DETAIL)
     cdef size_t size
-    if detail == NULL or strstr(detail, OURS) == NULL:
+    if detail == NULL or strstr(detail, told.ours) == NULL:
         return text  # where another failed, such as a caller's function, the traceback says where
     if strncmp(text, UNKNOWN, strlen(UNKNOWN)) == 0:
         text += strlen(UNKNOWN)
@@ -346,6 +346,7 @@ cdef void told_release(ArrowArrayStream* stream) noexcept nogil:
     if told.inner.release != NULL:
         told.inner.release(&told.inner)
     free(told.text)
+    free(told.ours)
     free(told)
     stream.release = NULL
 
@@ -357,9 +358,9 @@ cdef void drop_stream(object capsule) noexcept:
     free(stream)
 
 
-def told_stream(capsule not None):
-    """The stream of a capsule "arrow_array_stream", which is empty afterwards, as another one, whose errors are the
-    line that one of ours says: pyarrow puts a traceback behind it."""
+def told_stream(capsule not None, bytes ours not None):
+    """The stream of a capsule "arrow_array_stream", which is empty afterwards, as another one.  Its errors are the line
+    that an exception says where the traceback that pyarrow puts behind it has the text `ours`."""
     cdef ArrowArrayStream* inner = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, "arrow_array_stream")
     cdef ArrowArrayStream* stream = <ArrowArrayStream*>calloc(1, sizeof(ArrowArrayStream))
     cdef Told* told = <Told*>calloc(1, sizeof(Told))
@@ -376,6 +377,10 @@ def told_stream(capsule not None):
     if inner.release == NULL:
         free(told)
         raise ValueError("the stream was taken already")
+    told.ours = strdup(ours)
+    if told.ours == NULL:
+        free(told)
+        raise MemoryError
     told.inner = inner[0]
     inner.release = NULL
     stream.get_schema = told_schema
