@@ -15,6 +15,7 @@ import pytest
 import kafkalog
 from kafkalog import _shown
 from kafkalog.config import LogConfig
+from kafkalog.errors import IllegalStateException
 from kafkalog.records import Record
 from tests.file_doubles import UnsyncedFiles
 
