@@ -21,7 +21,7 @@ from kafkalog._face.selection import Filters, Place, Selection, selection_of
 from kafkalog._face.shown import Shown
 from kafkalog.engine.format import values
 from kafkalog.engine.format.needs import need_duckdb, need_pandas, need_polars, need_pyarrow
-from kafkalog.errors import IllegalArgumentException, KafkalogError, OffsetOutOfRangeException
+from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -225,7 +225,7 @@ class Readable(Shown):
         if not values.text(name, "name"):
             raise IllegalArgumentException("name: found an empty text, expected the name of a table")
         quoted = '"' + name.replace('"', '""') + '"'
-        failures: list[KafkalogError] = []
+        failures: list[BaseException] = []
         schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
         rows = need_pyarrow().RecordBatchReader.from_batches(known_schema(schema), _watched(batches, failures))
         stream = f"kafkalog_rows_{id(rows):x}"
@@ -299,11 +299,13 @@ class Readable(Shown):
         return reader
 
 
-def _watched(batches: Iterator[T], failures: list[KafkalogError]) -> Iterator[T]:
-    """The same; an error of ours is kept, too, for who reads them may tell another."""
+def _watched(batches: Iterator[T], failures: list[BaseException]) -> Iterator[T]:
+    """The same; what ends it early is kept, an interrupt as well, for who reads them may tell another."""
     try:
         yield from batches
-    except KafkalogError as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:
         failures.append(error)
         raise
 

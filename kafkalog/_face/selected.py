@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, CHUNK_BYTES, Chunk, ChunkReader
+from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, CHUNK_BYTES, UNREADABLE, Chunk, ChunkReader
 from kafkalog._face.damage_hint import helping
 from kafkalog._face.selection import walk_selected
 from kafkalog._face.window import Range, found_in
@@ -39,7 +39,14 @@ def selected_range(ready: Ready, selection: Selection, last: int | None = None, 
     before the end.  `lenient`: an offset that the log has not is the nearest that it has; else it is
     OffsetOutOfRangeException."""
     source = ready()
-    found = found_in(source, selection.window, lenient=lenient)
+    try:
+        with helping() if selection.is_call else nullcontext():
+            found = found_in(source, selection.window, lenient=lenient)
+    except UNREADABLE:
+        if selection.tell is None:
+            raise
+        # The search for a time met damage: whoever passes that over looks at all timestamps himself.
+        found = found_in(source, selection.window._replace(start=None), lenient=lenient)._replace(times=selection.times)
     low, high = source.log_start_offset, source.log_end_offset
     if not low <= found.start <= high:
         raise OffsetOutOfRangeException(

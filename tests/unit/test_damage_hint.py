@@ -93,3 +93,30 @@ def test_what_no_skip_passes_says_nothing_of_it(error: Any) -> None:
     from kafkalog._face.damage_hint import helped
 
     assert "on_damage" not in str(helped(error))
+
+
+@pytest.mark.parametrize("start", ["1970-01-02", "2021-01-01T00:00Z"])
+def test_a_search_for_a_time_over_damage(tmp_path: Path, start: str) -> None:
+    """The first batch is damaged, where a search begins."""
+    with kafkalog.open(tmp_path) as made:
+        partition = made.create_topic("orders").partition(0)
+        for number in range(COUNT):
+            partition.append(b"v%02d" % number, key=b"k", timestamp=1_600_000_000_000 + number)
+    (path,) = (tmp_path / "orders-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    with kafkalog.open(tmp_path, read_only=True) as view:
+        topic, rest = view.topic("orders"), list(range(1, COUNT)) if start < "2000" else []
+        doors: list[Callable[..., Any]] = [
+            lambda **asked: [it.offset for it in topic.records(start, **asked)],
+            lambda **asked: topic.read_arrow(start, **asked)["offset"].to_pylist(),
+            lambda **asked: [it.offset for it in view.reader(topics=["orders"], start=start, **asked)],
+            lambda **asked: topic.latest(start=start, **asked).read_all()["offset"].to_pylist() and rest,
+        ]
+        for number, door in enumerate(doors):
+            assert door(on_damage="skip") == rest, number
+            if start < "2000":
+                with pytest.raises(CorruptRecordException) as caught:
+                    door()
+                assert str(caught.value).count(SKIP_HINT) == 1, number
