@@ -159,8 +159,13 @@ class Start:
 
     def finish(self, loaded: Loaded) -> None:
         """Raises what fails the start; else the logs are there that count."""
-        for of in loaded.found:
-            self._judge_load(of, loaded.outcomes[of.held.path])
+        try:
+            for of in loaded.found:
+                self._judge_load(of, loaded.outcomes[of.held.path])
+        except BaseException:
+            for outcomes in loaded.outcomes.values():
+                outcomes.clear()  # the error's traceback has the log's open files, and holds these
+            raise
         self._duplicates.finish()
         if not self.on_demand:
             self._forget_what_is_gone(loaded.found)
@@ -194,7 +199,10 @@ class Start:
             elif isinstance(error, OSError) and not isinstance(error, KafkalogError):
                 self._failure_channel.give_up(path, f"Error while loading log dir {path}", error)
             elif error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error, outcome  # likewise
         self.all_loaded[path] = all(outcome.done for outcome in outcomes)
 
     def _is_of_the_disk(self, error: KafkaStorageException) -> bool:
