@@ -109,7 +109,9 @@ _THERE = {"open": "open_store"}  # what it is called at home
 _OLD = {
     "Log": ("kafkalog.partition", "Partition", "kafkalog.Partition"),
     "PartitionView": (
-        "kafkalog.engine.log.view", "PartitionView", "kafkalog.open_log(..., read_only=True), which gives a Partition",
+        "kafkalog.engine.log.view", "PartitionView",
+        "kafkalog.open_log(..., read_only=True), which gives a Partition, or kafkalog.engine.log.view.PartitionView, "
+        "which latest() and history() of the toolbox take",
     ),
 }  # fmt: skip
 

@@ -48,6 +48,9 @@ def takes_old(translate: Callable[[dict[str, Any], dict[str, Any]], None], **ins
         def with_old(*args: Any, **named: Any) -> Any:
             old = {name: named.pop(name) for name in instead if name in named}
             for name in old:
+                new = instead[name].partition("=")[0]
+                if new in named:
+                    raise TypeError(f"{shown}() got both {name}= and {new}=, expected {new}= alone")
                 warn(f"{shown}({name}=)", instead[name])
             if old:
                 translate(old, named)

@@ -86,6 +86,7 @@ Made = list[tuple[int, int, "pa.RecordBatch"]]
 POLL_RECORDS = 500  # max.poll.records
 ARROW_CHUNK_BYTES = 4 << 20
 BATCH_ROWS = 65_536
+PLACES_SHOWN = 4  # by a repr
 
 
 class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
@@ -140,10 +141,11 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         """Raises where this thread may not use it now."""
         self._home.check_open()
         if self._closed:
-            raise IllegalStateException(f"{self!r} is closed")
+            raise IllegalStateException(f"{self._called} is closed")
         if not mine:
             raise IllegalStateException(
-                f"another thread is at work in {self!r}", hint="a reader is one thread's at a time; make one for each"
+                f"another thread is at work in {self._called}",
+                hint="a reader is one thread's at a time; make one for each",
             )
 
     def _begin(self, mine: bool) -> dict[TopicPartition, PartitionReader]:
@@ -162,11 +164,26 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 told[0].told(*told[1:])
         return self._turns.readers
 
-    def __repr__(self) -> str:
+    @property
+    def _called(self) -> str:
+        """In errors."""
         name = "" if self._options.cursor is None else f" {self._options.cursor!r}"
         turns = getattr(self, "_turns", None)  # of one that was never made whole
         of = _shown.number(0 if turns is None else len(turns.readers), "partition")
         return f"<StoreReader{name} of {of}, {'closed' if self.closed else 'open'}>"
+
+    def __repr__(self) -> str:
+        name = "" if self._options.cursor is None else f" {self._options.cursor!r}"
+        turns = getattr(self, "_turns", None)
+        at = {} if turns is None else {each: found.position for each, found in list(turns.readers.items())}
+        walk = self._walk
+        told = None if walk is None else _shown.or_none(walk.told)  # None while another thread is in it
+        if told is not None and told[0].topic_partition in at:
+            at[told[0].topic_partition] = max(told[1], told[0].position)
+        places = [f"{partition}@{offset}" for partition, offset in list(at.items())[:PLACES_SHOWN]]
+        more = f" and {len(at) - PLACES_SHOWN:,} more" if len(at) > PLACES_SHOWN else ""
+        state = "closed" if self.closed else "open"
+        return f"<StoreReader{name} of {self._home.place}, {state}, at {', '.join(places) or 'no partition'}{more}>"
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -213,7 +230,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         self._iterations += 1
 
     def _taken_over(self) -> IllegalStateException:
-        return IllegalStateException(f"another iteration of {self!r} has begun")
+        return IllegalStateException(f"another iteration of {self._called} has begun")
 
     def _batches(self, is_bounded: bool, timeout_s: float) -> Iterator[Batch]:
         """What a walk goes over."""
@@ -586,7 +603,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
 
     def _named(self) -> str:
         if self._options.cursor is None:
-            raise IllegalStateException(f"{self!r} has no cursor", hint="store.reader('name', ...) gives it one")
+            raise IllegalStateException(f"{self._called} has no cursor", hint="store.reader('name', ...) gives it one")
         return self._options.cursor
 
     def is_of(self, home: object) -> bool:

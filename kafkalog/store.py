@@ -27,8 +27,10 @@ from kafkalog import _shown
 from kafkalog._face import store_cursors
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.catalog import checked_settings
+from kafkalog._face.cutting import told_of_cuts
 from kafkalog._face.describing import Budget, StoreDescription, describe_topic
 from kafkalog._face.in_threads import ClosingAsync
+from kafkalog._face.keywords import called
 from kafkalog._face.readable import Readable
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
@@ -67,6 +69,7 @@ from kafkalog.transaction import StoreTransaction, checked_id, checked_timeout
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from kafkalog._face.cutting import OnDamage
     from kafkalog._face.home import Home
     from kafkalog._face.opening import Durability
     from kafkalog._face.selection import Filters, Place
@@ -356,6 +359,7 @@ class Store(Closing, ClosingAsync, Readable):
 
 
 # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+@called("open")
 def open_store(
     log_dirs: str | os.PathLike[str] | RemoteStorage | Sequence[str | os.PathLike[str]],
     *,
@@ -374,6 +378,7 @@ def open_store(
     broker_config: str | os.PathLike[str] | Mapping[str, object] | None = None,
     remote: str | os.PathLike[str] | RemoteStorage | None = None,
     tiering: RemoteLogManagerConfig | None = None,
+    on_damage: OnDamage = "truncate",
 ) -> Store:
     """Open a store of topics in one or several log directories; a context manager.
 
@@ -395,6 +400,13 @@ def open_store(
     `maintenance=False` runs neither: no segment is deleted by age or size, no cursor is forgotten for its age, and
     `-delete` folders that are found stay; a topic that this store deletes goes all the same.  `settings` are the
     LogManager's; by default Kafka's, and producers are remembered for ever.
+
+    A log that was not closed cleanly is recovered as Kafka's broker does: where that finds damage, the log ends there,
+    and what lies behind it is gone, also what could be read.  `on_damage` says what happens then: "truncate" cuts, with
+    a warning in the log "kafkalog.log" that names file, position, bytes and offsets; "raise" refuses with
+    CorruptRecordException before anything is cut of any log (indexes may have been rebuilt by then), which leaves time
+    for a copy, `kafkalog salvage`, or reading with `read_only=True`; a function is called with each
+    `kafkalog.engine.log.damage.Damage` before its cut, in one of several threads, and what it raises ends the open.
 
     `load="on demand"` opens at once: each log is loaded, and recovered where that is needed, when somebody first asks
     for its partition.  Until then nothing is deleted, compacted or flushed of it.
@@ -430,9 +442,11 @@ def open_store(
     log_dirs, seen = _places(log_dirs, remote, files, read_only=read_only)
     paths = absolute_paths(log_dirs, seen)
     topic_settings = TopicSettings(paths, files=seen, broker=broker)
+    told_of_cuts(on_damage)
     if read_only:
         unwanted = {
-            "config": config, "compression": compression, "settings": settings, "metrics": metrics, "tiering": tiering
+            "config": config, "compression": compression, "settings": settings, "metrics": metrics, "tiering": tiering,
+            "on_damage": None if on_damage == "truncate" else on_damage,
         }  # fmt: skip
         for name, value in unwanted.items():
             if value is not None:
@@ -449,6 +463,7 @@ def open_store(
         "compression": compression, "maintenance": maintenance, "load": checked_load(load), "settings": settings,
         "clock": clock, "metrics": metrics, "take_over": take_over, "broker_config": broker,
         "remote": None if remote is None else RemoteStorage.of(remote), "tiering": tiering,
+        "on_damage": on_damage,
     }  # fmt: skip
     checked = store_settings(settings, config, maintenance, load)
 
@@ -465,6 +480,7 @@ def open_store(
             metrics=metrics,
             topic_settings=topic_settings,
             remote=tier,
+            on_damage=on_damage,
         )
 
     return Store(open_or_join(paths, given, files, make))

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalog import errors
+
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def stream_of(reader: pa.RecordBatchReader, requested_schema: object | None) -> object:
+    """A reader's capsule; the text of an error of ours is its one line, without a traceback."""
+    from kafkalog._native.codec.arrow import told_stream
+
+    return told_stream(reader.__arrow_c_stream__(requested_schema), f"{errors.__name__}.".encode())
 
 
 class ArrowStream:
@@ -17,5 +26,4 @@ class ArrowStream:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The records from where the reader stands to the end as it is now, to any Arrow consumer (polars, DuckDB,
         pandas), streamed, with the columns of `Partition.read_arrow`; the reader goes on behind them."""
-        stream: object = self.arrow_reader().__arrow_c_stream__(requested_schema)
-        return stream
+        return stream_of(self.arrow_reader(), requested_schema)

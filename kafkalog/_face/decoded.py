@@ -5,7 +5,7 @@ A schema that nobody gave is inferred from a sample before the first batch, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from kafkalog.engine.format.needs import need_pyarrow
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkalog._face.value_columns import ValueDecoding
 
 SAMPLE_ROWS = 2_000  # from which the fields of JSON are told
+NAMES_TOLD = 30  # of fields, in an error
 
 
 class Decoding(TypedDict, total=False):
@@ -25,12 +26,17 @@ class Decoding(TypedDict, total=False):
     values: "bytes", "text" (a value that is no UTF-8 is an error), "json", or a function of a batch's values, such as
     `kafkalog.decoding.wire_format(...)`.  The fields of JSON objects become columns in the place of `value`; one that
     has the name of a record's column is `value_<name>`.
-    schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "json"}; without
-    it up to 2,000 of the first and last values tell, and fields that none of them has are left out.  Of a function:
-    what it returns.
+    schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "list<string>"}:
+    pyarrow's types, what `str` makes of them, Python's (int, float, str, bool, datetime), a mapping for an object, a
+    list of one for an array, "json" for the text of whatever is there.  Without it up to 2,000 of the first and last
+    values tell, but those that are no JSON objects; a field whose values have different types is the text of its JSON,
+    with any `errors`, and fields that none of them has are left out.  Of a function: what it returns.
     errors: "raise" (RecordDeserializationException names the record), or "null" in the place of what is no text, no
     JSON, or of another type.
     keys: "bytes" or "text".
+
+    Where values become columns, `columns` may name these too, such as ["offset", "id"]; other fields of JSON are not
+    looked at then.  "value" stands for all of them.
     """
 
     values: Literal["bytes", "text", "json"] | Callable[[Any], Any]
@@ -52,36 +58,132 @@ def taken_from(asked: Any) -> ValueDecoding:
 
 
 class DecodedColumns:
-    """Batches with the columns `read` become, by `of`, those of `wanted`, decoded.
+    """Batches with the columns `read` become, by `of`, those that `columns` names, decoded: columns of records, fields
+    of values by the names of their columns, and `value` for all of these.  IllegalArgumentException for another name.
 
     `schema` is what that gives; None where only the batches tell it.  `sample` gives a few batches with the
     column value, from which the schema of JSON is inferred.
     """
 
     def __init__(
-        self, decode: ValueDecoding, wanted: pa.Schema, sample: Callable[[], Iterator[pa.RecordBatch]]
+        self, decode: ValueDecoding, columns: Sequence[str] | None, sample: Callable[[], Iterator[pa.RecordBatch]]
     ) -> None:
+        named = _fields_named(decode, columns)
+        wanted = _of_records(columns, named)
         self.schema: pa.Schema | None = wanted
         self.read: list[str] = wanted.names
         self._extra: list[str] = []  # which errors name
         self._decode: ValueDecoding | None = None
+        self._chosen: _Chosen | None = None
         self.is_blind = False  # no value has told a field of JSON
         if (decode.values, decode.keys) == ("bytes", "bytes") or not {"value", "key"} & set(wanted.names):
             return
+        if named:
+            self._chosen = _Chosen(tuple(columns or ()), wanted, is_inferred=decode.schema is None)
         if decode.schema is None and "value" in wanted.names:
             decode = _inferred(decode, sample)
+        if self._chosen is not None:
+            decode = self._chosen.narrowed(decode)
         self.read = list(dict.fromkeys([*wanted.names, "topic", "partition", "offset"]))
         self._extra = [name for name in self.read if name not in wanted.names]
         self._decode = decode
         self.is_blind = decode.values == "json" and decode.schema is not None and not decode.schema.names
         self.schema = None if decode.schema is None else decode.schema_for(wanted)
+        if self._chosen is not None and self.schema is not None:
+            self.schema = self._chosen.of_schema(self.schema)
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch decoded.  RecordDeserializationException names the record."""
         if self._decode is None:
             return batch
         made = self._decode.apply(batch)
+        if self._chosen is not None:
+            return made.select(self._chosen.names(made.schema.names, len(made.schema) - len(batch.schema) + 1))
         return made if not self._extra else made.select([name for name in made.schema.names if name not in self._extra])
+
+
+def _fields_named(decode: ValueDecoding, columns: Sequence[str] | None) -> list[str]:
+    """Those names of columns that may be of fields of the values."""
+    from kafkalog._face.arrow import PYTHON_COLUMNS
+
+    if not isinstance(columns, Collection) or isinstance(columns, str | bytes | bytearray | memoryview):
+        return []
+    others = [name for name in columns if isinstance(name, str) and name not in PYTHON_COLUMNS]
+    if others and decode.values in ("bytes", "text"):
+        raise IllegalArgumentException(
+            f"unknown column {others[0]!r}",
+            hint=f'there are {", ".join(PYTHON_COLUMNS)}; values="json" makes columns of the fields of JSON, which '
+            "schema= names",
+        )
+    return others
+
+
+def _of_records(columns: Sequence[str] | None, named: list[str]) -> pa.Schema:
+    """The columns of records that are asked for, with `value` where fields of it are named."""
+    from kafkalog._face import arrow
+
+    if not named or columns is None:
+        return arrow.schema(columns)
+    if len(set(named)) < len(named):
+        twice = next(name for number, name in enumerate(named) if name in named[:number])
+        raise IllegalArgumentException(f"columns: found {twice!r} twice, expected each once")
+    others = [name for name in columns if name not in named]
+    return arrow.schema(others if "value" in others else [*others, "value"])
+
+
+class _Chosen:
+    """The columns that are named where fields of values are among them."""
+
+    def __init__(self, columns: tuple[str, ...], wanted: pa.Schema, *, is_inferred: bool) -> None:
+        self._columns = columns
+        self._wanted = wanted
+        self._at = wanted.get_field_index("value")
+        self._is_inferred = is_inferred
+
+    def names(self, found: list[str], count: int) -> list[str]:
+        """Those of `found`, of which `count` are of values, in the order in which they are asked for."""
+        from kafkalog._face.arrow import PYTHON_COLUMNS
+
+        fields = found[self._at : self._at + count]
+        chosen: list[str] = []
+        for name in self._columns:
+            if name == "value":
+                chosen += fields
+            elif name in found:
+                chosen.append(name)
+            else:
+                more = "; schema= names fields that no value of the sample has" if self._is_inferred else ""
+                told = ", ".join([*fields[:NAMES_TOLD], *(["..."] if len(fields) > NAMES_TOLD else [])])
+                raise IllegalArgumentException(
+                    f"unknown column {name!r}",
+                    hint=f"there are {', '.join(PYTHON_COLUMNS)}, and of the values {told or 'none'}{more}",
+                )
+        return list(dict.fromkeys(chosen))
+
+    def of_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the columns that are asked for."""
+        pyarrow = need_pyarrow()
+        names = self.names(schema.names, len(schema) - len(self._wanted) + 1)
+        return pyarrow.schema([schema.field(name) for name in names], schema.metadata)
+
+    def narrowed(self, decode: ValueDecoding) -> ValueDecoding:
+        """What decodes no other fields of JSON than those that are asked for."""
+        if decode.values != "json" or decode.schema is None or "value" in self._columns:
+            return decode
+        pyarrow = need_pyarrow()
+        from kafkalog._face.value_columns import decoding
+
+        full = self._fields(decode)
+        chosen = set(self.of_schema(decode.schema_for(self._wanted)).names)
+        kept = [(name, field) for name, field in zip(full, decode.schema, strict=True) if name in chosen]
+        made = decoding("json", pyarrow.schema([field for _, field in kept]), decode.errors, keys=decode.keys)
+        # A field that has the name of a column of records may be called another where some are left out.
+        return made if self._fields(made) == [name for name, _ in kept] else decode
+
+    def _fields(self, decode: ValueDecoding) -> list[str]:
+        """The names of the columns that values become."""
+        names: list[str] = decode.schema_for(self._wanted).names
+        return names[self._at : len(names) - (len(self._wanted) - self._at - 1)]
 
 
 def _inferred(decode: ValueDecoding, sample: Callable[[], Iterator[pa.RecordBatch]]) -> ValueDecoding:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, get_args, get_origin
 
 import pyarrow as pa
 
@@ -30,8 +31,26 @@ NAMES: Mapping[str, Any] = {
     "timestamp": pa.timestamp("us", "UTC"),
     **{f"timestamp[{unit}]": pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns")},
 }
+# Other words for these: what pyarrow prints, and Python's names and types, whose float has 64 bits.
+ALSO: Mapping[Any, str] = {
+    "double": "float64",
+    "float": "float64",
+    "int": "int64",
+    "str": "string",
+    "extension<arrow.json>": "json",
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    str: "string",
+    datetime: "timestamp",
+}
 DECIMAL = re.compile(r"decimal(?:128)?\((\d+), *(\d+)\)")
-KNOWN = f"{', '.join(NAMES)}, json, decimal(precision, scale), {{name: type}} for objects, [type] for arrays"
+ZONED = re.compile(r"timestamp\[(s|ms|us|ns), *tz=([^\]]+)\]")
+KNOWN = (
+    f"{', '.join(NAMES)}, json, decimal(precision, scale), {{name: type}} or struct<name: type> for objects, [type] or "
+    "list<type> for arrays"
+)
+NESTED_MAX = 64  # of types in a text
 ISO_TIME = re.compile(
     r"\d{4}-[01]\d-[0-3]\d(?:[Tt ][0-2]\d:[0-5]\d(?::[0-5]\d(?:[.,](?P<part>\d{1,9}))?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?)?"
 )
@@ -44,8 +63,9 @@ LEVELS_INFERRED = 32  # what lies deeper is taken as JSON's text
 def normal(schema: object) -> pa.Schema:
     """A schema as it may be given, in normal form; IllegalArgumentException for what is none, or has an unknown type.
 
-    `schema` is a pyarrow schema, or a mapping of names to types: pyarrow's, their names, "json" for the text of
-    whatever is there, a mapping for an object, a list of one type for an array.
+    `schema` is a pyarrow schema, or a mapping of names to types: pyarrow's, what `str` makes of those, Python's int,
+    float, str, bool, datetime and list[...], "json" for the text of whatever is there, a mapping for an object, a list
+    of one type for an array.
     """
     fields = schema if isinstance(schema, pa.Schema) else given(schema)
     made = pa.schema([_of_arrow(field, field.name) for field in fields])
@@ -66,12 +86,21 @@ def given(schema: object) -> list[pa.Field]:
 def _given(name: object, kind: object, path: str) -> pa.Field:
     if not isinstance(name, str):
         raise IllegalArgumentException(f"schema: found {shown(name)} as the name of a field, expected text")
+    if get_origin(kind) is list:
+        kind = [*get_args(kind)]
     if isinstance(kind, Mapping):
         return _object(name, [_given(each, below, f"{path}.{each}") for each, below in kind.items()])
     if isinstance(kind, list) and len(kind) == 1:
         return pa.field(name, pa.list_(_given("item", kind[0], f"{path}[]")))
     if isinstance(kind, pa.DataType):
         return pa.field(name, kind)
+    if isinstance(kind, str):
+        spelled = _spelled(kind)
+        if not isinstance(spelled, str):
+            return _given(name, spelled, path)
+        kind = spelled
+    elif isinstance(kind, type):
+        kind = ALSO.get(kind, kind)
     if kind == "json":
         return pa.field(name, pa.string(), metadata=ANY_JSON)
     if isinstance(kind, str) and kind in NAMES:
@@ -82,10 +111,40 @@ def _given(name: object, kind: object, path: str) -> pa.Field:
             return pa.field(name, pa.decimal128(int(found[1]), int(found[2])))
         except ValueError:  # more than 38 digits
             pass
+    zoned = ZONED.fullmatch(kind) if isinstance(kind, str) else None
+    if zoned is not None:
+        return pa.field(name, pa.timestamp(zoned[1], zoned[2]))
     raise IllegalArgumentException(
         f"schema: found {shown(kind)} as the type of {path!r}, expected a type that JSON is read as",
         hint=f"there are {KNOWN}, and pyarrow's types of these names",
     )
+
+
+def _spelled(text: str) -> Any:
+    """A type as pyarrow prints it, as a mapping, a list of one, or a word; the text where it is none of these."""
+    text = text.strip()
+    kind, _, rest = text.partition("<")
+    if text in ALSO or kind not in ("list", "struct") or not rest.endswith(">") or text.count("<") > NESTED_MAX:
+        return ALSO.get(text, text)
+    parts = [part.strip().removesuffix(" not null") for part in _parts(rest[:-1])]
+    if kind == "list":
+        [item] = parts if len(parts) == 1 else [""]
+        named = re.fullmatch(r"[^<>\[\](){}:,]*:(.+)", item)
+        return [named[1].strip() if named else item] if item else text
+    pairs = [part.partition(":") for part in parts]
+    found = {name.strip(): kind.strip() for name, _, kind in pairs}
+    return found if len(found) == len(pairs) and all(found.values()) else text
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What stands between the commas that are in no brackets."""
+    depth = first = 0
+    for at, char in enumerate(text):
+        depth += (char in "<[(") - (char in ">])")
+        if char == "," and not depth:
+            yield text[first:at]
+            first = at + 1
+    yield text[first:]
 
 
 def _object(name: str, fields: list[pa.Field]) -> pa.Field:
@@ -212,6 +271,10 @@ def _whole(text: str) -> int | _Large:
     return number if LONG_MIN <= number <= LONG_MAX else _Large()
 
 
+def _refused(text: str) -> object:
+    raise ValueError(f"{text} is no JSON")  # Python takes NaN and the infinities
+
+
 def _is_text(name: str) -> bool:
     try:
         name.encode()
@@ -232,7 +295,7 @@ def inferred(values: Iterable[bytes | None], *, times: bool = False) -> pa.Schem
     for value in values:
         if value is not None:
             try:
-                found = json.loads(value.decode(), parse_int=_whole)
+                found = json.loads(value.decode(), parse_int=_whole, parse_constant=_refused)
             except (ValueError, RecursionError):
                 continue
             if isinstance(found, dict):

@@ -7,10 +7,12 @@ opened and leaves the directory, not cleanly.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from kafkalog._face.batch_maker import BatchMaker
+from kafkalog._face.cutting import OnDamage, told_of_cuts
+from kafkalog._face.keywords import called
 from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog._face.waiting import Bells
@@ -27,12 +29,9 @@ from kafkalog.engine.host.log_contexts import Opening
 from kafkalog.engine.host.topic_configs import checked_overrides
 from kafkalog.engine.log import damage
 from kafkalog.engine.log.context import ProducerSettings
-from kafkalog.engine.log.damage import Damage
-from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.index_reader import check_whole_entries
 from kafkalog.errors import (
-    CorruptRecordException,
     IllegalArgumentException,
     InvalidTopicException,
     UnknownTopicOrPartitionException,
@@ -41,10 +40,10 @@ from kafkalog.metrics.registry import MetricsRegistry
 from kafkalog.partition import Partition
 
 Durability = Literal["os", "fsync"]
-OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
 NEVER_MS = LONG_MAX
 
 
+@called("open_log")
 def open_log(
     log_dir: str | os.PathLike[str],
     topic_partition: str | TopicPartition,
@@ -137,7 +136,7 @@ def open_log(
     producer_id_expiration_ms = values.whole(
         producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
     )
-    tell = _damage_handler(on_damage)
+    tell = told_of_cuts(on_damage)
     log_dirs.check_taken_over([root], files, take_over=take_over)
     if partition.topic == names.CLUSTER_METADATA_TOPIC:
         raise InvalidTopicException(
@@ -161,7 +160,7 @@ def open_log(
         if engine.recovery_point < lease.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
             if on_damage == "raise":
-                raise _lost_end(engine, lease.recovery_point)
+                raise damage.lost_end_error(lease.recovery_point, engine.log_end_offset, engine.dir)
             lease.checkpoint()
         if on_damage == "raise":
             for segment in engine.log_segments():
@@ -176,22 +175,6 @@ def open_log(
     except BaseException:
         lease.give_up()
         raise
-
-
-def _lost_end(engine: UnifiedLog, flushed: int) -> CorruptRecordException:
-    return CorruptRecordException(
-        damage.lost_end(flushed, engine.log_end_offset),
-        path=engine.dir,
-        hint='put back what is missing; on_damage="truncate" goes on from there, as Kafka does',
-    )
-
-
-def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
-    if callable(on_damage):
-        return on_damage
-    if not isinstance(on_damage, str) or on_damage not in ("truncate", "raise"):
-        raise IllegalArgumentException(f"on_damage {on_damage!r} is neither 'truncate' nor 'raise' nor a function")
-    return damage.refuse if on_damage == "raise" else None
 
 
 def _settings_there(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalog._face.chunk_reader import UNREADABLE, Chunk, ChunkReader
+from kafkalog._face.damage_hint import helped
 from kafkalog._limits import LONG_MIN
 from kafkalog.engine.format import values
 from kafkalog.engine.format.group_records import NO_LEADER_EPOCH
@@ -123,7 +124,7 @@ class PartitionReader(ChunkReader):
         """Goes on behind damage, as behind what was handed out, and tells of it; else the error again.  `behind`: what
         lies below was handed out already.  Whoever is told and raises has it told again."""
         if self._tell is None:
-            raise error
+            raise helped(error)
         from kafkalog._face.followed_damage import FollowedPastDamage
 
         position, leader_epoch = max(self.position, behind), self.leader_epoch

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog._face import store_cursors
 from kafkalog._face.chunk_reader import CHUNK_BYTES, UNREADABLE
+from kafkalog._face.damage_hint import helped
 from kafkalog._face.partition_reader import PartitionReader
 from kafkalog._face.waiting import Waiting
 from kafkalog._limits import LONG_MAX
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalog._face.home import Home
     from kafkalog._face.reader_options import ReaderOptions
     from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.log.source import Source
 
 LOOKS_MAX = 4
 LOOK_AGAIN_S = 0.03
@@ -123,8 +125,7 @@ class PartitionTurns:
             if options.start_offset is not None:
                 position = min(max(position, options.start_offset), source.visible_end(options.isolation))
         if options.times.first >= 0:
-            at = source.offset_for_time(options.times.first)
-            position = max(position, source.visible_end(options.isolation) if at is None else at)
+            position = max(position, self._offset_of_time(source, options.times.first))
         reader = PartitionReader(
             source,
             position,
@@ -138,6 +139,16 @@ class PartitionTurns:
         if epoch is not None:
             reader.leader_epoch = epoch
         return reader
+
+    def _offset_of_time(self, source: Source, timestamp_ms: int) -> int:
+        """Where to begin; where the search meets damage that is passed over, at the beginning."""
+        try:
+            at = source.offset_for_time(timestamp_ms)
+        except UNREADABLE as error:
+            if self._options.selection.tell is None:
+                raise helped(error)
+            return source.log_start_offset
+        return source.visible_end(self._options.isolation) if at is None else at
 
     def close(self) -> None:
         """Lets go of the files."""

@@ -12,7 +12,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kafkalog._face.arrow_stream import stream_of
 from kafkalog._face.chunk_reader import UNREADABLE
+from kafkalog._face.damage_hint import helping
 from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, Decoding, known_schema, taken_from
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection, selection_of
@@ -20,7 +22,7 @@ from kafkalog._face.shown import Shown
 from kafkalog._face.window import hint_beyond
 from kafkalog.engine.format import values
 from kafkalog.engine.format.needs import need_duckdb, need_pandas, need_polars, need_pyarrow
-from kafkalog.errors import IllegalArgumentException, KafkalogError, OffsetOutOfRangeException
+from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +42,7 @@ class Reading(Filters, Decoding, total=False):
     """`Filters`, `Decoding`, and what is read as Arrow.
 
     columns: of topic, partition, offset, timestamp, timestamp_type, key, value, headers (all of these by default), and
-    leader_epoch.
+    leader_epoch; where `values` decodes to columns, of these, too.
     last: only the last so many records that pass, of each partition.
     partitions: which of a topic (numbers), or of a store (topics, or partitions such as "orders-0").
     """
@@ -142,9 +144,7 @@ class Readable(Shown):
     ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
         """What is asked for, as record batches, and their schema; None where only the batches tell it."""
         need_pyarrow()
-        from kafkalog._face import arrow
-
-        schema = arrow.schema(reading.pop("columns", None))
+        columns = reading.pop("columns", None)
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
         last, parts, decode = (
             reading.pop("last", None),
@@ -158,7 +158,7 @@ class Readable(Shown):
                 parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=batch_rows)
             )
 
-        return _decoded(decode, schema, read, partial(_sample, parts, selection, last))
+        return _decoded(decode, columns, read, partial(_sample, parts, selection, last))
 
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
         """Records from `start` up to `end` as a pyarrow Table (needs pyarrow: `pip install 'kafkalog[arrow]'`).
@@ -190,8 +190,7 @@ class Readable(Shown):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """All records to any Arrow consumer (polars, DuckDB, pandas), streamed, with the columns of `read_arrow`."""
-        stream: object = self.arrow_reader().__arrow_c_stream__(requested_schema)
-        return stream
+        return stream_of(self.arrow_reader(), requested_schema)
 
     def to_pandas(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
         """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`)."""
@@ -227,7 +226,7 @@ class Readable(Shown):
         if not values.text(name, "name"):
             raise IllegalArgumentException("name: found an empty text, expected the name of a table")
         quoted = '"' + name.replace('"', '""') + '"'
-        failures: list[KafkalogError] = []
+        failures: list[BaseException] = []
         schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
         rows = need_pyarrow().RecordBatchReader.from_batches(known_schema(schema), _watched(batches, failures))
         stream = f"kafkalog_rows_{id(rows):x}"
@@ -275,9 +274,7 @@ class Readable(Shown):
         rows before it.  MissingPackageException without pyarrow.
         """
         pyarrow = need_pyarrow()
-        from kafkalog._face import arrow
-
-        schema = arrow.schema(reading.pop("columns", None))
+        columns = reading.pop("columns", None)
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
         tombstones = values.flag(tombstones, "tombstones")
         decode = taken_from(reading)
@@ -291,22 +288,25 @@ class Readable(Shown):
         ]
 
         def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-            for each in found:
-                for batch in each.batches(selection.columns_for(columns), batch_rows, tombstones=tombstones):
-                    batch = selection.filtered(batch, columns)
-                    if batch.num_rows:
-                        yield batch
+            with helping():
+                for each in found:
+                    for batch in each.batches(selection.columns_for(columns), batch_rows, tombstones=tombstones):
+                        batch = selection.filtered(batch, columns)
+                        if batch.num_rows:
+                            yield batch
 
-        known, batches = _decoded(decode, schema, read, partial(_sample, parts, selection, None))
+        known, batches = _decoded(decode, columns, read, partial(_sample, parts, selection, None))
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
 
 
-def _watched(batches: Iterator[T], failures: list[KafkalogError]) -> Iterator[T]:
-    """The same; an error of ours is kept, too, for who reads them may tell another."""
+def _watched(batches: Iterator[T], failures: list[BaseException]) -> Iterator[T]:
+    """The same; what ends it early is kept, an interrupt as well, for who reads them may tell another."""
     try:
         yield from batches
-    except KafkalogError as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:
         failures.append(error)
         raise
 
@@ -330,15 +330,15 @@ def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> It
 
 def _decoded(
     decode: ValueDecoding,
-    schema: pa.Schema,
+    columns: Sequence[str] | None,
     read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
     sample: Callable[[], Iterator[pa.RecordBatch]],
 ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-    """What `read` gives of the columns of `schema`, decoded, and its schema; None where only the batches tell it."""
-    columns = DecodedColumns(decode, schema, sample)
+    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it."""
+    made = DecodedColumns(decode, columns, sample)
 
     def decoded() -> Iterator[pa.RecordBatch]:
-        for batch in read(columns.read):
-            yield columns.of(batch)
+        for batch in read(made.read):
+            yield made.of(batch)
 
-    return columns.schema, decoded()
+    return made.schema, decoded()

@@ -8,9 +8,11 @@ behind it (`past_damage`).  What passes the end of the log meanwhile is not read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, CHUNK_BYTES, Chunk, ChunkReader
+from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, CHUNK_BYTES, UNREADABLE, Chunk, ChunkReader
+from kafkalog._face.damage_hint import helping
 from kafkalog._face.selection import walk_selected
 from kafkalog._face.window import Range, found_in, hint_beyond
 from kafkalog._face.window import last as last_of
@@ -37,7 +39,14 @@ def selected_range(ready: Ready, selection: Selection, last: int | None = None, 
     before the end.  `lenient`: an offset that the log has not is the nearest that it has; else it is
     OffsetOutOfRangeException."""
     source = ready()
-    found = found_in(source, selection.window, lenient=lenient)
+    try:
+        with helping() if selection.is_call else nullcontext():
+            found = found_in(source, selection.window, lenient=lenient)
+    except UNREADABLE:
+        if selection.tell is None:
+            raise
+        # The search for a time met damage: whoever passes that over looks at all timestamps himself.
+        found = found_in(source, selection.window._replace(start=None), lenient=lenient)._replace(times=selection.times)
     low, high = source.log_start_offset, source.log_end_offset
     if not low <= found.start <= high:
         raise OffsetOutOfRangeException(
@@ -148,18 +157,28 @@ def _read(
 
     def make(source: Source) -> ChunkReader:
         if progress is None:
-            return ChunkReader(source, place.start, end_offset=stop, isolation=isolation, **options)
+            kind = _Helping if selection.is_call and selection.tell is None else ChunkReader
+            return kind(source, place.start, end_offset=stop, isolation=isolation, **options)
         return _Counted(source, place.start, progress, end_offset=stop, isolation=isolation, **options)
 
     if selection.tell is None:
-        with make(source) as reader:
-            yield from read(reader)
-        if end is None or end > limit:
-            source.check_end(isolation)
+        with helping() if selection.is_call else nullcontext():
+            with make(source) as reader:
+                yield from read(reader)
+            if end is None or end > limit:
+                source.check_end(isolation)
         return
     from kafkalog._face.past_damage import read_past
 
     yield from read_past(source, selection.tell, make, read)
+
+
+class _Helping(ChunkReader):
+    """Tells a caller what reads on behind damage, where a walk over records asks the reader itself."""
+
+    def plain_records(self, chunk: Chunk, header: BatchHeader) -> Iterator[Record]:
+        with helping():
+            yield from super().plain_records(chunk, header)
 
 
 class _Counted(ChunkReader):

@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
+from kafkalog import _shown
 from kafkalog._face.chunk_reader import walk_records
+from kafkalog._face.keywords import unexpected
 from kafkalog._face.times import Moment, Times, milliseconds_of, times_of
 from kafkalog._face.window import Bound, Near, Time, Window
 from kafkalog._native.codec.keys import KeyFilter
@@ -95,6 +97,12 @@ class Selection:
         check_isolation(isolation)
         self.isolation = isolation
         self.tell = _tell_of(on_damage)
+        self._given = {
+            "key": key, "key_prefix": key_prefix, "headers": headers, "grep": grep, "where": where,
+            "isolation": None if isolation == "read_uncommitted" else isolation,
+            "on_damage": None if on_damage == "raise" else on_damage,
+        }  # fmt: skip
+        self.is_call = False  # of keywords of a Python call, which errors may name
         self.window = self._asked_window = _window(start, end, start_time, end_time)
         wanted, prefix = _keys_of(key), _octets(key_prefix, "key_prefix")
         self.wanted_keys = wanted
@@ -106,6 +114,13 @@ class Selection:
 
             self.match = Match(patterns, named, where)
             self.window = self.match.pruned(self.window)
+
+    def __repr__(self) -> str:
+        places = zip(("start", "end"), self._asked_window, strict=True)
+        parts = [f"{name}={_shown_bound(bound)}" for name, bound in places if bound is not None]
+        given = self._given.items()
+        parts += [f"{name}={_shown.cut(value)}" for name, value in given if value is not None]
+        return f"Selection({', '.join(parts)})"
 
     def within(self, window: Window) -> Selection:
         """The same in another window."""
@@ -161,12 +176,10 @@ def selection_of(start: Place | None, end: Place | None, filters: Mapping[str, A
     """What was asked by keywords.  TypeError for one that does not exist, with the nearest that does."""
     for name in filters:
         if name not in Filters.__annotations__:
-            from difflib import get_close_matches
-
-            others = {*Filters.__annotations__, *_ELSEWHERE} - {name}
-            near = get_close_matches({"until": "end", "from": "start"}.get(name, name), others, 1)
-            raise TypeError(f"unexpected keyword argument {name!r}" + "".join(f"; did you mean {it!r}?" for it in near))
-    return Selection(start, end, **filters)
+            raise unexpected(name, {*Filters.__annotations__, *_ELSEWHERE}, {"until": "end", "from": "start"})
+    made = Selection(start, end, **filters)
+    made.is_call = True
+    return made
 
 
 def _tell_of(on_damage: Any) -> Tell | None:
@@ -211,6 +224,10 @@ def _bound(place: Any, time: Any, what: str) -> Bound:
     return values.offset(
         place, what, hint=f"{what} takes an offset, a datetime or ISO text; {what}_time= takes milliseconds, too"
     )
+
+
+def _shown_bound(bound: Bound) -> str:
+    return repr(_shown.moment(bound.timestamp_ms)) if isinstance(bound, Time) else _shown.cut(bound)
 
 
 def _octets(value: Any, what: str) -> bytes | None:

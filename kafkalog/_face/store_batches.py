@@ -56,7 +56,7 @@ class Columns:
         decode: ValueDecoding,
         sample: Callable[[], Iterator[pa.RecordBatch]],
     ) -> None:
-        self._decoded = DecodedColumns(decode, arrow.schema(columns), sample)
+        self._decoded = DecodedColumns(decode, columns, sample)
         self._batch_rows = batch_rows
         self._selection = options.selection
         self._asked = options.selection.columns_for(self._decoded.read)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from kafkalog._face.catalog import Catalog, Deletion
 from kafkalog._face.coordinators import EXPIRY_CHECK_MS, OVERDUE_CHECK_MS, Coordinators
 from kafkalog._face.cursor_readers import CursorReaders
+from kafkalog._face.cutting import OnDamage, told_of_cuts
 from kafkalog._face.remote_tier import RemoteTier, StoreTier, refuse_without_tier
 from kafkalog._face.shown import public
 from kafkalog._face.store_partition import InternalPartition, StorePartition
@@ -88,6 +89,7 @@ class StoreHome:
         metrics: MetricsRegistry | None,
         topic_settings: TopicSettings | None = None,
         remote: RemoteTier | None = None,
+        on_damage: OnDamage = "truncate",
     ) -> None:
         self.life = Life("kafkalog.open")
         self._is_started = False
@@ -108,6 +110,7 @@ class StoreHome:
             LogManager.__init__(
                 self.manager, log_dirs, settings, clock=clock, files=files, metrics=metrics, take_over=True
             )
+            self.manager.tell_cuts(told_of_cuts(on_damage))
             self.place = self.manager.directories.shown
             self.manager.refusal = partial(self.life.refusal, f"the store of {self.place}")
             self.topic_settings = topic_settings or TopicSettings(log_dirs, files=files)

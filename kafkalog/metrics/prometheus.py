@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kafkalog.engine.format.needs import need_prometheus_client
+from kafkalog.engine.format.values import shown
+from kafkalog.errors import IllegalArgumentException
 from kafkalog.metrics.kinds import MeterValue, TimerValue
 from kafkalog.metrics.names import MetricName
 from kafkalog.metrics.registry import MetricsRegistry, MetricValue
@@ -36,12 +38,29 @@ def prometheus_labels(name: MetricName) -> dict[str, str]:
 class PrometheusCollector:
     """A collector for prometheus-client: `prometheus_client.REGISTRY.register(PrometheusCollector(metrics))`.
 
-    MissingPackageException (an ImportError) where the package is not installed.
+    Several registries are told apart by their `labels`:
+    `PrometheusCollector(MetricsRegistry(labels={"store": "shop"}), MetricsRegistry(labels={"store": "billing"}))`.
+
+    MissingPackageException (an ImportError) where the package is not installed; IllegalArgumentException for two
+    registries with the same labels, and for names of labels that are not the same in all of them.
     """
 
-    def __init__(self, registry: MetricsRegistry) -> None:
+    def __init__(self, registry: MetricsRegistry, *more: MetricsRegistry) -> None:
         self._metric_type = need_prometheus_client().Metric
-        self._registry = registry
+        self._registries = (registry, *more)
+        for number, each in enumerate(self._registries):
+            if not isinstance(each, MetricsRegistry):
+                raise IllegalArgumentException(f"found {shown(each)}, expected a kafkalog.metrics.MetricsRegistry")
+            if any(other.labels == each.labels for other in self._registries[:number]):
+                raise IllegalArgumentException(
+                    f"found two registries with the labels {each.labels}, expected different ones",
+                    hint='MetricsRegistry(labels={"store": "shop"})',
+                )
+            if each.labels.keys() != registry.labels.keys():
+                raise IllegalArgumentException(
+                    f"found registries with the labels {sorted(registry.labels)} and {sorted(each.labels)}, expected "
+                    "the same names in all"
+                )
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: what there will be is known when it is collected."""
@@ -50,12 +69,14 @@ class PrometheusCollector:
     def collect(self) -> Iterable[Metric]:
         """The metrics as Prometheus's families, at this moment."""
         families: dict[str, Metric] = {}
-        for name, value in self._registry.snapshot():
-            kind = _kind(name, value)
-            family = prometheus_name(name)
-            if family not in families:
-                families[family] = self._metric_type(family, f"{name.group}:type={name.type},name={name.name}", kind)
-            _add_samples(families[family], kind, family, prometheus_labels(name), value)
+        for registry in self._registries:
+            for name, value in registry.snapshot():
+                kind = _kind(name, value)
+                family = prometheus_name(name)
+                if family not in families:
+                    what = f"{name.group}:type={name.type},name={name.name}"
+                    families[family] = self._metric_type(family, what, kind)
+                _add_samples(families[family], kind, family, {**registry.labels, **prometheus_labels(name)}, value)
         return families.values()
 
 

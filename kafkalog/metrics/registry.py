@@ -10,15 +10,17 @@ process a registry begins anew, empty: what it counted is its parent's.
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kafkalog import _shown
 from kafkalog.engine.files import SYSTEM_CLOCK, Clock
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import belongs_here
+from kafkalog.engine.format.values import shown, text
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.metrics.kinds import Meter, MeterValue, Timer, TimerValue
 from kafkalog.metrics.names import MetricName
@@ -30,6 +32,9 @@ T = TypeVar("T")
 K = TypeVar("K", Meter, Timer)
 
 PRUNED_AFTER_MIN = 64
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_TAKEN = ("topic", "partition", "quantile")  # labels of Kafka's, and of a summary
+_LABELS_HINT = 'such as {"store": "shop"}'
 
 
 class Gauge(NamedTuple):
@@ -42,10 +47,17 @@ class Gauge(NamedTuple):
 
 
 class MetricsRegistry(_shown.Shown):
-    """`clock` times what is timed and metered."""
+    """`clock` times what is timed and metered.  `labels` are of all metrics where Prometheus collects them: what tells
+    the metrics of two stores apart that have partitions of the same name, each with a registry of its own:
+    `MetricsRegistry(labels={"store": "shop"})`.  Names of JMX objects are Kafka's, and have none of these.
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    IllegalArgumentException for what is no label of Prometheus.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, *, labels: Mapping[str, str] | None = None) -> None:
         self.clock = clock
+        self.labels = _checked_labels({} if labels is None else labels)
+        self._clashes: set[tuple[str, str]] = set()  # that were told
         self._lock = threading.RLock()
         self._counted: dict[MetricName, Meter | Timer] = {}  # guarded by _lock, like all below
         # By the owner's id, oldest first; what of it is gone is forgotten now and then.
@@ -123,7 +135,14 @@ class MetricsRegistry(_shown.Shown):
         for ref, gauges in owners.values():
             owner = ref()
             if owner is not None:
-                _add_gauges(found, owner, gauges)
+                clash = _add_gauges(found, owner, gauges)
+                if clash is not None and (clash.type, clash.name) not in self._clashes:
+                    self._clashes.add((clash.type, clash.name))
+                    _log.warning(
+                        "two owners show %s: the newest is heard.  Give each store a registry of its own, "
+                        'MetricsRegistry(labels={"store": ...}), and PrometheusCollector all of them',
+                        clash.object_name,
+                    )
         found.update((name, metric.value) for name, metric in counted.items())
         return list(found.items())
 
@@ -140,11 +159,31 @@ def _of_kind(name: MetricName, found: Meter | Timer, kind: type[K]) -> K:
     return found
 
 
-def _add_gauges(found: dict[MetricName, MetricValue], owner: object, gauges: Callable[[Any], Iterable[Gauge]]) -> None:
+def _checked_labels(labels: object) -> dict[str, str]:
+    if not isinstance(labels, Mapping):
+        raise IllegalArgumentException(f"labels: found {shown(labels)}, expected names and values", hint=_LABELS_HINT)
+    for name, value in labels.items():
+        if not isinstance(name, str) or not _LABEL.fullmatch(name) or name in _TAKEN:
+            raise IllegalArgumentException(
+                f"labels: found the name {shown(name)}, expected letters, digits and _, none of {', '.join(_TAKEN)}",
+                hint=_LABELS_HINT,
+            )
+        text(value, f"labels[{name!r}]")
+    return dict(labels)
+
+
+def _add_gauges(
+    found: dict[MetricName, MetricValue], owner: object, gauges: Callable[[Any], Iterable[Gauge]]
+) -> MetricName | None:
+    """Adds what an owner shows; one of the names that another has shown, and that name more than a process."""
+    clash = None
     for name, read, summed in gauges(owner):
         try:
             value: Any = read(owner)
         except Exception:
             _log.warning("%s could not be read", name.object_name, exc_info=True)
             continue
+        if not summed and name.tags and name in found:
+            clash = clash or name
         found[name] = value + found.get(name, 0) if summed else value
+    return clash

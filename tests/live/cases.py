@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tests.live.interrupts import NEIGHBOUR, NOW_MS, PARTITION, Case, World, val
 from tests.live.oracle import FAST, append_one, look
 
 TRANSACTIONAL_ID = "job"
+HAS_DUCKDB = importlib.util.find_spec("duckdb") is not None
 
 
 def batch_of(idents: list[bytes], *, base_offset: int = 0, epoch: int = -1) -> bytes:
@@ -357,6 +359,21 @@ def streamed(world: World) -> None:
     assert world.opened.arrow_reader().read_all().num_rows == len(world.extra["expected"])
 
 
+def into_duckdb(world: World) -> None:
+    """A table is there whole, or not at all."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        try:
+            world.opened.to_duckdb(connection, "t")
+        finally:
+            there = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 't'").fetchone()
+            assert there is not None
+            if there[0]:
+                rows = connection.execute("SELECT count(*) FROM t").fetchone()
+                assert rows == (len(world.extra["expected"]),)
+
+
 def describe(world: World) -> None:
     assert world.opened.describe(sample_rows=2, exact=True).end_offset == world.opened.end_offset
 
@@ -511,6 +528,7 @@ CASES = [
     Case("read-filtered", keyed, read_filtered, before=expect, after=read_again),
     Case("latest-filtered", keyed, latest_filtered, before=expect, after=read_again),
     Case("read-stream", keyed, streamed, before=expect, after=read_again),
+    *([Case("read-duckdb", keyed, into_duckdb, before=expect, after=read_again)] if HAS_DUCKDB else []),
     Case("describe", keyed, describe, before=expect, after=read_again),
     Case("read-away", with_transactions, read_all, before=expect_and_away, after=read_again),
     Case("await-offset", with_transactions, await_offsets, before=expect, after=read_again),

@@ -23,7 +23,7 @@ import kafkalog
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.segment.offset_index import OffsetIndex
 from kafkalog.errors import IllegalStateException, LogDirLockedException
-from tests.live.cases import batch_of
+from tests.live.cases import HAS_DUCKDB, batch_of
 from tests.live.crew import Crew, Member, full, open_live
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, check_reopened, check_verified, look
@@ -36,6 +36,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 # The packages of data frames that are here; imported before a fork.
 FRAMES = [name for name in ("pandas", "polars") if importlib.util.find_spec(name) and importlib.import_module(name)]
+
+
+DUCKDB: Any = importlib.import_module("duckdb") if HAS_DUCKDB else None
+
+
+def to_duckdb(readable: Any) -> object:
+    """Into the package's own database, which nobody has opened before the fork: its threads would not be there."""
+    return readable.to_duckdb(DUCKDB, "t").fetchall()
+
 
 Uses = list[tuple[str, Callable[[kafkalog.Partition], object]]]
 
@@ -63,6 +72,7 @@ USES: Uses = [
     ("latest by key", lambda log: log.latest(key="k").read_all()),
     ("Arrow stream", lambda log: log.arrow_reader().read_all()),
     *((f"to_{name}", methodcaller(f"to_{name}")) for name in FRAMES),
+    *([("to_duckdb", to_duckdb)] if HAS_DUCKDB else []),
     ("describe", lambda log: log.describe()),
     ("offset_for_time", lambda log: log.offset_for_time(0)),
     ("leader_epoch", lambda log: log.leader_epoch),

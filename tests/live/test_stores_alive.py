@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ from kafkalog.errors import (
 from kafkalog.store import Store
 from kafkalog.topic import Topic
 from tests.crash.stored import FAST, values_in
+from tests.live.cases import HAS_DUCKDB
 from tests.live.oracle import in_a_thread, no_descriptors_below
-from tests.live.test_forks import FRAMES, files_of, in_a_child
+from tests.live.test_forks import FRAMES, files_of, in_a_child, to_duckdb
 from tests.live.test_reentry import signals
 from tests.sampling import LONG
 
@@ -287,6 +289,7 @@ def uses(store: Store, topic: Topic) -> list[tuple[str, Callable[[], object]]]:
         ("read_arrow", lambda: topic.read_arrow(grep=".")), ("store's read_arrow", lambda: store.read_arrow(last=1)),
         ("latest", lambda: topic.latest(key_prefix="k").read_all()), ("Arrow stream", topic.__arrow_c_stream__),
         *((f"to_{name}", getattr(topic, f"to_{name}")) for name in FRAMES),
+        *((f"to_duckdb of {each!r}", partial(to_duckdb, each)) for each in (topic, store) if HAS_DUCKDB),
         ("abort_transaction", lambda: store.abort_transaction("job")),
         ("append_async", lambda: asyncio.run(topic.append_async(b"x"))),
         ("append_many_async", lambda: asyncio.run(topic.append_many_async([b"x"]))),

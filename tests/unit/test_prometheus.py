@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,16 +12,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import kafkalog
 from kafkalog.engine.files import ManualClock
-from kafkalog.errors import RecordTooLargeException
+from kafkalog.errors import IllegalArgumentException, RecordTooLargeException
 from kafkalog.metrics import Gauge, MetricName, MetricsRegistry, PrometheusCollector
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def exposed(metrics: MetricsRegistry) -> tuple[Samples, dict[str, str]]:
+def exposed(*metrics: MetricsRegistry) -> tuple[Samples, dict[str, str]]:
     """The samples that a scrape brings, and the types of their families."""
     registry = CollectorRegistry(auto_describe=True)
-    registry.register(PrometheusCollector(metrics))
+    registry.register(PrometheusCollector(*metrics))
     generate_openmetrics(registry)  # it is stricter about what a family may hold
     families = list(text_string_to_metric_families(generate_latest(registry).decode()))
     samples = {
@@ -104,3 +105,51 @@ def test_durations_are_milliseconds() -> None:
     samples, _ = exposed(metrics)
     assert samples["kafka_log_logflushstats_logflushrateandtimems_sum", ()] == 25
     assert samples["kafka_log_logflushstats_logflushrateandtimems", (("quantile", "0.99"),)] == 25
+
+
+def test_two_stores_are_told_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Partitions of the same name in two stores of one process."""
+    registries = [MetricsRegistry(labels={"store": name}) for name in ("shop", "billing")]
+    stores = [kafkalog.open(tmp_path / each.labels["store"], metrics=each) for each in registries]
+    for number, store in enumerate(stores):
+        store.create_topic("orders").append_many([b"v"] * (number + 1))
+    samples, _ = exposed(*registries)
+    for number, name in enumerate(("shop", "billing")):
+        where = (("partition", "0"), ("store", name), ("topic", "orders"))
+        assert samples["kafka_log_log_logendoffset", where] == number + 1
+    families = [each.name for each in PrometheusCollector(*registries).collect()]
+    assert len(families) == len(set(families))
+    assert "kafka.log:type=Log,name=LogEndOffset,topic=orders,partition=0" in registries[0].as_jmx()
+    for store in stores:
+        store.close()
+    assert not caplog.records
+
+
+def test_one_registry_of_two_stores_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    metrics = MetricsRegistry()
+    with kafkalog.open(tmp_path / "a", metrics=metrics) as one, kafkalog.open(tmp_path / "b", metrics=metrics) as two:
+        one.create_topic("payments")
+        two.create_topic("orders")
+        exposed(metrics)
+        assert not caplog.records  # of different partitions nothing is lost
+        one.create_topic("orders")
+        exposed(metrics)
+        told = [each.getMessage() for each in caplog.records]
+        assert any("two owners show kafka.log:type=Log" in each and "MetricsRegistry(labels=" in each for each in told)
+        exposed(metrics)
+        assert len(caplog.records) == len(told)
+
+
+@pytest.mark.parametrize(
+    "labels", ["store", {"": "x"}, {"a-b": "x"}, {"__name": "x"}, {"topic": "x"}, {"quantile": "x"}, {7: "x"}, {"a": 7}]
+)
+def test_labels_that_are_none(labels: Any) -> None:
+    with pytest.raises(IllegalArgumentException, match="labels"):
+        MetricsRegistry(labels=labels)
+
+
+@pytest.mark.parametrize("others", [({},), ({"store": "a"}, {"store": "a"}), ({"store": "a"}, {"shop": "a"}), (None,)])
+def test_registries_that_nothing_tells_apart(others: tuple[Any, ...]) -> None:
+    made: list[Any] = [MetricsRegistry(labels=each) if each is not None else None for each in others]
+    with pytest.raises(IllegalArgumentException, match="expected"):
+        PrometheusCollector(*made, MetricsRegistry())

@@ -145,3 +145,11 @@ def test_cat_to(log_dir: str, run: Run) -> None:
     assert both.code == 2
     assert "found both --to and --until" in both.err
     assert "--to " not in run("cat", "--help").out
+
+
+def test_a_view_is_where_its_warning_says(view: PartitionView) -> None:
+    """What takes a view takes no Partition."""
+    with pytest.warns(DeprecationWarning, match=r"kafkalog\.engine\.log\.view\.PartitionView, which latest\(\) and "):
+        assert kafkalog.PartitionView is PartitionView
+    assert [it.record.value for it in history(view, b"k1")][-1] == b"value-9"
+    assert latest(view, LatestOptions()).keys == 2

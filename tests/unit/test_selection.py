@@ -456,3 +456,18 @@ def test_a_name_below_another_with_a_nul(tmp_path: Path) -> None:
         assert topic.read_arrow(columns=["value"], values="json").to_pylist() == [{"x": '{"a\\u0000b":1}'}]
         with pytest.raises(IllegalArgumentException, match="found a NUL in the name"):
             topic.read_arrow(values="json", schema={"x": {"a\0b": "int64"}})
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("a wrong turn")], ids=str)
+def test_duckdb_gives_back_what_was_raised_while_it_read(store: Store, error: Any) -> None:
+    """It tells an interrupt, or an error of the caller's function, as one of its own."""
+    duckdb = pytest.importorskip("duckdb")
+
+    def decode(values: Any) -> Any:
+        raise error
+
+    topic, connection = store.topic("orders"), duckdb.connect()
+    with pytest.raises(type(error) if isinstance(error, Exception) else error):
+        topic.to_duckdb(connection, "t", values=decode, schema=pa.binary())
+    with pytest.raises(duckdb.CatalogException):
+        connection.table("t")

@@ -15,6 +15,7 @@ import pytest
 import kafkalog
 from kafkalog import _shown
 from kafkalog.config import LogConfig
+from kafkalog.errors import IllegalStateException
 from kafkalog.records import Record
 from tests.file_doubles import UnsyncedFiles
 
@@ -147,7 +148,7 @@ def test_lines(world: dict[str, Any], tmp_path: Path) -> None:
     assert told["topic"] == "<Topic orders: 2 partitions, up to 3 records>"
     assert told["log"].startswith("<Partition orders-0 [0, ")
     assert told["log"].endswith(f" of {str(place)!r}, open>")
-    assert told["reader"] == "<StoreReader 'billing' of 2 partitions, open>"
+    assert told["reader"] == f"<StoreReader 'billing' of {place}, open, at orders-0@2, orders-1@0>"
     assert told["future"] == "<RecordFuture of orders-1, on its way>"
     assert told["cursor"] == "<CursorInfo 'billing', Empty: 2 partitions, lag 0>"
     assert told["record"].startswith("<Record orders-0@0 20")
@@ -254,3 +255,37 @@ def test_damage_shows_no_error(tmp_path: Path) -> None:
             assert shown(each)
             each._repr_html_()
         assert topic.describe().records == 0
+
+
+def test_a_reader_says_where_it_stands(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 6)
+        for number in range(6):
+            topic.partition(number).append_many([b"v"] * 3)
+        reader = store.reader(topics=["orders"])
+        start = f"<StoreReader of {tmp_path}, open, at "
+        assert repr(reader) == f"{start}orders-0@0, orders-1@0, orders-2@0, orders-3@0 and 2 more>"
+        for record in reader:
+            assert f"orders-{record.partition}@{record.offset + 1}" in repr(reader) or record.partition > 3
+            assert reader.position((record.topic, record.partition)) == record.offset + 1
+        assert "orders-3@3 and 2 more" in repr(reader)
+        one = store.reader("billing", partitions=["orders-5"], start="latest")
+    assert repr(one) == f"<StoreReader 'billing' of {tmp_path}, closed, at orders-5@3>"
+    with pytest.raises(IllegalStateException, match="the store of"):
+        one.poll()
+
+
+def test_a_question_says_what_is_asked() -> None:
+    from kafkalog._face.selection import Selection
+    from kafkalog._face.window import Near, Window
+
+    assert repr(Selection()) == "Selection()"
+    assert repr(Selection(3, 9, key=b"k")) == "Selection(start=3, end=9, key=b'k')"
+    asked = Selection("2026-03-01", end_time=1_772_409_600_000, isolation="read_committed", on_damage="skip")
+    assert repr(asked) == (
+        "Selection(start='2026-03-01T00:00:00.000Z', end='2026-03-02T00:00:00.000Z', isolation='read_committed', "
+        "on_damage='skip')"
+    )
+    assert repr(Selection(1).within(Window(Near(4)))) == "Selection(start=Near(offset=4))"
+    assert len(repr(Selection(key=[b"x" * 1000] * 100, key_prefix=SCRIPT))) < 300
+    assert repr(Selection(on_damage=print)).startswith("Selection(on_damage=<built-in")

@@ -340,7 +340,7 @@ def test_functions_whose_type_comes_later() -> None:
         {"values": "avro"}, {"values": None}, {"values": b"json"}, {"values": "text", "schema": {}},
         {"values": "json", "errors": "ignore"}, {"values": "json", "errors": None}, {"values": "json", "keys": "json"},
         {"values": "json", "schema": "int64"}, {"values": "json", "schema": ["a"]},
-        {"values": "json", "schema": {"a": "int"}}, {"values": "json", "schema": {1: "int64"}},
+        {"values": "json", "schema": {"a": "bytes"}}, {"values": "json", "schema": {1: "int64"}},
         {"values": "json", "schema": {"a": []}}, {"values": "json", "schema": {"a": ["int64", "bool"]}},
         {"values": "json", "schema": {"a": pa.int8()}}, {"values": "json", "schema": {"a": None}},
         {"values": "json", "schema": {"a": "decimal(39, 2)"}}, {"values": "json", "schema": {"a": pa.decimal128(5, 9)}},
@@ -386,3 +386,80 @@ def test_many_threads_use_one() -> None:
     for thread in threads:
         thread.join()
     assert found == [expected] * 4
+
+
+# --- types as they are written -----------------------------------------------------------------------------
+
+ITEM = pa.struct([("sku", pa.string()), ("prices", pa.list_(pa.float64())), ("at", pa.timestamp("ms", "Asia/Tokyo"))])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.bool_(), pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.timestamp("ns", "UTC"),
+        pa.timestamp("us", "+01:00"), pa.decimal128(10, 2), pa.list_(pa.string()), pa.list_(pa.list_(pa.int64())),
+        pa.list_(pa.field("element", pa.int64(), nullable=False)), ITEM, pa.list_(ITEM),
+        pa.struct([pa.field("a", pa.int64(), nullable=False), ("b", ITEM)]), pa.list_(pa.decimal128(38, 0)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_type_as_pyarrow_prints_it(kind: pa.DataType) -> None:
+    assert decoding("json", {"a": str(kind)}).schema == decoding("json", pa.schema([("a", kind)])).schema
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (int, pa.int64()),
+        (float, pa.float64()),
+        (str, pa.string()),
+        (bool, pa.bool_()),
+        (datetime.datetime, pa.timestamp("us", "UTC")),
+        (list[str], pa.list_(pa.string())),
+        ([float], pa.list_(pa.float64())),
+        ("int", pa.int64()),
+        ("float", pa.float64()),
+        ("double", pa.float64()),
+        ("str", pa.string()),
+        (" list< double > ", pa.list_(pa.float64())),
+        ("struct<a:int64,b:list<string>>", pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])),
+        ({"b": "list<timestamp>"}, pa.struct([("b", pa.list_(pa.timestamp("us", "UTC")))])),
+    ],
+    ids=str,
+)
+def test_other_words_for_a_type(given: Any, kind: pa.DataType) -> None:
+    [found] = decoding("json", {"a": given}).schema or ()
+    assert found.type == kind
+
+
+def test_json_below_a_text() -> None:
+    found = decoding("json", {"a": "list<json>", "b": "struct<c: json>"})
+    batch = found.apply(pa.record_batch({"value": pa.array([b'{"a": [1, {"x": 2}], "b": {"c": [3]}}'])}))
+    assert batch.to_pylist() == [{"a": ["1", '{"x": 2}'], "b": {"c": "[3]"}}]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "", "doubel", "list", "list<", "list<>", "list<string", "list<string, string>", "list<item: >", "struct<>",
+        "struct<a>", "struct<a: >", "struct<a: int64, a: string>", "struct<a: int64", "map<string, int64>", "int16",
+        "date32[day]", "null", "timestamp[us, tz=]", "list<" * 80 + "string" + ">" * 80, "list<" * 5000, bytes, dict,
+        list[int, str], datetime.date, 7, None,  # type: ignore[type-arg]
+    ],
+    ids=lambda kind: str(kind)[:30],
+)  # fmt: skip
+def test_a_type_that_is_none_is_told_with_those_that_are(kind: Any) -> None:
+    with pytest.raises(IllegalArgumentException, match="expected a type that JSON is read as") as caught:
+        decoding("json", {"a": kind})
+    assert "there are bool, int32, int64, float64, string, timestamp" in str(caught.value)
+    assert "list<type>" in str(caught.value)
+
+
+def test_a_sample_passes_over_what_is_no_json() -> None:
+    lines = [b'{"id": 1}', b"no json", b'{"id": NaN}', b'{"id": Infinity}', b'{"id": "x"', b"[1]", b"\xff", None, b""]
+    found = decoding("json", errors="null").infer(pa.array(lines, pa.binary()))
+    assert found.schema == pa.schema([("id", pa.int64())])
+    rows = found.apply(pa.record_batch({"value": pa.array(lines, pa.binary())}))["id"].to_pylist()
+    assert rows == [1] + [None] * 8
+    mixed = decoding("json", errors="null").infer(pa.array([b'{"id": 1}', b'{"id": "x"}']))
+    assert str((mixed.schema or pa.schema([])).field("id").type) == "string"

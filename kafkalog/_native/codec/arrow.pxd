@@ -19,6 +19,15 @@ cdef extern from *:
       void (*release)(struct ArrowArray*); void* private_data;
     };
     #endif
+    #ifndef ARROW_C_STREAM_INTERFACE
+    #define ARROW_C_STREAM_INTERFACE
+    struct ArrowArrayStream {
+      int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema*);
+      int (*get_next)(struct ArrowArrayStream*, struct ArrowArray*);
+      const char* (*get_last_error)(struct ArrowArrayStream*);
+      void (*release)(struct ArrowArrayStream*); void* private_data;
+    };
+    #endif
     """
     struct ArrowSchema:
         const char* format
@@ -40,6 +49,12 @@ cdef extern from *:
         ArrowArray** children
         ArrowArray* dictionary
         void (*release)(ArrowArray*) noexcept
+        void* private_data
+    struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream*, ArrowSchema*) noexcept nogil
+        int (*get_next)(ArrowArrayStream*, ArrowArray*) noexcept nogil
+        const char* (*get_last_error)(ArrowArrayStream*) noexcept nogil
+        void (*release)(ArrowArrayStream*) noexcept nogil
         void* private_data
 
 

@@ -8,7 +8,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strdup, strlen, strncmp, strstr
 
 from kafkalog._native.codec.memory cimport BIG_BYTES, SLACK
 from kafkalog._native.codec.spares cimport give_back
@@ -299,3 +299,93 @@ cdef int64_t total_bytes(Column column) except -1:
     for child in column.children:
         total += total_bytes(child)
     return total
+
+
+# --- streams ----------------------------------------------------------------------------------------------
+
+cdef const char* UNKNOWN = b"Unknown error: "  # pyarrow's word for exceptions that are not Python's own
+cdef const char* DETAIL = b". Detail: Python exception: "  # a traceback follows, which ends with the same text
+
+cdef struct Told:
+    ArrowArrayStream inner
+    char* text  # of the last error
+    char* ours  # what the traceback of an error has that is cut
+
+
+cdef int told_schema(ArrowArrayStream* stream, ArrowSchema* out) noexcept nogil:
+    cdef ArrowArrayStream* inner = &(<Told*>stream.private_data).inner
+    return inner.get_schema(inner, out)
+
+
+cdef int told_next(ArrowArrayStream* stream, ArrowArray* out) noexcept nogil:
+    cdef ArrowArrayStream* inner = &(<Told*>stream.private_data).inner
+    return inner.get_next(inner, out)
+
+
+cdef const char* told_error(ArrowArrayStream* stream) noexcept nogil:
+    cdef Told* told = <Told*>stream.private_data
+    cdef const char* text = told.inner.get_last_error(&told.inner)
+    cdef const char* detail = NULL if text == NULL else strstr(text, DETAIL)
+    cdef size_t size
+    if detail == NULL or strstr(detail, told.ours) == NULL:
+        return text  # where another failed, such as a caller's function, the traceback says where
+    if strncmp(text, UNKNOWN, strlen(UNKNOWN)) == 0:
+        text += strlen(UNKNOWN)
+    size = detail - text
+    free(told.text)
+    told.text = <char*>malloc(size + 1)
+    if told.text == NULL:
+        return text
+    memcpy(told.text, text, size)
+    told.text[size] = 0
+    return told.text
+
+
+cdef void told_release(ArrowArrayStream* stream) noexcept nogil:
+    cdef Told* told = <Told*>stream.private_data
+    if told.inner.release != NULL:
+        told.inner.release(&told.inner)
+    free(told.text)
+    free(told.ours)
+    free(told)
+    stream.release = NULL
+
+
+cdef void drop_stream(object capsule) noexcept:
+    cdef ArrowArrayStream* stream = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+    if stream.release != NULL:
+        stream.release(stream)
+    free(stream)
+
+
+def told_stream(capsule not None, bytes ours not None):
+    """The stream of a capsule "arrow_array_stream", which is empty afterwards, as another one.  Its errors are the line
+    that an exception says where the traceback that pyarrow puts behind it has the text `ours`."""
+    cdef ArrowArrayStream* inner = <ArrowArrayStream*>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+    cdef ArrowArrayStream* stream = <ArrowArrayStream*>calloc(1, sizeof(ArrowArrayStream))
+    cdef Told* told = <Told*>calloc(1, sizeof(Told))
+    if stream == NULL or told == NULL:
+        free(stream)
+        free(told)
+        raise MemoryError
+    try:
+        found = PyCapsule_New(stream, "arrow_array_stream", drop_stream)
+    except BaseException:
+        free(stream)
+        free(told)
+        raise
+    if inner.release == NULL:
+        free(told)
+        raise ValueError("the stream was taken already")
+    told.ours = strdup(ours)
+    if told.ours == NULL:
+        free(told)
+        raise MemoryError
+    told.inner = inner[0]
+    inner.release = NULL
+    stream.get_schema = told_schema
+    stream.get_next = told_next
+    stream.get_last_error = told_error
+    stream.private_data = told
+    stream.release = told_release
+    return found

@@ -39,7 +39,7 @@ from kafkalog.engine.host.registry import WaitingLog
 from kafkalog.engine.host.removing import Removal
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, checked_overrides
 from kafkalog.engine.host.truncating import cut, refuse_copied, refuse_parting, restart
-from kafkalog.engine.log.damage import refuse
+from kafkalog.engine.log.damage import Damage, refuse
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -120,7 +120,12 @@ class LogManager(ManagerLife, _shown.Shown):
 
     def cut_nothing(self) -> None:
         """Logs that are loaded from now on are refused where their recovery would cut damage off."""
-        self._as_all = AS_ALL._replace(on_damage=refuse)
+        self.tell_cuts(refuse)
+
+    def tell_cuts(self, tell: Callable[[Damage], None] | None) -> None:
+        """Logs that are loaded from now on tell of each cut that their recovery is about to make; what `tell` raises
+        ends the load, and a start."""
+        self._as_all = self._start.opening = AS_ALL._replace(on_damage=tell)
 
     def _load_waiting(
         self, partition: TopicPartition, opening: Opening | None = None, *, is_future: bool = False

@@ -35,8 +35,9 @@ from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts, Opening
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.manager_metrics import gauges_of_start
 from kafkalog.engine.host.registry import LogRegistry, WaitingLog
-from kafkalog.engine.log.damage import lost_end
+from kafkalog.engine.log.damage import lost_end, lost_end_error, refuse
 from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.segment.index_reader import check_whole_entries
 from kafkalog.errors import DiskFull, KafkalogError, KafkaStorageException
 
 LOGGER = "kafkalog.manager"
@@ -63,6 +64,18 @@ def _waiting(of: Found, folder: str, partition: TopicPartition) -> WaitingLog:
 def _is_aside(folder: str) -> bool:
     """Whether it is no partition's any more."""
     return names.is_delete_dir(folder) or names.is_stray_dir(folder)
+
+
+def _refuse_lost(log: UnifiedLog, flushed: int) -> None:
+    """Closes a log that has less than was flushed, or an index of aborted transactions that was cut, and raises."""
+    try:
+        if flushed > max(log.log_end_offset, log.log_start_offset):
+            raise lost_end_error(flushed, log.log_end_offset, log.dir)
+        for segment in log.log_segments():
+            check_whole_entries(segment.txn_index.path, segment.txn_index.end)
+    except BaseException:
+        log.close_quietly()
+        raise
 
 
 class Loaded(NamedTuple):
@@ -94,6 +107,7 @@ class Start:
         self._cleaning = cleaning
         self._jobs = jobs
         self.on_demand = contexts.settings.on_demand
+        self.opening = AS_ALL  # of logs that a start loads
         self._remaining: Remaining | None = None  # while it loads
         self._is_stray: IsStray = _nobody_is
         self.had_clean: dict[str, bool] = {}
@@ -145,8 +159,13 @@ class Start:
 
     def finish(self, loaded: Loaded) -> None:
         """Raises what fails the start; else the logs are there that count."""
-        for of in loaded.found:
-            self._judge_load(of, loaded.outcomes[of.held.path])
+        try:
+            for of in loaded.found:
+                self._judge_load(of, loaded.outcomes[of.held.path])
+        except BaseException:
+            for outcomes in loaded.outcomes.values():
+                outcomes.clear()  # the error's traceback has the log's open files, and holds these
+            raise
         self._duplicates.finish()
         if not self.on_demand:
             self._forget_what_is_gone(loaded.found)
@@ -180,7 +199,10 @@ class Start:
             elif isinstance(error, OSError) and not isinstance(error, KafkalogError):
                 self._failure_channel.give_up(path, f"Error while loading log dir {path}", error)
             elif error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error, outcome  # likewise
         self.all_loaded[path] = all(outcome.done for outcome in outcomes)
 
     def _is_of_the_disk(self, error: KafkaStorageException) -> bool:
@@ -212,7 +234,8 @@ class Start:
 
     def _load_folder(self, folder: str, of: Found, remaining_segments: Callable[[int], object]) -> None:
         partition = names.parse_topic_partition_name(folder)
-        self._load_log(partition, _waiting(of, folder, partition), remaining_segments=remaining_segments)
+        opening = AS_ALL if names.is_delete_dir(folder) else self.opening  # what is deleted, nobody is told of
+        self._load_log(partition, _waiting(of, folder, partition), opening, remaining_segments=remaining_segments)
 
     def load_waiting(self, partition: TopicPartition, opening: Opening = AS_ALL, *, is_future: bool) -> None:
         """Loads a log that waits.  Errors as UnifiedLog.load, and it goes on to wait, for a recovery."""
@@ -247,6 +270,8 @@ class Start:
             on_damage=opening.on_damage,
         )
         is_current = os.path.basename(folder) == str(partition)
+        if opening.on_damage is refuse:
+            _refuse_lost(log, flushed if is_current else 0)
         if is_current and flushed > max(log.log_end_offset, log.log_start_offset):
             # As Kafka, it goes on; what comes next gets offsets that others had, and readers may know.
             log.context.logger.warning(

@@ -48,6 +48,15 @@ def lost_end(flushed: int, log_end_offset: int) -> str:
     )
 
 
+def lost_end_error(flushed: int, log_end_offset: int, folder: str) -> CorruptRecordException:
+    """The same as an error, for those who want nothing to go on there."""
+    return CorruptRecordException(
+        lost_end(flushed, log_end_offset),
+        path=folder,
+        hint='put back what is missing; on_damage="truncate" goes on from there, as Kafka does',
+    )
+
+
 def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], files: Files) -> Damage:
     """What a cut of `segment` at `position` takes, when the segments in `rest` go with it."""
     path = segment.log.path

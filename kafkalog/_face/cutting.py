@@ -1,0 +1,50 @@
+"""What an open that recovers is to do at damage: cut as Kafka does and say so, refuse, or tell a function.
+
+Kafka's recovery cuts a log at the first batch that is damaged, and drops all behind it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Literal
+
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format.values import shown
+from kafkalog.engine.log import damage
+from kafkalog.engine.log.damage import Damage
+from kafkalog.errors import IllegalArgumentException
+
+OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
+
+
+def told_of_cuts(on_damage: OnDamage) -> Callable[[Damage], None]:
+    """Who is told of each cut before it is made."""
+    if callable(on_damage):
+        return on_damage
+    if not isinstance(on_damage, str) or on_damage not in ("truncate", "raise"):
+        raise IllegalArgumentException(
+            f"on_damage: found {shown(on_damage)}, expected 'truncate', 'raise', or a function that is told of a cut",
+            hint="'skip' is what reading takes, such as records(on_damage='skip')",
+        )
+    return damage.refuse if on_damage == "raise" else _warn
+
+
+def _warn(cut: Damage) -> None:
+    """A line in the log: what goes is gone."""
+    if cut.blank:
+        return
+    log_dir, folder = os.path.split(os.path.dirname(cut.path))
+    records = f"up to {cut.records} records" if cut.records != 1 else "up to 1 record"
+    offsets = f", offsets {cut.new_end} to {cut.old_end - 1}" if cut.old_end > cut.new_end else ""
+    also = f" and {len(cut.dropped)} segments behind it" if cut.dropped else ""
+    Lines("kafkalog.log", log_dir, folder).warning(
+        "recovery found %s, and cuts the log there, as Kafka does: %s from byte %d on (%d bytes)%s; %s%s are lost",
+        cut.why,
+        cut.path,
+        cut.position,
+        cut.cut_bytes + sum(cut.dropped.values()),
+        also,
+        records,
+        offsets,
+    )

@@ -1,0 +1,39 @@
+"""Keywords of calls: one that does not exist is told with the nearest that does, under the name that users call by."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def unexpected(name: str, known: Iterable[str], meant: Mapping[str, str] | None = None, *, of: str = "") -> TypeError:
+    """The error for a keyword; `meant` has words of others for what is known here, `of` the call's name."""
+    from difflib import get_close_matches
+
+    near = get_close_matches((meant or {}).get(name, name), sorted(set(known) - {name}), 1)
+    who = f"{of}() got an " if of else ""
+    return TypeError(f"{who}unexpected keyword argument {name!r}" + "".join(f"; did you mean {it!r}?" for it in near))
+
+
+def called(name: str) -> Callable[[F], F]:
+    """Gives a function the name in `kafkalog` by which users call it, for its errors, help and pickles."""
+
+    def decorate(function: F) -> F:
+        known = frozenset(inspect.signature(function).parameters)
+        function.__qualname__ = f"kafkalog.{name}"  # which Python's own errors of arguments say
+
+        @functools.wraps(function)
+        def with_known(*args: Any, **named: Any) -> Any:
+            for each in named:
+                if each not in known:
+                    raise unexpected(each, known, of=f"kafkalog.{name}")
+            return function(*args, **named)
+
+        with_known.__module__, with_known.__name__, with_known.__qualname__ = "kafkalog", name, name
+        return with_known  # type: ignore[return-value]
+
+    return decorate

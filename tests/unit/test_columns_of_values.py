@@ -1,0 +1,124 @@
+"""`columns` names fields of values beside the columns of records, at every door that decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import IllegalArgumentException, RecordDeserializationException
+from kafkalog.topic import Topic
+
+pa = pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Iterator[Topic]:
+    with kafkalog.open(tmp_path) as store:
+        made = store.create_topic("orders", 2)
+        for number in range(6):
+            made.append(b'{"id": %d, "sku": "s%d", "offset": 7, "paid": true}' % (number, number), key=b"%d" % number)
+        yield made
+
+
+DOORS: dict[str, Callable[..., Any]] = {
+    "read_arrow": lambda topic, **asked: topic.read_arrow(**asked),
+    "arrow_reader": lambda topic, **asked: topic.arrow_reader(**asked).read_all(),
+    "latest": lambda topic, **asked: topic.latest(**asked).read_all(),
+}
+
+
+def read(topic: Topic, door: str, **asked: Any) -> Any:
+    if door == "reader":
+        with kafkalog.open(topic._home.place, read_only=True) as view, view.reader(topics=["orders"]) as reader:
+            return reader.read_arrow(**asked)
+    return DOORS[door](topic, **asked)
+
+
+@pytest.mark.parametrize("door", [*DOORS, "reader"])
+@pytest.mark.parametrize("schema", [None, {"id": "int32", "sku": "string", "offset": "int64", "paid": "bool"}])
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (["id"], ["id"]),
+        (["sku", "offset", "id"], ["sku", "offset", "id"]),
+        (["key", "value_offset"], ["key", "value_offset"]),
+        (["paid", "value", "key"], ["paid", "id", "sku", "value_offset", "key"]),
+        (["value", "paid"], ["id", "sku", "value_offset", "paid"]),
+        (("topic", "partition", "paid"), ["topic", "partition", "paid"]),
+    ],
+)
+def test_fields_are_columns(topic: Topic, door: str, schema: Any, columns: Any, names: list[str]) -> None:
+    found = read(topic, door, values="json", columns=columns, schema=schema)
+    assert found.schema.names == names
+    assert found.num_rows == 6
+    for name, wanted in (
+        ("id", set(range(6))),
+        ("value_offset", {7}),
+        ("paid", {True}),
+        ("key", {b"%d" % n for n in range(6)}),
+    ):
+        if name in names:
+            assert set(found[name].to_pylist()) == wanted
+
+
+def test_what_is_not_asked_for_is_not_looked_at(topic: Topic) -> None:
+    schema = {"id": "int64", "sku": "int64"}  # which it is not
+    assert topic.read_arrow(values="json", columns=["id"], schema=schema).num_rows == 6
+    with pytest.raises(RecordDeserializationException, match="field 'sku'"):
+        topic.read_arrow(values="json", columns=["id", "sku"], schema=schema)
+
+
+def test_names_that_meet_each_other(topic: Topic) -> None:
+    topic.append(b'{"offset": 1, "value_offset": 2}')
+    table = topic.read_arrow(values="json", columns=["value_value_offset", "value_offset"])
+    assert table.schema.names == ["value_value_offset", "value_offset"]
+    row = table.to_pylist()[[it.value for it in topic].index(b'{"offset": 1, "value_offset": 2}')]
+    assert row == {"value_value_offset": 1, "value_offset": 2}
+    assert topic.read_arrow(values="json", columns=["value_value_offset"])["value_value_offset"].null_count == 0
+
+
+@pytest.mark.parametrize("door", [*DOORS, "reader"])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"columns": ["nope"]}, "and of the values id, sku, value_offset, paid; schema= names fields that no value"),
+        ({"columns": ["nope"], "schema": {"id": int}}, r"and of the values id\)$"),
+        ({"columns": ["id", "id"]}, "found 'id' twice"),
+        ({"columns": ["id", 7]}, "unknown column 7"),
+        ({"columns": "id"}, "expected a list of names"),
+        (
+            {"columns": ["id"], "values": "bytes"},
+            "columns of the fields of JSON, which schema= names",
+        ),
+        ({"columns": ["id"], "values": "text"}, 'values="json" makes columns'),
+    ],
+    ids=str,
+)
+def test_names_that_are_none(topic: Topic, door: str, asked: dict[str, Any], told: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=told):
+        read(topic, door, **{"values": "json", **asked})
+
+
+def test_where_nothing_tells_the_fields(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders")
+        with pytest.raises(IllegalArgumentException, match="of the values none; schema= names"):
+            topic.read_arrow(values="json", columns=["id"])
+        assert topic.read_arrow(values="json", columns=["id"], schema={"id": int, "b": str}).schema.names == ["id"]
+
+
+def test_functions(topic: Topic) -> None:
+    def made(values: Any) -> Any:
+        return pa.record_batch({"size": pa.compute.binary_length(values), "is": pa.array([True] * len(values))})
+
+    import pyarrow.compute  # noqa: F401
+
+    table = topic.read_arrow(values=made, columns=["size", "offset"])
+    assert table.schema.names == ["size", "offset"]
+    assert table["size"].to_pylist() == [len(it.value or b"") for it in topic]
+    with pytest.raises(IllegalArgumentException, match=r"unknown column 'weight'.*of the values size, is"):
+        topic.read_arrow(values=made, columns=["weight"])

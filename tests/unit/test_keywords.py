@@ -1,0 +1,69 @@
+"""Keywords that do not exist are told by the names that users call by, with the nearest that does; and an old keyword
+does not come beside the new one."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog._face.keywords import unexpected
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "told"),
+    [
+        ("open", {"readonly": True}, r"^kafkalog.open\(\) got an .* 'readonly'; did you mean 'read_only'\?$"),
+        ("open", {"durabilty": "fsync"}, r"^kafkalog.open\(\) .*; did you mean 'durability'\?$"),
+        ("open", {"zzz": 1}, r"^kafkalog.open\(\) got an unexpected keyword argument 'zzz'$"),
+        ("open", {"readonly": True, "log_dir": "x"}, "'readonly'"),
+        ("open_log", {"readonly": True}, r"^kafkalog.open_log\(\) got an .*; did you mean 'read_only'\?$"),
+    ],
+)
+def test_an_open_tells_the_nearest(tmp_path: Path, call: str, given: dict[str, Any], told: str) -> None:
+    arguments = (tmp_path / "x",) if call == "open" else (tmp_path / "x", "orders-0")
+    with pytest.raises(TypeError, match=told):
+        getattr(kafkalog, call)(*arguments, **given)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("x", True)])
+def test_errors_of_arguments_name_what_was_called(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match=r"^kafkalog\.open\(\) (missing|takes) 1 "):
+        kafkalog.open(*arguments)
+
+
+def test_what_was_called_is_what_python_shows() -> None:
+    for name in ("open", "open_log"):
+        door = getattr(kafkalog, name)
+        assert repr(door).startswith(f"<function {name} at")
+        assert pickle.loads(pickle.dumps(door)) is door
+        assert "read_only" in inspect.signature(door).parameters
+        assert door.__doc__ is not None
+
+
+def test_none_is_near() -> None:
+    assert str(unexpected("x", [])) == "unexpected keyword argument 'x'"
+    assert str(unexpected("from", ["start"], {"from": "start"})).endswith("did you mean 'start'?")
+
+
+def test_old_and_new_are_not_taken_together() -> None:
+    pytest.importorskip("pyarrow")
+    from kafkalog.toolbox.export import ExportOptions, Selection
+    from kafkalog.toolbox.latest import LatestOptions
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for make, old in (
+            (ExportOptions, {"window": None}),
+            (ExportOptions, {"skip_damage": True}),
+            (LatestOptions, {"end": 3}),
+        ):
+            with pytest.raises(TypeError, match=r"Options\(\) got both \w+= and selection=, expected selection= alone"):
+                make(selection=Selection(), **old)
+        assert ExportOptions(skip_damage=True, isolation="read_committed").selection.isolation == "read_committed"
