@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files
     from kafkalog.engine.segment.scan import ScanSlice
 
+Observe = Callable[[str, np.ndarray, memoryview, int], None]  # a path, batches, the bytes from a position on
+
 LOOKS_MAX = 3  # at a segment in which something is wrong, and which is being written
 
 
@@ -54,7 +56,7 @@ class SegmentCheck:
         self.tells_gaps = False
         self.tells_unread = False  # a file that cannot be read is a finding; else its error is raised
         self._around = False  # read the segment's log around blocks that the disk cannot give
-        self.observe: Callable[[str, np.ndarray, memoryview, int], None] | None = None
+        self.observe: Observe | None = None
         self._progress = progress or (lambda size_bytes: None)
         self._walked = False  # the segment's log: records are followed, and progress told, once
         self._followed = 0  # up to this position records were
@@ -184,13 +186,7 @@ class SegmentCheck:
         indexes.finish()
         self.report.notes += [f"{path}: {what}" for path, what in indexes.remarks]
 
-    def _follow(
-        self,
-        observe: Callable[[str, np.ndarray, memoryview, int], None],
-        path: str,
-        table: np.ndarray,
-        piece: ScanSlice,
-    ) -> None:
+    def _follow(self, observe: Observe, path: str, table: np.ndarray, piece: ScanSlice) -> None:
         table = table[table["position"] >= self._followed]
         if len(table):
             self._followed = int(table["position"][-1]) + 1

@@ -43,7 +43,7 @@ def unread(error: BaseException, *folders: str) -> Finding | None:
     """
     if not isinstance(error, OSError) or isinstance(error, FileNotFoundError | UnsyncedError) or is_shortage(error):
         return None
-    if isinstance(error, KafkalogError) and not isinstance(error, KafkaStorageException):
+    if not isinstance(error, KafkaStorageException) and isinstance(error, KafkalogError):
         return None
     path = _path_of(error)
     if error.errno is None or not path or (folders and not any(_is_below(path, folder) for folder in folders)):

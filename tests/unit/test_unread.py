@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import kafkalog
 from kafkalog.engine.files import Files
 from kafkalog.engine.files.failure import UnsyncedError
 from kafkalog.engine.files.os_files import OsFile
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptRecordException, DiskFull, KafkaStorageException, TooManyOpenFilesException
+from kafkalog.toolbox.salvage import SalvageReport, salvage
 from kafkalog.toolbox.unread import BLOCK_BYTES, FileAroundBadBlocks, unread
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
@@ -159,3 +162,127 @@ def test_verify_reads_a_log_around_its_bad_blocks(shop: Path, deep: bool) -> Non
 def test_verify_stops_where_no_more_files_can_be_opened(shop: Path, number: int) -> None:
     with pytest.raises((KafkaStorageException, TooManyOpenFilesException)):
         verify(shop, files=refusing(SECOND, number))
+
+
+# --- salvage ----------------------------------------------------------------------------------------------
+
+
+def folders(root: Path) -> dict[TopicPartition, str]:
+    return {TopicPartition("orders", n): str(root / f"orders-{n}") for n in range(3)}
+
+
+def values(root: Path) -> dict[int, list[int]]:
+    """The offsets that can be read of each partition that is there."""
+    found = {}
+    for path in sorted(root.glob("orders-*")):
+        with kafkalog.open_log(root, path.name, read_only=True) as log:
+            found[int(path.name[-1])] = [record.offset for record in log]
+    return found
+
+
+def lost_offsets(report: SalvageReport) -> list[tuple[int, int]]:
+    return [(each.first_offset, each.last_offset) for each in report.lost]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_salvage_copies_what_can_be_read(shop: Path, tmp_path: Path, number: int) -> None:
+    files = refusing(f"shop/orders-1/{SECOND}", number)
+    report = salvage(shop, tmp_path / "new", folders(shop), files=files)
+    (lost,) = report.lost
+    assert (lost.path, lost.first_offset, lost.last_offset) == (str(shop / "orders-1" / SECOND), 20, 39)
+    assert str(lost).startswith(f"{lost.path}: offsets 20 to 39: cannot be read: {os.strerror(number)} (")
+    assert [each.records for each in report.ranges] == [20]
+    assert (report.partitions, report.records) == (3, 160)
+    assert values(tmp_path / "new") == {0: [*range(60)], 1: [*range(20), *range(40, 60)], 2: [*range(60)]}
+    assert verify(tmp_path / "new", deep=True).ok
+
+
+def test_salvage_leaves_out_a_partition_that_cannot_be_listed(shop: Path, tmp_path: Path) -> None:
+    report = salvage(shop, tmp_path / "new", folders(shop), files=refusing("shop/orders-1"))
+    (lost,) = report.lost
+    assert lost.path == str(shop / "orders-1")
+    assert "Input/output error" in lost.what
+    assert (report.partitions, report.records) == (2, 120)
+    assert values(tmp_path / "new").keys() == {0, 2}  # an empty one would be taken for the whole
+
+
+def test_salvage_keeps_the_end_of_a_log_whose_last_segment_cannot_be_read(shop: Path, tmp_path: Path) -> None:
+    report = salvage(shop, tmp_path / "new", folders(shop), files=refusing("shop/orders-1/00000000000000000040.log"))
+    assert lost_offsets(report) == [(40, 39)]
+    with kafkalog.open_log(tmp_path / "new", "orders-1") as log:
+        assert log.end_offset == 40
+
+
+@pytest.mark.parametrize("name", ["partition.metadata", ".kafkalog_topics", "log-start-offset-checkpoint"])
+def test_salvage_tells_a_small_file_that_cannot_be_read(shop: Path, tmp_path: Path, name: str) -> None:
+    files = refusing(name)
+    files.fault.paths = lambda path: path.endswith(name) and "/shop/" in path  # type: ignore[union-attr]
+    report = salvage(shop, tmp_path / "new", folders(shop), files=files)
+    assert report.records == 180
+    assert {os.path.basename(lost.path) for lost in report.lost} == {name}
+    assert all("Input/output error" in lost.what for lost in report.lost)
+
+
+def test_salvage_goes_around_bad_blocks(shop: Path, tmp_path: Path) -> None:
+    disk = disk_with_bad_blocks(f"shop/orders-1/{SECOND}", 2)
+    report = salvage(shop, tmp_path / "new", folders(shop), files=disk)
+    (lost,) = report.lost
+    assert "cannot be read: Input/output error (the disk fails" in lost.what
+    gone = range(lost.first_offset, lost.last_offset + 1)
+    assert 4 <= len(gone) <= 6
+    assert set(gone) < set(range(20, 40))
+    assert report.ranges[0].records == len(gone)
+    assert values(tmp_path / "new")[1] == [offset for offset in range(60) if offset not in gone]
+    assert verify(tmp_path / "new", deep=True).ok
+
+
+def test_salvage_stops_where_the_target_fails(shop: Path, tmp_path: Path) -> None:
+    """What the new disk cannot take is no loss of the old one."""
+    files = FaultyFiles(FAST, Fault(0, kinds=("write",), paths=lambda path: f"new/orders-1/{SECOND}" in path))
+    with pytest.raises(OSError, match="Input/output error"):
+        salvage(shop, tmp_path / "new", folders(shop), files=files)
+
+
+@pytest.mark.parametrize("left", ["nothing", "indexes"])
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize(
+    ("number", "lost"),
+    [
+        (0, (0, 19)),
+        (1, (20, 39)),
+        (2, (40, 59)),
+    ],
+)
+def test_salvage_tells_a_segment_that_is_missing(
+    shop: Path, tmp_path: Path, number: int, lost: tuple[int, int], policy: str, left: str
+) -> None:
+    if policy == "compact":
+        with open_store(shop, files=FAST) as store:
+            store.alter_topic("orders", {"cleanup.policy": "compact"})
+    stem = f"{20 * number:020d}"
+    for path in (shop / "orders-1").glob(f"{stem}.*"):
+        if path.suffix == ".log" or (left == "nothing" and path.suffix != ".snapshot"):
+            path.unlink()
+    report = salvage(shop, tmp_path / "new", folders(shop), files=FAST)
+    is_front = number == 0 and left == "nothing"  # retention leaves the same
+    may_be = policy == "compact" and left == "nothing" and number == 1
+    assert lost_offsets(report) == ([] if is_front or may_be else [lost])
+    assert [each.records for each in report.ranges] == ([] if is_front or may_be else [20])
+    assert len(report.notes) == may_be
+    if may_be:
+        assert "no segment has the offsets 20 to 39 in front of it: compaction leaves such, or" in report.notes[0]
+    if number == 1 and not may_be:
+        assert f"the file {stem}.log is missing" in report.lost[0].what
+    assert values(tmp_path / "new")[1] == [offset for offset in range(60) if not lost[0] <= offset <= lost[1]]
+
+
+def test_salvage_tells_damage_at_the_end_of_a_segment_once(shop: Path, tmp_path: Path) -> None:
+    path = shop / "orders-1" / SECOND
+    data = path.read_bytes()
+    path.write_bytes(data[:-300])
+    report = salvage(shop, tmp_path / "new", folders(shop), files=FAST)
+    assert lost_offsets(report) == [(39, 39)]
+    path.write_bytes(data[: len(data) // 2 - len(data) // 2 % (len(data) // 20)])  # at the end of a batch
+    report = salvage(shop, tmp_path / "newer", folders(shop), files=FAST)
+    assert lost_offsets(report) == [(30, 39)]
+    assert "no segment has the offsets 30 to 39 in front of it" in report.lost[0].what
