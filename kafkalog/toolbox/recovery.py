@@ -36,7 +36,9 @@ from kafkalog.errors import (
 )
 from kafkalog.partition import Partition
 from kafkalog.toolbox.losses import LostRange, indexed_time
+from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
+from kafkalog.toolbox.unread import error_of_reading, unread
 
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
@@ -69,6 +71,7 @@ class Recovered:
     old_end_offset: int = -1  # as far as can be told: behind the last batch that could be found
     lost_records: int = 0  # at most: what damaged batches held is what their headers, or the offsets, leave room for
     error: KafkalogError | None = None  # it does not open
+    unread: Finding | None = None  # what cannot be read, where that is why
     lost: list[LostRange] = field(default_factory=list)  # what each cut takes, with its times
 
     @property
@@ -196,9 +199,10 @@ def _recover(
         for partition in partitions:
             folder = os.path.join(root, str(partition))
             result = Recovered(partition, points.get(partition, 0))
-            before = _look(files, folder)
             watch.cuts, watch.damages, watch.lost = [], [], []
+            before: dict[str, _Seen] | None = None
             try:
+                before = _look(files, folder)
                 with open_log(
                     root,
                     partition,
@@ -213,16 +217,35 @@ def _recover(
                 result.old_end_offset = max((damage.old_end for damage in watch.damages), default=-1)
                 result.old_end_offset = max(result.old_end_offset, result.end_offset)
                 result.lost_records = sum(damage.records for damage in watch.damages)
-            except KafkalogError as error:
-                result.error = error
+            except (KafkalogError, OSError) as error:
+                result.unread = _unread_of(error, folder, files)
+                if isinstance(error, KafkalogError):
+                    result.error = error
+                elif result.unread is not None:
+                    result.error = KafkaStorageException.because_of(error, f"cannot read {partition}")
+                else:
+                    raise
                 hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
                 hold = hold_directory(root, files)
             result.cuts = watch.cuts
             result.lost = [each._replace(partition=partition) for each in watch.lost]
-            _compare(result, folder, before, _look(files, folder))
+            if before is not None:
+                try:
+                    _compare(result, folder, before, _look(files, folder))
+                except OSError as error:
+                    if result.unread is None or unread(error, folder) is None:
+                        raise
             yield result
     finally:
         hold.leave(clean=True)
+
+
+def _unread_of(error: Exception, folder: str, files: Files) -> Finding | None:
+    """What of a partition cannot be read, if that is the error: an EIO may be of a write, too."""
+    wrong = unread(error, folder)
+    if wrong is None or error_of_reading(wrong.path, files) is None:
+        return None
+    return wrong
 
 
 def not_recovered(log_dir: str | os.PathLike[str], files: Files = OS_FILES) -> list[str]:

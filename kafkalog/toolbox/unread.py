@@ -17,10 +17,11 @@ from kafkalog.errors import KafkalogError, KafkaStorageException
 from kafkalog.toolbox.report import Finding
 
 if TYPE_CHECKING:
-    from kafkalog.engine.files import File
+    from kafkalog.engine.files import File, Files
 
-__all__ = ["FileAroundBadBlocks", "is_of_bad_blocks", "unread"]
+__all__ = ["FileAroundBadBlocks", "error_of_reading", "is_of_bad_blocks", "unread"]
 
+READ_BYTES = 1 << 20
 BLOCK_BYTES = 4096
 BAD_BLOCKS_MAX = 1024  # each may take a disk seconds; one with more is not read further
 _BAD_BLOCKS = frozenset(
@@ -51,6 +52,21 @@ def unread(error: BaseException, *folders: str) -> Finding | None:
     return Finding(path, 0, 0, _what(error.errno, error.strerror or os.strerror(error.errno)))
 
 
+def error_of_reading(path: str, files: Files) -> OSError | None:
+    """Why a file, or folder, cannot be read from its begin to its end; None where it can."""
+    try:
+        if files.is_dir(path):
+            files.list_dir(path)
+            return None
+        with files.open(path, writable=False) as file:
+            position = 0
+            while data := file.pread(READ_BYTES, position):
+                position += len(data)
+    except OSError as error:
+        return error
+    return None
+
+
 def is_of_bad_blocks(error: BaseException) -> bool:
     """Whether the disk cannot give some of a file's bytes; others it may."""
     return isinstance(error, OSError) and error.errno in _BAD_BLOCKS
@@ -71,8 +87,10 @@ def _is_below(path: str, folder: str) -> bool:
 def _what(number: int, text: str) -> str:
     if number in (errno.EACCES, errno.EPERM):
         user = f"no permission for user {os.getuid()}" if hasattr(os, "getuid") else "no permission"
-        return f"cannot be read: {text} ({user}, expected to be able to read it; {_HINT_PERMISSION})"
-    return f"cannot be read: {text} ({_HINT_DISK if number in _BAD_BLOCKS else _HINT_OTHER})"
+        return f"cannot be read: {os.strerror(number)} ({user}, expected to be able to read it; {_HINT_PERMISSION})"
+    if number in _BAD_BLOCKS:
+        return f"cannot be read: {os.strerror(number)} ({_HINT_DISK})"
+    return f"cannot be read: {text} ({_HINT_OTHER})"
 
 
 class FileAroundBadBlocks(ReadOnlyFile):

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.engine.files import Files
+from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.files.failure import UnsyncedError
 from kafkalog.engine.files.os_files import OsFile
+from kafkalog.engine.files.overlay import OverlayFiles
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptRecordException, DiskFull, KafkaStorageException, TooManyOpenFilesException
+from kafkalog.toolbox import recovery
+from kafkalog.toolbox.recovery import recover
 from kafkalog.toolbox.salvage import SalvageReport, salvage
 from kafkalog.toolbox.unread import BLOCK_BYTES, FileAroundBadBlocks, unread
 from kafkalog.toolbox.verify import verify
@@ -286,3 +289,41 @@ def test_salvage_tells_damage_at_the_end_of_a_segment_once(shop: Path, tmp_path:
     report = salvage(shop, tmp_path / "newer", folders(shop), files=FAST)
     assert lost_offsets(report) == [(30, 39)]
     assert "no segment has the offsets 30 to 39 in front of it" in report.lost[0].what
+
+
+# --- recover ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", [False, True])
+@pytest.mark.parametrize("path", ["orders-1", "orders-1/00000000000000000040.log", "orders-1/leader-epoch"])
+def test_recover_goes_on_with_other_partitions(
+    shop: Path, path: str, act: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = refusing(f"shop/{path}", errno.EIO, "open", "list_dir", "pread", "read_bytes")
+    monkeypatch.setattr(recovery, "watched_files", lambda watch: files)
+    monkeypatch.setattr(recovery, "OverlayFiles", lambda watch: OverlayFiles(files, watch))
+    before = {each: each.read_bytes() for each in (shop / "orders-1").glob("*.log")}
+    found = {each.partition: each for each in recover(str(shop), [*folders(shop)], act=act, from_start=True)}
+    assert [found[TopicPartition("orders", n)].end_offset for n in (0, 2)] == [60, 60]
+    bad = found[TopicPartition("orders", 1)]
+    assert bad.error is not None
+    assert bad.unread is not None
+    assert f"shop/{path}" in bad.unread.path
+    assert "cannot be read: Input/output error (" in bad.unread.what
+    assert bad.lost_bytes == 0
+    assert {each: each.read_bytes() for each in (shop / "orders-1").glob("*.log")} == before
+    if act:
+        assert not (shop / ".kafka_cleanshutdown").exists()
+    files.fault = None
+    assert all(each.error is None for each in recover(str(shop), [*folders(shop)], act=act))
+    assert verify(shop, deep=True).ok
+
+
+def test_recover_does_not_call_a_failed_write_unread(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shop / "orders-1" / "00000000000000000040.log"
+    path.write_bytes(path.read_bytes()[:-5])
+    files = FaultyFiles(OS_FILES, Fault(0, errno.EIO, kinds=("truncate",)))
+    monkeypatch.setattr(recovery, "watched_files", lambda watch: files)
+    (found,) = recover(str(shop), [TopicPartition("orders", 1)], act=True, from_start=True)
+    assert found.error is not None
+    assert found.unread is None
