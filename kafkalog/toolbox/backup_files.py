@@ -35,7 +35,8 @@ Progress = Callable[[int], None]
 @dataclass
 class BackupReport:
     """What was taken.  Bytes of all files: `copied`, `cloned` (reflinks), `linked` to the source's, `kept` from the
-    base.  `findings`: what is wrong with the source, which was copied as it is."""
+    base.  `findings`: what is wrong with the source, which was copied as it is; `left_out`: partitions that the backup
+    does not have, for they could not be read, which is a finding, too."""
 
     path: str
     base: str | None = None
@@ -49,6 +50,7 @@ class BackupReport:
     kept: int = 0
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_out: list[TopicPartition] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FileAroundBadBlocks", "error_of_reading", "is_of_bad_blocks", "unread"]
 
+CANNOT_BE_READ = "cannot be read"  # what a finding begins with
 READ_BYTES = 1 << 20
 BLOCK_BYTES = 4096
 BAD_BLOCKS_MAX = 1024  # each may take a disk seconds; one with more is not read further
@@ -87,10 +88,10 @@ def _is_below(path: str, folder: str) -> bool:
 def _what(number: int, text: str) -> str:
     if number in (errno.EACCES, errno.EPERM):
         user = f"no permission for user {os.getuid()}" if hasattr(os, "getuid") else "no permission"
-        return f"cannot be read: {os.strerror(number)} ({user}, expected to be able to read it; {_HINT_PERMISSION})"
+        return f"{CANNOT_BE_READ}: {os.strerror(number)} ({user}, expected to be able to read it; {_HINT_PERMISSION})"
     if number in _BAD_BLOCKS:
-        return f"cannot be read: {os.strerror(number)} ({_HINT_DISK})"
-    return f"cannot be read: {text} ({_HINT_OTHER})"
+        return f"{CANNOT_BE_READ}: {os.strerror(number)} ({_HINT_DISK})"
+    return f"{CANNOT_BE_READ}: {text} ({_HINT_OTHER})"
 
 
 class FileAroundBadBlocks(ReadOnlyFile):
@@ -136,7 +137,7 @@ class FileAroundBadBlocks(ReadOnlyFile):
                     raise
                 self._bad.add(block)
                 told = unread(error)
-                self._why = "cannot be read" if told is None else told.what
+                self._why = CANNOT_BE_READ if told is None else told.what
         return bytes(count)
 
     def bad_ranges(self) -> list[tuple[int, int]]:

@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.files import OS_FILES, File, Files
 from kafkalog.engine.files.failure import UnsyncedError
 from kafkalog.engine.files.os_files import OsFile
 from kafkalog.engine.files.overlay import OverlayFiles
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptRecordException, DiskFull, KafkaStorageException, TooManyOpenFilesException
 from kafkalog.toolbox import recovery
+from kafkalog.toolbox.backup import backup
+from kafkalog.toolbox.backup_manifest import read_manifest
 from kafkalog.toolbox.recovery import recover
+from kafkalog.toolbox.restore import restore
 from kafkalog.toolbox.salvage import SalvageReport, salvage
 from kafkalog.toolbox.unread import BLOCK_BYTES, FileAroundBadBlocks, unread
 from kafkalog.toolbox.verify import verify
@@ -47,6 +50,9 @@ def disk_with_bad_blocks(suffix: str, *blocks: int) -> Files:
         def pread_into(self, buffer: bytearray | memoryview | mmap.mmap, position: int) -> int:
             self._refuse(len(buffer), position)
             return super().pread_into(buffer, position)
+
+        def copy_from(self, source: File, size: int) -> int:
+            return 0  # the system would read what this disk cannot
 
     class BadDisk(UnsyncedFiles):
         __slots__ = ()
@@ -327,3 +333,115 @@ def test_recover_does_not_call_a_failed_write_unread(shop: Path, monkeypatch: py
     (found,) = recover(str(shop), [TopicPartition("orders", 1)], act=True, from_start=True)
     assert found.error is not None
     assert found.unread is None
+
+
+# --- backup -----------------------------------------------------------------------------------------------
+
+
+def copied(path: Path) -> list[str]:
+    return sorted(each.name for each in (path / "log-dir-1").glob("*-[0-9]"))
+
+
+OTHERS = ["orders-0", "orders-2"]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("kind", ["open", "pread"])
+@pytest.mark.parametrize("name", ["", f"/{SECOND}", "/00000000000000000040.log"])
+def test_a_backup_leaves_out_a_partition_that_cannot_be_read(
+    shop: Path, tmp_path: Path, name: str, kind: str, number: int
+) -> None:
+    before = backup(shop, tmp_path / "old", files=FAST)
+    with open_store(shop, files=FAST) as store:
+        store.topic("orders").append(b"more", partition=1, timestamp=NOW_MS)
+    source = shop / "orders-1" / SECOND  # another file than the base has
+    source.write_bytes(source.read_bytes())
+    kept = {each: each.read_bytes() for each in (tmp_path / "old").rglob("*") if each.is_file()}
+    report = backup(shop, tmp_path / "new", base=tmp_path / "old", files=refusing(f"shop/orders-1{name}", number, kind))
+    assert report.left_out == [TopicPartition("orders", 1)]
+    (finding,) = report.findings
+    assert f"shop/orders-1{name}" in finding.path
+    assert f"cannot be read: {os.strerror(number)} (" in finding.what
+    assert finding.what.endswith("orders-1 is not in the backup")
+    assert (report.partitions, copied(tmp_path / "new")) == (2, OTHERS)
+    assert not report.notes
+    assert read_manifest(str(tmp_path / "new")).findings == [finding]
+    assert {each: each.read_bytes() for each in (tmp_path / "old").rglob("*") if each.is_file()} == kept
+    assert restore(tmp_path / "old", tmp_path / "again", files=FAST).records == before.records == 180
+    # A store that opens it knows what is missing.
+    assert restore(tmp_path / "new", tmp_path / "restored", files=FAST).findings == [finding]
+    with kafkalog.open(tmp_path / "new" / "log-dir-1", read_only=True) as store:
+        assert store.describe_topic("orders").partitions == 3
+
+
+def test_a_strict_backup_refuses_what_cannot_be_read(shop: Path, tmp_path: Path) -> None:
+    with pytest.raises(CorruptRecordException, match=r"orders-1.*: cannot be read: Input/output error"):
+        backup(shop, tmp_path / "new", strict=True, files=refusing(f"orders-1/{SECOND}"))
+    assert os.listdir(tmp_path) == ["shop"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["leader-epoch-checkpoint", "partition.metadata", "00000000000000000020.index", "00000000000000000040.snapshot"],
+)
+def test_a_backup_does_without_a_small_file_that_cannot_be_read(shop: Path, tmp_path: Path, name: str) -> None:
+    report = backup(shop, tmp_path / "new", files=refusing(f"shop/orders-1/{name}"))
+    assert not report.left_out
+    assert str(shop / "orders-1" / name) in {each.path for each in report.findings if "cannot be read" in each.what}
+    assert {each.path for each in report.findings} == {str(shop / "orders-1" / name)}
+    assert (report.partitions, report.records) == (3, 180)
+    restore(tmp_path / "new", tmp_path / "restored", files=FAST)
+    with open_store(tmp_path / "restored", files=FAST) as store, store.reader(topics=["orders"]) as reader:
+        assert len(list(reader)) == 180
+
+
+@pytest.mark.parametrize("damage", ["unread", "garbage"])
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "recovery-point-offset-checkpoint"])
+def test_a_backup_tells_a_checkpoint_that_counts_for_nothing(
+    shop: Path, tmp_path: Path, name: str, damage: str
+) -> None:
+    files: Files = refusing(f"shop/{name}")
+    if damage == "garbage":
+        (shop / name).write_text("garbage\n")
+        files = FAST
+    report = backup(shop, tmp_path / "new", files=files)
+    assert {each.path for each in report.findings} == {str(shop / name)}
+    assert (report.partitions, report.records) == (3, 180)
+
+
+def test_a_backup_fails_where_its_own_disk_does(shop: Path, tmp_path: Path) -> None:
+    for kind in ("create", "write", "pread"):
+        files = refusing("new.partial/log-dir-1/orders-1", errno.EIO, kind)
+        with pytest.raises(OSError, match="Input/output error"):
+            backup(shop, tmp_path / "new", files=files)
+        assert os.listdir(tmp_path) == ["shop"]
+
+
+def test_a_backup_without_a_partition_of_the_transactions_decides_none_in_part(shop: Path, tmp_path: Path) -> None:
+    with open_store(shop, files=FAST) as store, store.transaction("biller") as txn:
+        for number in range(3):
+            txn.append("orders", b"paid", partition=number)
+    (state,) = [each for each in shop.glob("__transaction_state-*") if any(map(_has_bytes, each.glob("*.log")))]
+    report = backup(shop, tmp_path / "new", files=refusing(f"shop/{state.name}/", errno.EIO, "open", "pread"))
+    assert [str(each) for each in report.left_out] == [state.name]
+    saved = tmp_path / "new" / "log-dir-1"
+    with (
+        kafkalog.open(saved, read_only=True) as store,
+        store.reader(topics=["orders"], isolation="read_committed") as reader,
+    ):
+        found = sum(record.value == b"paid" for record in reader)
+    assert found in (0, 3)
+
+
+def _has_bytes(path: Path) -> bool:
+    return path.stat().st_size > 0
+
+
+def test_a_backup_has_from_its_base_what_the_disk_has_lost_since(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "old", files=FAST)
+    disk = disk_with_bad_blocks(f"shop/orders-1/{SECOND}", 2)
+    report = backup(shop, tmp_path / "new", base=tmp_path / "old", files=disk)
+    assert (report.left_out, report.findings) == ([], [])
+    assert report.kept > 40_000
+    report = backup(shop, tmp_path / "alone", files=disk)
+    assert report.left_out == [TopicPartition("orders", 1)]
