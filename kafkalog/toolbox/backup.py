@@ -86,6 +86,7 @@ from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.report import Finding, told
 from kafkalog.toolbox.salvage import refuse_one_in_other
+from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
 from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
 
 __all__ = ["BackupReport", "backup"]
@@ -126,7 +127,7 @@ def backup(
     Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory; a base that is a log
     directory), LogDirLockedException (another backup to `dest` is under way), UnknownTopicOrPartitionException,
     NoSuchFileException, CorruptRecordException (`strict`), CorruptCheckpointException (a base with a damaged manifest),
-    BeingWrittenException (a partition that never rests), OSError.
+    BeingWrittenException (a partition that never rests), DiskFull, OSError.
     What is there of the backup is removed then.
 
         from kafkalog.toolbox.backup import backup
@@ -146,8 +147,15 @@ def backup(
         base_path = os.path.abspath(local_path(base, what="base", files=files))
         previous = Base.open(base_path, sources, files)
     wanted = named(partitions)
-    files.mkdirs_synced(parent_dir(target))
-    with ExitStack() as stack:
+    full = telling_full(
+        target,
+        "the backup",
+        files,
+        needed=lambda: _bytes_needed(sources, wanted, previous, files),
+        then=lambda: NOTHING_LEFT,
+    )
+    with full, ExitStack() as stack:
+        files.mkdirs_synced(parent_dir(target))
         stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
         _check_target(sources, target, files)
         partial_path = target + PARTIAL_SUFFIX
@@ -176,6 +184,14 @@ def backup(
             raise
         files.sync_dir(parent_dir(target))
     return report
+
+
+def _bytes_needed(sources: Iterable[str], wanted: Collection[str] | None, previous: Base | None, files: Files) -> int:
+    """About what a backup takes on the disk, but for what is linked from the base."""
+    there = [pair for source in sources for pair in list_partitions(source, files=files).items()]
+    chosen = {partition: path for partition, path in there if wanted is None or str(partition) in wanted}
+    kept = 0 if previous is None else previous.closed_bytes(chosen)
+    return max(0, bytes_in(chosen.values(), files) - kept)
 
 
 def _check_target(sources: Iterable[str], target: str, files: Files) -> None:
@@ -475,6 +491,8 @@ class _Run:
         left_out |= self._replaced(gone, taken.values())
         for topic in sorted(left_out):
             self.report.notes.append(f"the topic {topic} was deleted meanwhile: it is left out, with its settings")
+        if left_out:
+            self._placing.syncs.wait()  # of files that go now
         for directory in directories:
             for partition in [each for each in directory.backed if each.topic in left_out]:
                 self.files.remove_tree(os.path.join(directory.target, str(partition)))

@@ -15,12 +15,14 @@ import numpy as np
 
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.files import File, Files, FileStat
+from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_log_dir
 from kafkalog.engine.remote.objects import parts_of
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.backup_manifest import BackedFile, BackedPartition, Manifest, newest_backup
 from kafkalog.toolbox.report import Finding
+from kafkalog.toolbox.space import on_disk
 
 __all__ = ["BackupReport", "Base", "Changed", "LogDigest", "Placing", "Syncs", "Taken", "digest_of"]
 
@@ -85,6 +87,14 @@ class Base:
             )
         found = newest_backup(path, files, sources=sources)
         return None if found is None else cls(*found)
+
+    def closed_bytes(self, partitions: Collection[TopicPartition]) -> int:
+        """Of closed segments' files of some partitions: about what is linked from here."""
+        total = 0
+        for _, held in (self._partitions[each] for each in partitions if each in self._partitions):
+            closed = {names.filename_prefix_from_offset(each.base_offset) for each in held.segments if each.is_closed}
+            total += sum(on_disk(each.size) for name, each in held.files.items() if name.partition(".")[0] in closed)
+        return total
 
     def of(self, partition: TopicPartition, topic_id: str | None) -> tuple[str, BackedPartition] | None:
         """Its folder, and what is in it; None where it is not there, or of another topic of that name."""

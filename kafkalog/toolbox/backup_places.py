@@ -10,6 +10,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_log_dir
 from kafkalog.errors import IllegalArgumentException, InvalidTopicException
+from kafkalog.toolbox.backup_manifest import PARTIAL_SUFFIX
 
 __all__ = ["named", "refuse_in_log_dir", "target_path"]
 
@@ -18,8 +19,15 @@ _HINT = 'such as ["orders-0"], or [("orders", 0)]'
 
 def target_path(given: str | os.PathLike[str], what: str, files: Files) -> str:
     """The absolute path of a folder that is to be made.  IllegalArgumentException where a symbolic link is in its
-    place, which a folder cannot replace."""
+    place, which a folder cannot replace, and for the name of what is half made."""
     path = os.path.abspath(local_path(given, what=what, files=files))
+    if path.endswith(PARTIAL_SUFFIX):
+        raise IllegalArgumentException(
+            f"{what}: found a name that ends in {PARTIAL_SUFFIX}, expected another: what is half made is named so, and "
+            "is removed by the next one",
+            path=path,
+            hint=f"name {path.removesuffix(PARTIAL_SUFFIX)}",
+        )
     if files.is_link(path):
         raise IllegalArgumentException(
             f"{what}: found a symbolic link, expected a folder that is new or empty",

@@ -44,6 +44,7 @@ from kafkalog.toolbox.backup_manifest import (
 from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.salvage import refuse_one_in_other
+from kafkalog.toolbox.space import NOTHING_LEFT, on_disk, telling_full
 
 __all__ = ["RestoreReport", "restore"]
 
@@ -91,7 +92,7 @@ def restore(
     Errors: NoSuchFileException (no backup, or a file of it is missing), CorruptCheckpointException (its manifest),
     CorruptRecordException (a file that is not as the manifest says), UnknownTopicOrPartitionException,
     IllegalArgumentException (the target is not empty, a symbolic link, or in the backup or a log directory),
-    LogDirLockedException, OSError.
+    LogDirLockedException, DiskFull, OSError.
 
         from kafkalog.toolbox.restore import restore
 
@@ -112,8 +113,10 @@ def restore(
     if not act:
         _Restore(files, None, manifest, backup, target, report, tell).run(chosen, is_whole=wanted is None)
         return report
-    files.mkdirs_synced(parent_dir(target))
-    with ExitStack() as stack:
+    needed = sum(on_disk(each.size) for held in chosen.values() for one in held for each in one.files.values())
+    full = telling_full(target, "what is restored", files, needed=lambda: needed, then=lambda: NOTHING_LEFT)
+    with full, ExitStack() as stack:
+        files.mkdirs_synced(parent_dir(target))
         stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
         _check_target(target, files)
         partial_path = target + PARTIAL_SUFFIX

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -23,7 +24,7 @@ import numpy as np
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog._native.codec import batches as native
-from kafkalog.engine.files import OS_FILES, File, Files, local_path
+from kafkalog.engine.files import OS_FILES, File, Files, local_path, parent_dir
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
@@ -41,11 +42,14 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.toolbox.backup_manifest import PARTIAL_SUFFIX
+from kafkalog.toolbox.backup_places import target_path
 from kafkalog.toolbox.epoch_order import EpochOrder
 from kafkalog.toolbox.losses import Losses, LostRange
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
+from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
 from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, unread
 
 COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
@@ -94,13 +98,56 @@ def salvage(
     progress: Callable[[int], None] | None = None,
 ) -> SalvageReport:
     """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty, and neither in
-    the other's folder.  What cannot be read of the source is told as lost; OSError where the target cannot be written.
+    the other's folder.  What cannot be read of the source is told as lost.
+
+    All is copied to `TARGET.partial`, synced, and then gets its name: a target that is there is all that could be read.
+
+    Errors: IllegalArgumentException (the target), LogDirLockedException (another salvage to it is under way), DiskFull,
+    OSError (the target cannot be written); what is there of the copy is removed then.
     """
     values.function(progress, "progress", "a function of the bytes just copied")
     source, target = (local_path(given, files=files) for given in (source_dir, target_dir))
     refuse_one_in_other(source, target)
+    target = target_path(target, "target_dir", files)
+    _refuse_existing(target, files)
+    full = telling_full(
+        target,
+        "what is salvaged",
+        files,
+        needed=lambda: bytes_in(partitions.values(), files),
+        then=lambda: NOTHING_LEFT,
+    )
+    with full, ExitStack() as stack:
+        files.mkdirs_synced(parent_dir(target))
+        stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
+        _refuse_existing(target, files)
+        partial_path = target + PARTIAL_SUFFIX
+        files.remove_tree(partial_path)
+        try:
+            report = _salvage_to(source, partial_path, partitions, files, progress)
+            if files.exists(target):
+                files.rmdir(target)  # it was empty
+            files.rename(partial_path, target)
+        except BaseException:
+            with suppress(OSError):
+                files.remove_tree(partial_path)
+            raise
+        files.sync_dir(parent_dir(target))
+    return report
+
+
+def _refuse_existing(target: str, files: Files) -> None:
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
         raise IllegalArgumentException("found something there, expected a new or empty folder", path=target)
+
+
+def _salvage_to(
+    source: str,
+    target: str,
+    partitions: Mapping[TopicPartition, str],
+    files: Files,
+    progress: Callable[[int], None] | None,
+) -> SalvageReport:
     files.mkdirs(target)
     report = SalvageReport()
     flushed = _read_offsets(source, names.RECOVERY_POINT_CHECKPOINT_FILE, files, report)

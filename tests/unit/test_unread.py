@@ -247,7 +247,7 @@ def test_salvage_goes_around_bad_blocks(shop: Path, tmp_path: Path) -> None:
 
 def test_salvage_stops_where_the_target_fails(shop: Path, tmp_path: Path) -> None:
     """What the new disk cannot take is no loss of the old one."""
-    files = FaultyFiles(FAST, Fault(0, kinds=("write",), paths=lambda path: f"new/orders-1/{SECOND}" in path))
+    files = FaultyFiles(FAST, Fault(0, kinds=("write",), paths=lambda path: f"new.partial/orders-1/{SECOND}" in path))
     with pytest.raises(OSError, match="Input/output error"):
         salvage(shop, tmp_path / "new", folders(shop), files=files)
 
