@@ -74,7 +74,6 @@ from kafkalog.errors import (
 from kafkalog.toolbox.backup_files import COPIED, BackupReport, Base, Placing, Progress, Syncs
 from kafkalog.toolbox.backup_manifest import (
     MANIFEST_FILE,
-    PARTIAL_SUFFIX,
     BackedDirectory,
     BackedFile,
     BackedPartition,
@@ -82,10 +81,9 @@ from kafkalog.toolbox.backup_manifest import (
 )
 from kafkalog.toolbox.backup_moment import Moment, moment_of
 from kafkalog.toolbox.backup_partition import PartitionCopy
-from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
+from kafkalog.toolbox.backup_places import named, partial_path, refuse_in_log_dir, refuse_one_in_other, target_path
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.report import Finding, told
-from kafkalog.toolbox.salvage import refuse_one_in_other
 from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
 from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
 
@@ -124,7 +122,8 @@ def backup(
 
     Returns a BackupReport.
 
-    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory; a base that is a log
+    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory, or
+    DEST.partial is one of the others; a base that is a log
     directory), LogDirLockedException (another backup to `dest` is under way), UnknownTopicOrPartitionException,
     NoSuchFileException, CorruptRecordException (`strict`), CorruptCheckpointException (a base with a damaged manifest),
     BeingWrittenException (a partition that never rests), DiskFull, OSError.
@@ -146,6 +145,7 @@ def backup(
     if base is not None:
         base_path = os.path.abspath(local_path(base, what="base", files=files))
         previous = Base.open(base_path, sources, files)
+    partial = partial_path(target, sources if previous is None else [*sources, previous.path], files)
     wanted = named(partitions)
     full = telling_full(
         target,
@@ -156,15 +156,14 @@ def backup(
     )
     with full, ExitStack() as stack:
         files.mkdirs_synced(parent_dir(target))
-        stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
+        stack.enter_context(files.lock(f"{partial}.lock"))
         _check_target(sources, target, files)
-        partial_path = target + PARTIAL_SUFFIX
-        files.remove_tree(partial_path)
+        files.remove_tree(partial)
         try:
             with Syncs(files) as syncs:
                 report = BackupReport(target, None if previous is None else previous.path)
                 placing = Placing(files, previous, link, report, syncs)
-                content = _Run(sources, partial_path, wanted, placing, progress).take()
+                content = _Run(sources, partial, wanted, placing, progress).take()
             if strict and report.findings:
                 worst = report.findings[0]
                 raise CorruptRecordException(
@@ -174,13 +173,13 @@ def backup(
                     position=worst.position or None,
                     hint="without strict it is copied as it is; `kafkalog verify` shows all of it",
                 )
-            files.write_atomic(os.path.join(partial_path, MANIFEST_FILE), content.encode())
+            files.write_atomic(os.path.join(partial, MANIFEST_FILE), content.encode())
             if files.exists(target):
                 files.rmdir(target)  # it was empty
-            files.rename(partial_path, target)
+            files.rename(partial, target)
         except BaseException:
             with suppress(OSError):
-                files.remove_tree(partial_path)
+                files.remove_tree(partial)
             raise
         files.sync_dir(parent_dir(target))
     return report

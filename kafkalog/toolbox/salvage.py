@@ -42,8 +42,7 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.toolbox.backup_manifest import PARTIAL_SUFFIX
-from kafkalog.toolbox.backup_places import target_path
+from kafkalog.toolbox.backup_places import partial_path, refuse_one_in_other, target_path
 from kafkalog.toolbox.epoch_order import EpochOrder
 from kafkalog.toolbox.losses import Losses, LostRange
 from kafkalog.toolbox.reindex import check_indexes, rewrite
@@ -110,6 +109,7 @@ def salvage(
     refuse_one_in_other(source, target)
     target = target_path(target, "target_dir", files)
     _refuse_existing(target, files)
+    unfinished = partial_path(target, [source], files)
     full = telling_full(
         target,
         "what is salvaged",
@@ -119,18 +119,17 @@ def salvage(
     )
     with full, ExitStack() as stack:
         files.mkdirs_synced(parent_dir(target))
-        stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
+        stack.enter_context(files.lock(f"{unfinished}.lock"))
         _refuse_existing(target, files)
-        partial_path = target + PARTIAL_SUFFIX
-        files.remove_tree(partial_path)
+        files.remove_tree(unfinished)
         try:
-            report = _salvage_to(source, partial_path, partitions, files, progress)
+            report = _salvage_to(source, unfinished, partitions, files, progress)
             if files.exists(target):
                 files.rmdir(target)  # it was empty
-            files.rename(partial_path, target)
+            files.rename(unfinished, target)
         except BaseException:
             with suppress(OSError):
-                files.remove_tree(partial_path)
+                files.remove_tree(unfinished)
             raise
         files.sync_dir(parent_dir(target))
     return report
@@ -188,16 +187,6 @@ def _salvage_to(
         report.lost.append(Lost(path, 0, 0, 0, -1, f"the topics' settings: {wrong.what}"))
     files.sync_dir(target)
     return report
-
-
-def refuse_one_in_other(source: str, target: str) -> None:
-    """The source is only read; a copy inside it would be a part of it."""
-    places = [os.path.realpath(path) for path in (source, target)]
-    above = os.path.commonpath(places)
-    if above in places:
-        where = "a folder inside" if above == places[0] else "a folder above"
-        where = "the folder of" if places[0] == places[1] else where
-        raise IllegalArgumentException(f"found {where} the source {source}, expected one beside it", path=target)
 
 
 def _read_offsets(source: str, name: str, files: Files, report: SalvageReport) -> Mapping[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""A disk that is full in the middle of a copy: the error says how much is missing, and the same can be asked again."""
+"""A copy that does not come to its end: a full disk says how much is missing, and nothing that is read is removed."""
 
 from __future__ import annotations
 
@@ -107,3 +107,52 @@ def test_the_name_of_what_is_half_made_is_none_for_a_whole_copy(shop: Path, tmp_
     with pytest.raises(IllegalArgumentException, match=r"ends in \.partial"):
         COPIES[command](shop, tmp_path / "new.partial", FAST)
     assert not (tmp_path / "new.partial").exists()
+
+
+# --- the place where a copy is made -----------------------------------------------------------------------
+
+
+def files_in(path: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("what", ["source", "base", "backup", "salvaged"])
+def test_a_copy_never_removes_what_it_reads(shop: Path, tmp_path: Path, what: str, inside: bool) -> None:
+    """TARGET.partial is removed first: it must be none of the folders that are read."""
+    there = tmp_path / "new.partial"
+    place = there / "it" if inside else there
+    place.parent.mkdir(exist_ok=True)
+    (shop if what in ("source", "salvaged") else tmp_path / "saved").rename(place)
+    before = files_in(there)
+    target = tmp_path / "new"
+    copies: dict[str, Callable[[], object]] = {
+        "source": lambda: backup(place, target, files=FAST),
+        "base": lambda: backup(shop, target, base=place, files=FAST),
+        "backup": lambda: restore(place, target, files=FAST),
+        "salvaged": lambda: salvaged(place, target, FAST),
+    }
+    with pytest.raises(IllegalArgumentException, match=r"new\.partial"):
+        copies[what]()
+    assert files_in(there) == before
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("command", ["backup", "restore", "salvage"])
+def test_a_copy_never_removes_a_directory_that_is_open(shop: Path, tmp_path: Path, command: str) -> None:
+    with open_store(tmp_path / "new.partial", files=FAST) as store:
+        store.create_topic("mine").append(b"kept")
+        with pytest.raises(IllegalArgumentException, match="that somebody has open"):
+            COPIES[command](shop, tmp_path / "new", FAST)
+    assert (tmp_path / "new.partial" / "mine-0").is_dir()
+
+
+@pytest.mark.parametrize("command", ["backup", "restore", "salvage"])
+def test_a_mount_point_is_refused_before_anything_is_copied(
+    shop: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new").mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == str(tmp_path / "new"))
+    with pytest.raises(IllegalArgumentException, match=r"found a mount point.*name a folder on it"):
+        COPIES[command](shop, tmp_path / "new", FAST)
+    assert os.listdir(tmp_path / "new") == []
