@@ -256,6 +256,7 @@ class _Run:
             for partition in list(self._views):
                 self._close_view(partition)
         self._settle(directories)
+        self._tell_not_there(directories)
         backed = [self._finish(each) for each in directories]
         self._placing.syncs.wait()
         self.files.sync_dir(self._target)
@@ -479,6 +480,19 @@ class _Run:
         """Another of the directories that has a partition by now."""
         others = (each for each in self._directories if each is not directory)
         return next((each for each in others if partition in list_partitions(each.source, files=self.files)), None)
+
+    def _tell_not_there(self, directories: Sequence[_Directory]) -> None:
+        """Partitions that the base has, and nobody has now: deleted, or on a disk that is not mounted."""
+        base = self._placing.base
+        if base is None or self._wanted is not None:
+            return
+        there = {partition for each in directories for partition in each.backed}.union(self.report.left_out)
+        gone = sorted(map(str, set(base.partitions) - there))
+        if gone:
+            shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
+            self.report.notes.append(
+                f"not there any more, since {base.path}: {shown}; deleted, or is a disk not mounted? keep that backup"
+            )
 
     def _settle(self, directories: Sequence[_Directory]) -> None:
         """Makes the topics' settings fit the partitions that were copied.  A topic that was deleted meanwhile is left

@@ -96,6 +96,11 @@ class Base:
             total += sum(on_disk(each.size) for name, each in held.files.items() if name.partition(".")[0] in closed)
         return total
 
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """Those that it has."""
+        return self._partitions.keys()
+
     def of(self, partition: TopicPartition, topic_id: str | None) -> tuple[str, BackedPartition] | None:
         """Its folder, and what is in it; None where it is not there, or of another topic of that name."""
         found = self._partitions.get(partition)
@@ -180,7 +185,7 @@ class Placing:
                     if out.size() > size:
                         out.truncate(size)
                     return CLONED
-                if not (may_link and self._link):
+                if not (may_link and self._link) or files.is_link(source):  # another name of it would be a link, too
                     return self._copied(file, out, size)
             files.unlink(target)
             try:

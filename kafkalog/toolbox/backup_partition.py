@@ -201,7 +201,7 @@ class PartitionCopy:
             return None
         there = os.path.join(self._base_folder, name)
         try:
-            if files.stat(there).size != held.size:
+            if files.stat(there).size != held.size or files.is_link(there):
                 return None  # somebody changed the base
             files.link(there, target)
         except OSError:  # it is on another file system, or has all the names that it may have

@@ -845,3 +845,32 @@ def test_an_end_that_is_known_to_be_missing(shop: Path, tmp_path: Path, how: str
     report = backup(shop, tmp_path / "saved", files=FAST)
     assert str(last) in {finding.path for finding in report.findings}
     assert (copy_of(tmp_path / "saved") / "orders-0" / last.name).read_bytes() == last.read_bytes()
+
+
+def test_a_log_that_is_a_symbolic_link_is_copied_where_links_are_asked_for(shop: Path, tmp_path: Path) -> None:
+    """A second name of it would be a link to the source's file: nothing of the backup would be there without that."""
+    log = shop / "orders-0" / LOG
+    (tmp_path / "elsewhere").mkdir()
+    log.rename(tmp_path / "elsewhere" / LOG)
+    log.symlink_to(tmp_path / "elsewhere" / LOG)
+    expected = values(shop)
+    backup(shop, tmp_path / "saved", link=True, files=FAST)
+    assert not [path for path in (tmp_path / "saved").rglob("*") if path.is_symlink()]
+    # One that somebody put into a base stays there.
+    (copy_of(tmp_path / "saved") / "orders-0" / LOG).unlink()
+    (copy_of(tmp_path / "saved") / "orders-0" / LOG).symlink_to(tmp_path / "elsewhere" / LOG)
+    report = backup(shop, tmp_path / "next", base=tmp_path / "saved", files=FAST)
+    assert report.findings == []
+    shutil.rmtree(tmp_path / "elsewhere")
+    assert values(copy_of(tmp_path / "next")) == expected
+    assert restore(tmp_path / "next", tmp_path / "again", files=FAST).records == report.records
+
+
+def test_partitions_of_the_base_that_are_not_there_are_told(shop: Path, tmp_path: Path) -> None:
+    """A disk that is not mounted looks like a directory without them."""
+    backup(shop, tmp_path / "saved", files=FAST)
+    shutil.rmtree(shop / "orders-1")
+    report = backup(shop, tmp_path / "next", base=tmp_path / "saved", files=FAST)
+    (note,) = report.notes
+    assert note.startswith(f"not there any more, since {tmp_path / 'saved'}: orders-1; deleted, or is a disk not")
+    assert backup(shop, tmp_path / "some", partitions=["orders-0"], base=tmp_path / "saved", files=FAST).notes == []
