@@ -35,6 +35,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.partition import Partition
+from kafkalog.toolbox.backup_manifest import refuse_in_backup
 from kafkalog.toolbox.losses import LostRange, indexed_time
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
@@ -137,12 +138,13 @@ def recover(
     looked at again, and a partition that is changed at each look has BeingWrittenException as its `error`
     (UnknownTopicOrPartitionException if it went away).  `from_start` forgets the recovery points: everything is looked
     at.  `progress` is called with the bytes of logs just read.  LogDirLockedException when another process has the
-    directory.  When every partition of the directory was recovered, and nothing is `not_recovered`, it is left as a
-    clean shutdown leaves it.
+    directory; IllegalArgumentException for that of a backup, when it is to be done.  When every partition of the
+    directory was recovered, and nothing is `not_recovered`, it is left as a clean shutdown leaves it.
     """
     root = os.path.realpath(log_dir)
     settings = TopicSettings(root, config)
     if act:
+        refuse_in_backup(root)
         watch = _CutWatch(progress)
         yield from _recover(root, partitions, settings, watched_files(watch), watch, from_start=from_start)
         return
