@@ -173,14 +173,14 @@ def is_backup(path: str, files: Files = OS_FILES) -> bool:
 def refuse_in_backup(log_dir: str, files: Files = OS_FILES) -> None:
     """IllegalArgumentException if a log directory is a backup's, whose files other backups may share: what cuts it
     cuts them."""
-    above = os.path.dirname(os.path.realpath(log_dir))
+    above = os.path.dirname(os.path.abspath(log_dir))
     if not is_backup(above, files):
         return
     try:
         manifest = read_manifest(above, files)
     except (KafkalogError, OSError):
         return  # somebody else's manifest.json
-    if os.path.basename(os.path.realpath(log_dir)) in {each.folder for each in manifest.directories}:
+    if os.path.basename(os.path.abspath(log_dir)) in {each.folder for each in manifest.directories}:
         raise IllegalArgumentException(
             "found a directory of a backup, expected another: earlier and later backups may share its files",
             path=log_dir,

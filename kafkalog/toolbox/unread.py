@@ -81,8 +81,8 @@ def _path_of(error: OSError) -> str:
 
 
 def _is_below(path: str, folder: str) -> bool:
-    within = os.path.join(os.path.realpath(folder), "")
-    return os.path.join(os.path.realpath(path), "").startswith(within)
+    within = os.path.join(os.path.abspath(folder), "")
+    return os.path.join(os.path.abspath(path), "").startswith(within)
 
 
 def _what(number: int, text: str) -> str:
