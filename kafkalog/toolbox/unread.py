@@ -74,10 +74,11 @@ def is_of_bad_blocks(error: BaseException) -> bool:
 
 
 def _path_of(error: OSError) -> str:
-    path = error.path if isinstance(error, KafkaStorageException) else error.filename
-    if not path and isinstance(error.__cause__, OSError):
-        path = error.__cause__.filename
-    return os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    """Of the error, or of the one that it was made of."""
+    path: object = error.path if isinstance(error, KafkaStorageException) else error.filename
+    if isinstance(path, str | bytes | os.PathLike):
+        return os.fsdecode(path)
+    return _path_of(error.__cause__) if isinstance(error.__cause__, OSError) else ""
 
 
 def _is_below(path: str, folder: str) -> bool:

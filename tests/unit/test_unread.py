@@ -81,9 +81,18 @@ def shop(tmp_path: Path) -> Path:
     return root
 
 
+def nested() -> KafkaStorageException:
+    """As an engine that was told of an error by another part of it."""
+    inner = OSError(errno.EIO, "Input/output error", "/logs/t-0/x")
+    told = KafkaStorageException.because_of(KafkaStorageException.because_of(inner, "cannot read"), "cannot open")
+    told.path, told.__cause__ = None, inner
+    return told
+
+
 @pytest.mark.parametrize(
     ("error", "counts"),
     [
+        (nested(), True),
         (OSError(errno.EIO, "Input/output error", "/logs/t-0/x"), True),
         (PermissionError(errno.EACCES, "Permission denied", "/logs/t-0"), True),
         (KafkaStorageException.because_of(OSError(errno.EIO, "Input/output error", b"/logs/t-0/x"), "cannot"), False),
