@@ -253,7 +253,7 @@ class SegmentCheck:
         self, file: File, indexes: IndexCheck, size: int, base: int, following: int | None, position: int, why: int
     ) -> int:
         """Report what begins at `position`; returns where to go on."""
-        path = file.path
+        path = names.log_file(self.directory, base)  # a remote tier's file has its object's
         is_read = not (isinstance(file, FileAroundBadBlocks) and file.why_not(position, size))
         if following is None and is_read and all_zero(file, position, size):
             self.report.notes.append(
