@@ -39,7 +39,7 @@ from kafkalog.toolbox.backup_manifest import refuse_in_backup
 from kafkalog.toolbox.losses import LostRange, indexed_time
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
-from kafkalog.toolbox.unread import error_of_reading, unread
+from kafkalog.toolbox.unread import unread, unread_file
 
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
@@ -220,7 +220,7 @@ def _recover(
                 result.old_end_offset = max(result.old_end_offset, result.end_offset)
                 result.lost_records = sum(damage.records for damage in watch.damages)
             except (KafkalogError, OSError) as error:
-                result.unread = _unread_of(error, folder, files)
+                result.unread = unread_file(error, folder, files)
                 if isinstance(error, KafkalogError):
                     result.error = error
                 elif result.unread is not None:
@@ -240,14 +240,6 @@ def _recover(
             yield result
     finally:
         hold.leave(clean=True)
-
-
-def _unread_of(error: Exception, folder: str, files: Files) -> Finding | None:
-    """What of a partition cannot be read, if that is the error: an EIO may be of a write, too."""
-    wrong = unread(error, folder)
-    if wrong is None or error_of_reading(wrong.path, files) is None:
-        return None
-    return wrong
 
 
 def not_recovered(log_dir: str | os.PathLike[str], files: Files = OS_FILES) -> list[str]:

@@ -19,7 +19,7 @@ from kafkalog.toolbox.report import Finding
 if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files
 
-__all__ = ["FileAroundBadBlocks", "error_of_reading", "is_of_bad_blocks", "unread"]
+__all__ = ["FileAroundBadBlocks", "is_of_bad_blocks", "unread", "unread_file"]
 
 CANNOT_BE_READ = "cannot be read"  # what a finding begins with
 READ_BYTES = 1 << 20
@@ -53,7 +53,13 @@ def unread(error: BaseException, *folders: str) -> Finding | None:
     return Finding(path, 0, 0, _what(error.errno, error.strerror or os.strerror(error.errno)))
 
 
-def error_of_reading(path: str, files: Files) -> OSError | None:
+def unread_file(error: Exception, folder: str, files: Files) -> Finding | None:
+    """As `unread`, where something in a folder is read and written: an EIO may be of a write, which is none."""
+    wrong = unread(error, folder)
+    return None if wrong is None or _error_of_reading(wrong.path, files) is None else wrong
+
+
+def _error_of_reading(path: str, files: Files) -> OSError | None:
     """Why a file, or folder, cannot be read from its begin to its end; None where it can."""
     try:
         if files.is_dir(path):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kafkalog
+from kafkalog.cli.app import invoke
 from kafkalog.engine.files import OS_FILES, File, Files
 from kafkalog.engine.files.failure import UnsyncedError
 from kafkalog.engine.files.os_files import OsFile
@@ -20,6 +23,7 @@ from kafkalog.toolbox import recovery
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.backup_manifest import read_manifest
 from kafkalog.toolbox.recovery import recover
+from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes
 from kafkalog.toolbox.restore import restore
 from kafkalog.toolbox.salvage import SalvageReport, salvage
 from kafkalog.toolbox.unread import BLOCK_BYTES, FileAroundBadBlocks, unread
@@ -454,3 +458,29 @@ def test_a_backup_has_from_its_base_what_the_disk_has_lost_since(shop: Path, tmp
     assert report.kept > 40_000
     report = backup(shop, tmp_path / "alone", files=disk)
     assert report.left_out == [TopicPartition("orders", 1)]
+
+
+# --- reindex ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", [[], ["--yes"]])
+def test_reindex_goes_on_with_other_partitions(
+    shop: Path, act: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = OSError(errno.EIO, os.strerror(errno.EIO), str(shop / "orders-1"))
+
+    def failing(directory: str, **options: Any) -> Iterator[SegmentIndexes]:
+        if directory.endswith("orders-1"):
+            raise bad
+        yield from check_indexes(directory, **options)
+
+    (shop / "orders-2" / SECOND).with_suffix(".index").unlink()
+    for name in ("kafkalog.cli.reindex.check_indexes", "kafkalog.toolbox.reindex.check_indexes"):
+        monkeypatch.setattr(name, failing)
+    monkeypatch.setattr("kafkalog.toolbox.unread._error_of_reading", lambda path, files: bad)
+    assert invoke(["reindex", str(shop), "orders", *act]) == 1
+    told = capsys.readouterr().out
+    assert f"{shop / 'orders-1'}: cannot be read: Input/output error (" in told
+    assert (shop / "orders-2" / SECOND).with_suffix(".index").exists() == bool(act)
+    monkeypatch.setattr("kafkalog.toolbox.unread._error_of_reading", lambda path, files: None)  # it was a write's
+    assert invoke(["reindex", str(shop), "orders", *act]) == 3
