@@ -18,6 +18,7 @@ from kafkalog.cli.console import (
     named_partitions,
     note,
     paint,
+    some,
     tell_findings,
 )
 from kafkalog.cli.places import log_dirs_at
@@ -73,7 +74,8 @@ def command(
 
     A broker, or a store, may be writing to LOG_DIR: each partition's copy is a prefix of its log at one moment, cursors
     lie within the copies, and transactions are decided alike in all of them.  Every batch is checked on the way; damage
-    is told, with file and position, and copied as it is (exit 1).  DEST is there once it is whole and on the disk.
+    is told, with file and position, and copied as it is; a partition that cannot be read is left out (exit 1).
+    DEST is there once it is whole and on the disk.
     It holds log directories (DEST/log-dir-1), which all commands read; `kafkalog restore` checks it and brings it back.
     """
     if others:
@@ -124,6 +126,7 @@ def _tell(report: BackupReport, as_json: bool) -> int:
                 "linked": report.linked,
                 "kept": report.kept,
                 "findings": len(report.findings),
+                "leftOut": [str(each) for each in report.left_out],
             }
         )
     else:
@@ -139,6 +142,11 @@ def _tell(report: BackupReport, as_json: bool) -> int:
             f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.records} records, "
             f"{_shown.size(report.bytes)} in {report.path} ({how or 'nothing to copy'})"
         )
-        if report.findings:
+        if report.left_out:
+            note(
+                f"not in the backup, for they cannot be read: {some(map(str, report.left_out))}; keep the backups that "
+                "have them, and copy what can be read with `kafkalog salvage`"
+            )
+        if len(report.findings) > len(report.left_out):
             note("the damage was copied as it is: `kafkalog salvage` copies what can be read")
     return FINDINGS if report.findings else CLEAN

@@ -19,7 +19,7 @@ import click
 from kafkalog._face.window import MILLISECONDS, Time, day_of
 from kafkalog._limits import LONG_MAX
 from kafkalog._renamed import GONE_WITH
-from kafkalog.cli.app import Usage
+from kafkalog.cli.app import Usage, one_line
 from kafkalog.cli.console import emit_json, fields, locate, note, parse_time_ms, some
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.engine.format.names import INTERNAL_TOPICS
@@ -28,6 +28,7 @@ from kafkalog.errors import (
     BadBytesError,
     InvalidRecordException,
     KafkalogError,
+    KafkaStorageException,
     OffsetOutOfRangeException,
     RemoteStorageException,
 )
@@ -75,14 +76,21 @@ def check_missing(given: str, log_dir: str, named: Sequence[str], skip_hint: str
     """Tells of partitions that the topics of a command line have, and that are not there; how many are missing for
     sure.  `given` is the path that was typed: a partition's own folder names that partition.
 
-    IllegalStateException; without a `skip_hint` a note.
+    IllegalStateException, KafkaStorageException; without a `skip_hint` a note for each.
     """
     from kafkalog._face.missing import missing_partitions, whole_topics
 
     if not named and os.path.abspath(given) != os.path.abspath(log_dir):
         named = (os.path.basename(os.path.abspath(given)),)
     count = 0
-    for each in missing_partitions([log_dir], whole_topics(named)):
+    try:
+        missing = missing_partitions([log_dir], whole_topics(named))
+    except KafkaStorageException as error:
+        if skip_hint is not None:
+            raise
+        note(f"note: whether partitions are missing cannot be told: {one_line(error)}")
+        return 0
+    for each in missing:
         if each.is_certain and skip_hint is not None:
             raise each.error(skip_hint)
         note(f"missing: {each.text}")

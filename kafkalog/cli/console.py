@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, Usage, one_line
 from kafkalog.cli.harmless import harmless, harmless_json
-from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.files import OS_FILES, FileStat
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.engine.host.log_dirs import list_partitions, refuse_foreign_partition
@@ -328,14 +328,21 @@ def log_bytes(folders: Iterable[str]) -> int:
     """Bytes of all .log files in partitions' folders."""
     total = 0
     for folder in folders:
-        looked = OS_FILES.look_into(folder, names.LOG_FILE_SUFFIX)
-        listed, known = (OS_FILES.list_dir(folder), {}) if looked is None else (looked.names, looked.stats)
+        listed, known = _logs_in(folder)
         total += sum([stat.size for stat in known.values()])
         for name in listed:
             if name.endswith(names.LOG_FILE_SUFFIX) and name not in known:
-                with contextlib.suppress(FileNotFoundError):  # deleted by a broker meanwhile
+                with contextlib.suppress(OSError):  # deleted by a broker meanwhile, or told by who reads it
                     total += OS_FILES.stat(os.path.join(folder, name)).size
     return total
+
+
+def _logs_in(folder: str) -> tuple[Collection[str], Mapping[str, FileStat]]:
+    """The names in a folder, and what is known of its logs; nothing of one that cannot be read: who reads it tells."""
+    with contextlib.suppress(OSError):
+        looked = OS_FILES.look_into(folder, names.LOG_FILE_SUFFIX)
+        return (OS_FILES.list_dir(folder), {}) if looked is None else (looked.names, looked.stats)
+    return (), {}
 
 
 def looked_at(log_dirs: Iterable[str], *, force: bool = False) -> Progress:

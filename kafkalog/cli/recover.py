@@ -47,8 +47,9 @@ def command(
     are lost at most; a table of what is lost of each topic ends it, with the times between which the records lie, by
     the headers and time indexes behind the damage.  Without --yes it is all done on a copy of what changes, in a
     temporary folder, and thrown away.
-    Exit 1 when something was, or would be, cut.  Beside a program that writes the command looks again at what seems
-    wrong, and says that the partition is being written if each look finds something else (exit 4).
+    Exit 1 when something was, or would be, cut, or cannot be read: such a partition is told, and nothing of it cut.
+    Beside a program that writes the command looks again at what seems wrong, and says that the partition is being
+    written if each look finds something else (exit 4).
     """
     log_dir, found = locate(log_dir, partitions)
     chosen = without_metadata(found)
@@ -86,8 +87,8 @@ def print_all(
         total["lostRecords"] += result.lost_records
         total["lostBytes"] += result.lost_bytes
         if result.error is not None:
-            note(f"kafkalog: {result.partition}: {one_line(result.error)}")
-            code = worse(code, exit_code_of(result.error))
+            note(f"kafkalog: {result.partition}: {result.unread or one_line(result.error)}")
+            code = worse(code, exit_code_of(result.error) if result.unread is None else FINDINGS)
         if result.lost_bytes:
             code = worse(code, FINDINGS)
     left = {log_dir: not_recovered(log_dir) for log_dir in log_dirs}
@@ -132,7 +133,7 @@ def _json(result: Recovered, act: bool) -> dict[str, Any]:
         "partition": result.partition.partition,
         "done": act,
         "recoveryPoint": result.recovery_point,
-        "error": None if result.error is None else one_line(result.error),
+        "error": None if result.error is None else str(result.unread or one_line(result.error)),
         "logStartOffset": result.log_start_offset,
         "oldEndOffset": result.old_end_offset,
         "endOffset": result.end_offset,

@@ -10,13 +10,14 @@ import click
 
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, tell_unsettled
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, tell_findings, tell_unsettled
 from kafkalog.cli.places import without_metadata
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format import names
 from kafkalog.engine.host.log_dirs import refuse_foreign
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes, find_wrong_indexes, rewrite
+from kafkalog.toolbox.unread import unread_file
 
 
 @click.command("reindex", short_help="Rebuild indexes that are missing or wrong.")
@@ -41,9 +42,9 @@ def command(
     """Hold each entry of the indexes of PARTITIONS (default: all) of LOG_DIR against the log; rebuild the wrong ones.
 
     Offset, time and aborted-transaction indexes.  Takes the directory's lock when it writes.  Exit 0 when all were
-    right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged).  Without --yes,
-    beside a program that writes, the command looks again at what seems wrong, and says that the partition is being
-    written if each look finds something else (exit 4).
+    right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged, or cannot be read).
+    Without --yes, beside a program that writes, the command looks again at what seems wrong, and says that the
+    partition is being written if each look finds something else (exit 4).
     """
     log_dir, found_there = locate(log_dir, partitions)
     chosen = without_metadata(found_there)
@@ -58,26 +59,35 @@ def command(
             interval = index_interval_bytes
             if interval is None:
                 interval = settings.of(partition.topic).index_interval_bytes
-            if yes:
-                found: Iterable[SegmentIndexes] = check_indexes(
-                    path, index_interval_bytes=interval, progress=bar.advance
-                )
-            else:
-                try:
-                    found = find_wrong_indexes(log_dir, partition, index_interval_bytes=interval, progress=bar.advance)
-                except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
-                    code = worse(code, tell_unsettled(error))
-                    continue
-            for segment in found:
-                damaged = segment.right is None
-                if not segment.findings and not damaged and not everything:
-                    continue
-                if yes and not damaged:
-                    rewrite(segment)
-                    rebuilt += 1
+            try:
+                if yes:
+                    found: Iterable[SegmentIndexes] = check_indexes(
+                        path, index_interval_bytes=interval, progress=bar.advance
+                    )
                 else:
-                    wrong += bool(segment.findings) or damaged
-                _tell(segment, yes, as_json)
+                    try:
+                        found = find_wrong_indexes(
+                            log_dir, partition, index_interval_bytes=interval, progress=bar.advance
+                        )
+                    except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
+                        code = worse(code, tell_unsettled(error))
+                        continue
+                for segment in found:
+                    damaged = segment.right is None
+                    if not segment.findings and not damaged and not everything:
+                        continue
+                    if yes and not damaged:
+                        rewrite(segment)
+                        rebuilt += 1
+                    else:
+                        wrong += bool(segment.findings) or damaged
+                    _tell(segment, yes, as_json)
+            except OSError as error:
+                unread = unread_file(error, path, OS_FILES)
+                if unread is None:
+                    raise
+                wrong += 1
+                tell_findings([unread], as_json=as_json)
     if as_json:
         emit_json({"kind": "summary", "rebuilt": rebuilt, "wrong": wrong})
     else:

@@ -16,6 +16,7 @@ from kafkalog.cli.console import (
     fields,
     locate,
     log_bytes,
+    note,
     note_next,
     tell_unsettled,
 )
@@ -66,6 +67,8 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
             emit_json({"kind": "lost", **fields(lost)})
             continue
         emit(f"lost: {lost}")
+    for text in report.notes:
+        note(f"note: {text}")
     if as_json:
         emit_json(
             {

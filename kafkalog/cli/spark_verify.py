@@ -31,7 +31,8 @@ def command(
 ) -> int:
     """Check every batch, index entry and small file of log directories, or of some topics and partitions.
 
-    As `kafkalog verify`.  Exit 0 when all is well, 1 with findings, 3 where something could not be read.
+    As `kafkalog verify`.  Exit 0 when all is well, 1 with findings (a file that cannot be read is one), 3 for other
+    errors.
     """
     roots, only = roots_and_names(log_dirs, only)
     places, remote = storages_of(roots)

@@ -34,7 +34,8 @@ too, which its manifest tells; and a disk that loses the block loses both.  So i
 files likewise, but nobody writes to those.
 
 Every batch of a copy is checked as `verify` checks it, and the file's checksum worked out, in one read behind the
-copying.  What is wrong is told, and copied as it is; `strict` refuses.
+copying.  What is wrong is told, and copied as it is; `strict` refuses.  A partition of which a log cannot be read (a
+disk that fails, a permission) is told and left out, for half of it is no copy; the others are taken.
 
 When it is complete.  All is written to `DEST.partial`; files are synced, then folders, then the manifest is written and
 synced, and the folder gets its name.  So a folder of that name is a whole backup, wherever a crash came; what a killed
@@ -73,7 +74,6 @@ from kafkalog.errors import (
 from kafkalog.toolbox.backup_files import COPIED, BackupReport, Base, Placing, Progress, Syncs
 from kafkalog.toolbox.backup_manifest import (
     MANIFEST_FILE,
-    PARTIAL_SUFFIX,
     BackedDirectory,
     BackedFile,
     BackedPartition,
@@ -81,15 +81,17 @@ from kafkalog.toolbox.backup_manifest import (
 )
 from kafkalog.toolbox.backup_moment import Moment, moment_of
 from kafkalog.toolbox.backup_partition import PartitionCopy
-from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
+from kafkalog.toolbox.backup_places import named, partial_path, refuse_in_log_dir, refuse_one_in_other, target_path
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.report import Finding, told
-from kafkalog.toolbox.salvage import refuse_one_in_other
+from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
+from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
 
 __all__ = ["BackupReport", "backup"]
 
 LOOKS_MAX = 20  # at the topics' settings beside the partitions, and at partitions beside their ends
 STATE_LOOKS_MAX = 1000  # at which partitions of __transaction_state there are: Kafka's default is 50
+NOBODY = TopicPartition("", -1)  # no partition has this name
 GONE = "{} was deleted, or moved, before it was copied"
 KEPT_AT_THE_TOP = (names.META_PROPERTIES_FILE, "bootstrap.checkpoint")
 # Partitions of these are taken in this order; `__transaction_state` first, topics' own in between (see the module).
@@ -120,10 +122,11 @@ def backup(
 
     Returns a BackupReport.
 
-    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory; a base that is a log
+    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory, or
+    DEST.partial is one of the others; a base that is a log
     directory), LogDirLockedException (another backup to `dest` is under way), UnknownTopicOrPartitionException,
     NoSuchFileException, CorruptRecordException (`strict`), CorruptCheckpointException (a base with a damaged manifest),
-    BeingWrittenException (a partition that never rests), OSError.
+    BeingWrittenException (a partition that never rests), DiskFull, OSError.
     What is there of the backup is removed then.
 
         from kafkalog.toolbox.backup import backup
@@ -142,36 +145,52 @@ def backup(
     if base is not None:
         base_path = os.path.abspath(local_path(base, what="base", files=files))
         previous = Base.open(base_path, sources, files)
+    partial = partial_path(target, sources if previous is None else [*sources, previous.path], files)
     wanted = named(partitions)
-    files.mkdirs_synced(parent_dir(target))
-    with ExitStack() as stack:
-        stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
+    full = telling_full(
+        target,
+        "the backup",
+        files,
+        needed=lambda: _bytes_needed(sources, wanted, previous, files),
+        then=lambda: NOTHING_LEFT,
+    )
+    with full, ExitStack() as stack:
+        files.mkdirs_synced(parent_dir(target))
+        stack.enter_context(files.lock(f"{partial}.lock"))
         _check_target(sources, target, files)
-        partial_path = target + PARTIAL_SUFFIX
-        files.remove_tree(partial_path)
+        files.remove_tree(partial)
         try:
             with Syncs(files) as syncs:
                 report = BackupReport(target, None if previous is None else previous.path)
                 placing = Placing(files, previous, link, report, syncs)
-                content = _Run(sources, partial_path, wanted, placing, progress).take()
+                content = _Run(sources, partial, wanted, placing, progress).take()
             if strict and report.findings:
                 worst = report.findings[0]
                 raise CorruptRecordException(
-                    f"found {worst.what}" + (f" ({len(report.findings)} findings)" * (len(report.findings) > 1)),
+                    (worst.what if worst.what.startswith(CANNOT_BE_READ) else f"found {worst.what}")
+                    + (f" ({len(report.findings)} findings)" * (len(report.findings) > 1)),
                     path=worst.path,
-                    position=worst.position,
+                    position=worst.position or None,
                     hint="without strict it is copied as it is; `kafkalog verify` shows all of it",
                 )
-            files.write_atomic(os.path.join(partial_path, MANIFEST_FILE), content.encode())
+            files.write_atomic(os.path.join(partial, MANIFEST_FILE), content.encode())
             if files.exists(target):
                 files.rmdir(target)  # it was empty
-            files.rename(partial_path, target)
+            files.rename(partial, target)
         except BaseException:
             with suppress(OSError):
-                files.remove_tree(partial_path)
+                files.remove_tree(partial)
             raise
         files.sync_dir(parent_dir(target))
     return report
+
+
+def _bytes_needed(sources: Iterable[str], wanted: Collection[str] | None, previous: Base | None, files: Files) -> int:
+    """About what a backup takes on the disk, but for what is linked from the base."""
+    there = [pair for source in sources for pair in list_partitions(source, files=files).items()]
+    chosen = {partition: path for partition, path in there if wanted is None or str(partition) in wanted}
+    kept = 0 if previous is None else previous.closed_bytes(chosen)
+    return max(0, bytes_in(chosen.values(), files) - kept)
 
 
 def _check_target(sources: Iterable[str], target: str, files: Files) -> None:
@@ -228,6 +247,7 @@ class _Run:
         begun_ms = SYSTEM_CLOCK.milliseconds()
         try:
             directories = self._at_one_moment()
+            self._check_checkpoints(directories)
             order = [(partition, each) for each in directories for partition in each.chosen]
             order.sort(key=lambda pair: _LAST.get(pair[0].topic, _ORDER.get(pair[0].topic, 2)))
             for partition, directory in order:
@@ -236,6 +256,7 @@ class _Run:
             for partition in list(self._views):
                 self._close_view(partition)
         self._settle(directories)
+        self._tell_not_there(directories)
         backed = [self._finish(each) for each in directories]
         self._placing.syncs.wait()
         self.files.sync_dir(self._target)
@@ -272,7 +293,8 @@ class _Run:
                     path=self._sources[0],
                     hint="ask again, or when fewer transactional ids are new",
                 )
-        self.report.notes += [GONE.format(each) for each in first if each not in listed]
+        out = self.report.left_out
+        self.report.notes += [GONE.format(each) for each in first if each not in listed and each not in out]
         for directory in directories:
             passing = folders_of(directory.source, self.files).moving
             if passing:
@@ -304,6 +326,8 @@ class _Run:
             for partition, path in there[directory.source].items():
                 if self._wanted is not None and str(partition) not in self._wanted:
                     continue
+                if partition in self.report.left_out:
+                    continue
                 if partition in found:
                     raise IllegalArgumentException(
                         f"found {partition} in two of the directories, expected those of one store or broker",
@@ -315,10 +339,42 @@ class _Run:
         return found
 
     def _raw_settings(self, source: str) -> bytes | None:
+        return self._small_file(os.path.join(source, names.TOPIC_CONFIGS_FILE))
+
+    def _small_file(self, path: str) -> bytes | None:
+        """A directory's own file; None where it is absent, and where it cannot be read, which is told."""
         try:
-            return read_small(os.path.join(source, names.TOPIC_CONFIGS_FILE), self.files)
+            return read_small(path, self.files)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            wrong = unread(error, path)
+            if wrong is None:
+                raise
+            if wrong not in self.report.findings:
+                self.report.findings.append(wrong)
+            return None
+
+    def _check_checkpoints(self, directories: Sequence[_Directory]) -> None:
+        """Tells checkpoints that are damaged, or cannot be read: they count for nothing."""
+        for directory in directories:
+            for name in names.OFFSET_CHECKPOINT_FILES:
+                problem = directory.lines.told(name, NOBODY).problem
+                if problem is not None:
+                    wrong = unread(problem)
+                    path = os.path.join(directory.source, name)
+                    self.report.findings.append(wrong or Finding(path, problem.position or 0, 0, told(problem)))
+
+    def _leave_out(self, directory: _Directory, partition: TopicPartition, error: Exception) -> None:
+        """Tells a partition of which something cannot be read, and takes it no more; raises any other error."""
+        wrong = unread(error, directory.source)
+        if wrong is None:
+            raise error
+        self._close_view(partition)
+        self._looks.pop(partition, None)
+        directory.chosen.pop(partition, None)
+        self.report.left_out.append(partition)
+        self.report.findings.append(wrong._replace(what=f"{wrong.what}; {partition} is not in the backup"))
 
     def _look(self, directories: Sequence[_Directory]) -> None:
         """Where partitions end before the moment of transactions, and that moment.  A partition that was looked at
@@ -327,14 +383,27 @@ class _Run:
         order.sort(key=lambda pair: _ORDER.get(pair[0].topic, 2))  # cursors before what they point behind
         states = {}
         for partition, directory in order:
-            with suppress(UnknownTopicOrPartitionException):  # the next listing knows
+            try:
                 if partition.topic == names.TRANSACTION_STATE_TOPIC:
                     states[partition] = self._view(directory, partition)
                 elif partition not in self._looks:
                     view = self._view(directory, partition)
                     self._looks[partition] = view.log_end_offset
                     view.rest()
-        self._moment = moment_of(states, self.files)
+            except UnknownTopicOrPartitionException:  # the next listing knows
+                pass
+            except OSError as error:
+                self._leave_out(directory, partition, error)
+        while True:
+            try:
+                self._moment = moment_of(states, self.files)
+                return
+            except OSError as error:
+                bad = next((each for each, view in states.items() if unread(error, view.directory)), None)
+                if bad is None:
+                    raise
+                del states[bad]  # as that of another broker
+                self._leave_out(next(each for each in directories if bad in each.chosen), bad, error)
 
     def _view(self, directory: _Directory, partition: TopicPartition) -> PartitionView:
         if partition not in self._views:
@@ -384,6 +453,10 @@ class _Run:
             if moved is None:
                 self.report.notes.append(GONE.format(partition))
                 return
+        except OSError as error:
+            self._leave_out(directory, partition, error)
+            self.files.remove_tree(target)
+            return
         else:
             moved = None
         finally:
@@ -408,6 +481,19 @@ class _Run:
         others = (each for each in self._directories if each is not directory)
         return next((each for each in others if partition in list_partitions(each.source, files=self.files)), None)
 
+    def _tell_not_there(self, directories: Sequence[_Directory]) -> None:
+        """Partitions that the base has, and nobody has now: deleted, or on a disk that is not mounted."""
+        base = self._placing.base
+        if base is None or self._wanted is not None:
+            return
+        there = {partition for each in directories for partition in each.backed}.union(self.report.left_out)
+        gone = sorted(map(str, set(base.partitions) - there))
+        if gone:
+            shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
+            self.report.notes.append(
+                f"not there any more, since {base.path}: {shown}; deleted, or is a disk not mounted? keep that backup"
+            )
+
     def _settle(self, directories: Sequence[_Directory]) -> None:
         """Makes the topics' settings fit the partitions that were copied.  A topic that was deleted meanwhile is left
         out, also where some of its partitions were copied before."""
@@ -418,6 +504,8 @@ class _Run:
         left_out |= self._replaced(gone, taken.values())
         for topic in sorted(left_out):
             self.report.notes.append(f"the topic {topic} was deleted meanwhile: it is left out, with its settings")
+        if left_out:
+            self._placing.syncs.wait()  # of files that go now
         for directory in directories:
             for partition in [each for each in directory.backed if each.topic in left_out]:
                 self.files.remove_tree(os.path.join(directory.target, str(partition)))
@@ -475,8 +563,9 @@ class _Run:
         if settings is not None:
             held[names.TOPIC_CONFIGS_FILE] = settings
         for name in KEPT_AT_THE_TOP:
-            with suppress(FileNotFoundError):
-                held[name] = read_small(os.path.join(directory.source, name), files)
+            data = self._small_file(os.path.join(directory.source, name))
+            if data is not None:
+                held[name] = data
         for name, lines in directory.offsets.items():
             always = (names.RECOVERY_POINT_CHECKPOINT_FILE, names.LOG_START_OFFSET_CHECKPOINT_FILE)
             if lines or name in always:

@@ -15,12 +15,14 @@ import numpy as np
 
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.files import File, Files, FileStat
+from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import sign_of_log_dir
 from kafkalog.engine.remote.objects import parts_of
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.backup_manifest import BackedFile, BackedPartition, Manifest, newest_backup
 from kafkalog.toolbox.report import Finding
+from kafkalog.toolbox.space import on_disk
 
 __all__ = ["BackupReport", "Base", "Changed", "LogDigest", "Placing", "Syncs", "Taken", "digest_of"]
 
@@ -35,7 +37,8 @@ Progress = Callable[[int], None]
 @dataclass
 class BackupReport:
     """What was taken.  Bytes of all files: `copied`, `cloned` (reflinks), `linked` to the source's, `kept` from the
-    base.  `findings`: what is wrong with the source, which was copied as it is."""
+    base.  `findings`: what is wrong with the source, which was copied as it is; `left_out`: partitions that the backup
+    does not have, for they could not be read, which is a finding, too."""
 
     path: str
     base: str | None = None
@@ -49,6 +52,7 @@ class BackupReport:
     kept: int = 0
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_out: list[TopicPartition] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -84,6 +88,19 @@ class Base:
             )
         found = newest_backup(path, files, sources=sources)
         return None if found is None else cls(*found)
+
+    def closed_bytes(self, partitions: Collection[TopicPartition]) -> int:
+        """Of closed segments' files of some partitions: about what is linked from here."""
+        total = 0
+        for _, held in (self._partitions[each] for each in partitions if each in self._partitions):
+            closed = {names.filename_prefix_from_offset(each.base_offset) for each in held.segments if each.is_closed}
+            total += sum(on_disk(each.size) for name, each in held.files.items() if name.partition(".")[0] in closed)
+        return total
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """Those that it has."""
+        return self._partitions.keys()
 
     def of(self, partition: TopicPartition, topic_id: str | None) -> tuple[str, BackedPartition] | None:
         """Its folder, and what is in it; None where it is not there, or of another topic of that name."""
@@ -169,7 +186,7 @@ class Placing:
                     if out.size() > size:
                         out.truncate(size)
                     return CLONED
-                if not (may_link and self._link):
+                if not (may_link and self._link) or files.is_link(source):  # another name of it would be a link, too
                     return self._copied(file, out, size)
             files.unlink(target)
             try:

@@ -17,7 +17,7 @@ from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
-from kafkalog.errors import CorruptCheckpointException, KafkalogError, NoSuchFileException
+from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException, KafkalogError, NoSuchFileException
 from kafkalog.toolbox.report import Finding
 
 __all__ = [
@@ -168,6 +168,24 @@ def _file_fields(files: Mapping[str, BackedFile]) -> list[dict[str, Any]]:
 def is_backup(path: str, files: Files = OS_FILES) -> bool:
     """Whether a folder has a manifest: only a backup that is whole has."""
     return files.exists(os.path.join(path, MANIFEST_FILE))
+
+
+def refuse_in_backup(log_dir: str, files: Files = OS_FILES) -> None:
+    """IllegalArgumentException if a log directory is a backup's, whose files other backups may share: what cuts it
+    cuts them."""
+    above = os.path.dirname(os.path.abspath(log_dir))
+    if not is_backup(above, files):
+        return
+    try:
+        manifest = read_manifest(above, files)
+    except (KafkalogError, OSError):
+        return  # somebody else's manifest.json
+    if os.path.basename(os.path.abspath(log_dir)) in {each.folder for each in manifest.directories}:
+        raise IllegalArgumentException(
+            "found a directory of a backup, expected another: earlier and later backups may share its files",
+            path=log_dir,
+            hint=f"first `kafkalog restore {above} NEW_DIR --yes`, then do it there",
+        )
 
 
 def newest_backup(

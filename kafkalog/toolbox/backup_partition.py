@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 
 from kafkalog._limits import INT_MAX
@@ -42,6 +42,7 @@ from kafkalog.toolbox.backup_manifest import BackedPartition, BackedSegment
 from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES
 from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report, told
 from kafkalog.toolbox.segment_check import SegmentCheck
+from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
 
 __all__ = ["PartitionCopy"]
 
@@ -70,7 +71,12 @@ class PartitionCopy:
         self._taken: dict[str, Taken] = {}
         self._wrong: list[Finding] = []  # with small files, and behind the log's end
         self._looked_again = False  # at what seemed wrong
-        self._topic_id = topic_id_of(view.directory, placing.files)
+        try:
+            self._topic_id = topic_id_of(view.directory, placing.files)
+        except OSError as error:
+            if unread(error, view.directory) is None:
+                raise
+            self._topic_id = None  # told with the file
         self._base_folder = ""
         self._base: BackedPartition | None = None
         found = None if placing.base is None else placing.base.of(view.topic_partition, self._topic_id)
@@ -142,10 +148,16 @@ class PartitionCopy:
         for suffix in names.INDEX_FILE_SUFFIXES:
             name = os.path.basename(stem) + suffix
             for source in (stem + suffix + segment.suffix, stem + suffix + names.SWAP_FILE_SUFFIX):
-                with suppress(FileNotFoundError):
+                try:
                     self._whole(source, name, None)
                     found.add(name)
                     break
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    if suffix == names.TXN_INDEX_FILE_SUFFIX:  # which nobody makes anew
+                        raise
+                    self._do_without(error)
         stat = self._files.stat(segment.path)
         if (stat.inode, stat.mtime_ms) != (segment.inode, segment.mtime_ms):
             raise Changed(segment.path)  # and so its indexes may be another one's
@@ -189,7 +201,7 @@ class PartitionCopy:
             return None
         there = os.path.join(self._base_folder, name)
         try:
-            if files.stat(there).size != held.size:
+            if files.stat(there).size != held.size or files.is_link(there):
                 return None  # somebody changed the base
             files.link(there, target)
         except OSError:  # it is on another file system, or has all the names that it may have
@@ -248,21 +260,21 @@ class PartitionCopy:
         files, found = self._files, set()
         path = LeaderEpochCheckpointFile.new_file(seen.directory)
         epochs = LeaderEpochCheckpointFile(path, files, create=False)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), self._readable():
             try:
                 data = epochs.encode([each for each in epochs.read() if each.start_offset < end])
             except CorruptCheckpointException as error:
                 self._doubt(path, error)
                 data = read_small(path, files)
             found.add(self._put(names.LEADER_EPOCH_CHECKPOINT_FILE, data))
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), self._readable():
             path = os.path.join(seen.directory, names.PARTITION_METADATA_FILE)
             found.add(self._put(names.PARTITION_METADATA_FILE, read_small(path, files, bytes_max=NOTE_BYTES_MAX)))
         listed = files.list_files(seen.directory)
         for offset in names.offsets_in(listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX):
             if offset <= end:
                 path = names.producer_snapshot_file(seen.directory, offset)
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError), self._readable():
                     name = self._put(os.path.basename(path), read_small(path, files))
                     try:
                         read_snapshot(os.path.join(self._target, name), files)
@@ -283,6 +295,23 @@ class PartitionCopy:
         self._files.write_file(target, data)
         self._taken[name] = Taken(COPIED, len(data), crc32c(data), NO_STAMP)
         return name
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """A file that an open makes anew, or does without: where it cannot be read that is told."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._do_without(error)
+
+    def _do_without(self, error: OSError) -> None:
+        """Tells a file of the source that cannot be read, and stays away; raises any other error."""
+        wrong = unread(error, self._view.directory)
+        if wrong is None:
+            raise error
+        self._wrong.append(wrong)
 
     def _doubt(self, path: str, error: BadBytesError) -> None:
         """Something seems wrong with a small file: look again; what stays so is told."""
@@ -350,8 +379,11 @@ class PartitionCopy:
         told_of.batches += report.batches
         told_of.records += report.records
         there, here = self._target + os.sep, self._view.directory + os.sep
+        unread_places = {(it.path, it.position) for it in self._wrong if it.what.startswith(CANNOT_BE_READ)}
         for finding in report.findings:
-            told_of.findings.append(finding._replace(path=finding.path.replace(there, here)))
+            named = finding._replace(path=finding.path.replace(there, here))
+            if (named.path, named.position) not in unread_places:  # missing, for it could not be read
+                told_of.findings.append(named)
         known = {(finding.path, finding.position) for finding in told_of.findings}
         told_of.findings += [each for each in self._wrong if (each.path, each.position) not in known]
         told_of.notes += [text.replace(there, here) for text in report.notes]

@@ -3,28 +3,68 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from kafkalog.engine.files import Files, local_path, parent_dir
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import sign_of_log_dir
 from kafkalog.errors import IllegalArgumentException, InvalidTopicException
+from kafkalog.toolbox.backup_manifest import PARTIAL_SUFFIX
 
-__all__ = ["named", "refuse_in_log_dir", "target_path"]
+__all__ = ["named", "partial_path", "refuse_in_log_dir", "refuse_one_in_other", "target_path"]
 
 _HINT = 'such as ["orders-0"], or [("orders", 0)]'
 
 
 def target_path(given: str | os.PathLike[str], what: str, files: Files) -> str:
     """The absolute path of a folder that is to be made.  IllegalArgumentException where a symbolic link is in its
-    place, which a folder cannot replace."""
+    place, or a mount point, which a folder cannot replace, and for the name of what is half made."""
     path = os.path.abspath(local_path(given, what=what, files=files))
+    if path.endswith(PARTIAL_SUFFIX):
+        raise IllegalArgumentException(
+            f"{what}: found a name that ends in {PARTIAL_SUFFIX}, expected another: what is half made is named so, and "
+            "is removed by the next one",
+            path=path,
+            hint=f"name {path.removesuffix(PARTIAL_SUFFIX)}",
+        )
+    if os.path.ismount(path) and files.exists(path):
+        raise IllegalArgumentException(
+            f"{what}: found a mount point, expected a folder that is new: the copy is made beside it, and renamed",
+            path=path,
+            hint=f"name a folder on it, such as {os.path.join(path, 'kafka-logs')}",
+        )
     if files.is_link(path):
         raise IllegalArgumentException(
             f"{what}: found a symbolic link, expected a folder that is new or empty",
             path=path,
             hint=f"name the folder that is meant, such as {os.path.realpath(path)}, or remove the link",
+        )
+    return path
+
+
+def refuse_one_in_other(source: str, target: str) -> None:
+    """The source is only read; a copy inside it would be a part of it."""
+    places = [os.path.realpath(path) for path in (source, target)]
+    above = os.path.commonpath(places)
+    if above in places:
+        where = "a folder inside" if above == places[0] else "a folder above"
+        where = "the folder of" if places[0] == places[1] else where
+        raise IllegalArgumentException(f"found {where} the source {source}, expected one beside it", path=target)
+
+
+def partial_path(target: str, sources: Iterable[str], files: Files) -> str:
+    """The folder in which a copy is made before it gets the name `target`, and which is removed first: what an earlier
+    one left.  IllegalArgumentException if it is, or lies in or around, one of the folders that are read, or somebody
+    has it open."""
+    path = target + PARTIAL_SUFFIX
+    for source in sources:
+        refuse_one_in_other(source, path)
+    if files.exists(os.path.join(path, names.LOCK_FILE)):
+        raise IllegalArgumentException(
+            "found a log directory that somebody has open, or had, expected nothing, or what an earlier copy left",
+            path=path,
+            hint=f"a copy to {target} is made there first: move it away, or name another folder",
         )
     return path
 

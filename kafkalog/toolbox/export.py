@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._face.past_damage import past_chunks
@@ -26,6 +27,7 @@ from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.host.log_dirs import refuse_inside
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException
+from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
@@ -124,7 +126,7 @@ def export(
     `progress` is told of the log's bytes as they are read.  `read`, where it is given, says which records of a
     partition are written, and `selection`, `last` and `progress` are its own.
     IllegalArgumentException where a file is there already, or the options make no sense; CorruptRecordException or
-    InvalidRecordException at damage; OSError of the disk.
+    InvalidRecordException at damage; DiskFull, OSError of the disk.
     """
     values.function(progress, "progress", "a function of the bytes just read")
     need_pyarrow()
@@ -138,12 +140,34 @@ def export(
     for path in plan:
         refuse_existing(files, path, force=options.force)
         refuse_inside(parent_dir(path), files)
+    done = len(report.files)
     for path, chosen in plan.items():
-        files.mkdirs_synced(parent_dir(path))
-        out = _Export(log_dir, options, codec, files, progress, read, lenient=len(partitions) > 1)
-        with past_chunks(log_dir, files) if options.selection.tell is not None else nullcontext():
-            out.write(chosen, path, report)
+        full = telling_full(
+            parent_dir(path),
+            f"the export of {', '.join(map(str, chosen[:3]))}" + (" ..." if len(chosen) > 3 else ""),
+            files,
+            needed=partial(_needed, log_dir, list(plan.values())[len(report.files) - done :], files),
+            then=partial(_how_to_go_on, len(report.files) - done, list(plan.values()), files),
+        )
+        with full:
+            files.mkdirs_synced(parent_dir(path))
+            out = _Export(log_dir, options, codec, files, progress, read, lenient=len(partitions) > 1)
+            with past_chunks(log_dir, files) if options.selection.tell is not None else nullcontext():
+                out.write(chosen, path, report)
     return report
+
+
+def _needed(log_dir: str, left: Sequence[Sequence[TopicPartition]], files: Files) -> int:
+    """The logs' bytes: what the files take, but for their format and its compression."""
+    return bytes_in((os.path.join(log_dir, str(each)) for chosen in left for each in chosen), files)
+
+
+def _how_to_go_on(done: int, plan: Sequence[Sequence[TopicPartition]], files: Files) -> str:
+    if not done:
+        return NOTHING_LEFT
+    left = [str(each) for chosen in plan[done:] for each in chosen]
+    some = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+    return f"{done} of {len(plan)} files are whole and stay: ask for the others ({some}), or for all with force"
 
 
 def _telling(selection: Selection, report: ExportReport) -> Selection:

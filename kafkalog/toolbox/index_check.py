@@ -2,13 +2,14 @@
 
 `feed` takes tables of batches in order of position; nothing is kept of them but a running maximum.  An offset entry
 must name a batch by its position and last offset; a time entry must name a batch and the largest timestamp up to it.
+Entries that name a damaged batch are not judged (`pass_over`): the index may be the one that is right.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog._limits import LONG_MAX, SEGMENT_FILE_BYTES_MAX
 from kafkalog.engine.files import Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.batch import SMALLEST_BATCH_BYTES
@@ -17,6 +18,7 @@ from kafkalog.engine.segment.index_reader import entries_of
 from kafkalog.engine.segment.transaction_index import VERSION
 from kafkalog.errors import CorruptIndexException, RemoteResourceNotFoundException
 from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report, told
+from kafkalog.toolbox.unread import unread
 
 LARGE_INTERVAL_BYTES = 64 << 10  # 16 times Kafka's default of index.interval.bytes
 READ_LEAST_BYTES = 16 << 20  # of an index, however small its log is
@@ -88,11 +90,26 @@ class IndexCheck:
             self._findings.add(path, 0, 0, told(error))
             self._unread.add(path)
             return b""
+        except OSError as error:
+            return self._tell_unread(path, error)
         with file:
-            size = file.size()
+            try:
+                size = file.size()
+                data = file.pread(min(size, most), 0)
+            except OSError as error:
+                return self._tell_unread(path, error)
             if size > SEGMENT_FILE_BYTES_MAX:
                 self._findings.add(path, most, size - most, f"found {size} bytes, {TOO_LARGE}")
-            return file.pread(min(size, most), 0)
+            return data
+
+    def _tell_unread(self, path: str, error: OSError) -> bytes:
+        """An index that cannot be read is a finding; the log is read all the same."""
+        wrong = unread(error, path)
+        if wrong is None:
+            raise error
+        self._findings.findings.append(wrong)
+        self._unread.add(path)
+        return b""
 
     def _check_growth(
         self, path: str, dtype: np.dtype, first: np.ndarray, second: np.ndarray, *, strict_second: bool
@@ -110,6 +127,13 @@ class IndexCheck:
         self._feed_times(table)
         self._largest = max(self._largest, int(table["max_timestamp"].max()))
         self._last_position = int(table["position"][-1])
+
+    def pass_over(self, position: int, end: int, first_offset: int, end_offset: int | None) -> None:
+        """A damaged stretch of the log, between the good batches around it: nobody can tell whether entries that name
+        what was there are right."""
+        self._offset_found |= (position <= self._positions) & (self._positions < end)
+        limit = LONG_MAX if end_offset is None else end_offset - 1
+        self._time_found |= (first_offset <= self._time_offsets) & (self._time_offsets <= limit)
 
     def _feed_offsets(self, table: np.ndarray) -> None:
         positions = table["position"]

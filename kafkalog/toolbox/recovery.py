@@ -35,8 +35,11 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.partition import Partition
+from kafkalog.toolbox.backup_manifest import refuse_in_backup
 from kafkalog.toolbox.losses import LostRange, indexed_time
+from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
+from kafkalog.toolbox.unread import unread, unread_file
 
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
@@ -69,6 +72,7 @@ class Recovered:
     old_end_offset: int = -1  # as far as can be told: behind the last batch that could be found
     lost_records: int = 0  # at most: what damaged batches held is what their headers, or the offsets, leave room for
     error: KafkalogError | None = None  # it does not open
+    unread: Finding | None = None  # what cannot be read, where that is why
     lost: list[LostRange] = field(default_factory=list)  # what each cut takes, with its times
     unread_below: int | None = None  # whole segments below it were not looked at: they are below the recovery point
 
@@ -135,12 +139,13 @@ def recover(
     looked at again, and a partition that is changed at each look has BeingWrittenException as its `error`
     (UnknownTopicOrPartitionException if it went away).  `from_start` forgets the recovery points: everything is looked
     at.  `progress` is called with the bytes of logs just read.  LogDirLockedException when another process has the
-    directory.  When every partition of the directory was recovered, and nothing is `not_recovered`, it is left as a
-    clean shutdown leaves it.
+    directory; IllegalArgumentException for that of a backup, when it is to be done.  When every partition of the
+    directory was recovered, and nothing is `not_recovered`, it is left as a clean shutdown leaves it.
     """
     root = os.path.realpath(log_dir)
     settings = TopicSettings(root, config)
     if act:
+        refuse_in_backup(root)
         watch = _CutWatch(progress)
         yield from _recover(root, partitions, settings, watched_files(watch), watch, from_start=from_start)
         return
@@ -197,11 +202,12 @@ def _recover(
         for partition in partitions:
             folder = os.path.join(root, str(partition))
             result = Recovered(partition, points.get(partition, 0))
-            before = _look(files, folder)
-            trusted = [base for base in names.offsets_in(before) if base <= result.recovery_point]
-            result.unread_below = trusted[-1] if len(trusted) > 1 else None
             watch.cuts, watch.damages, watch.lost = [], [], []
+            before: dict[str, _Seen] | None = None
             try:
+                before = _look(files, folder)
+                trusted = [base for base in names.offsets_in(before) if base <= result.recovery_point]
+                result.unread_below = trusted[-1] if len(trusted) > 1 else None
                 with open_log(
                     root,
                     partition,
@@ -216,13 +222,24 @@ def _recover(
                 result.old_end_offset = max((damage.old_end for damage in watch.damages), default=-1)
                 result.old_end_offset = max(result.old_end_offset, result.end_offset)
                 result.lost_records = sum(damage.records for damage in watch.damages)
-            except KafkalogError as error:
-                result.error = error
+            except (KafkalogError, OSError) as error:
+                result.unread = unread_file(error, folder, files)
+                if isinstance(error, KafkalogError):
+                    result.error = error
+                elif result.unread is not None:
+                    result.error = KafkaStorageException.because_of(error, f"cannot read {partition}")
+                else:
+                    raise
                 hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
                 hold = hold_directory(root, files)
             result.cuts = watch.cuts
             result.lost = [each._replace(partition=partition) for each in watch.lost]
-            _compare(result, folder, before, _look(files, folder))
+            if before is not None:
+                try:
+                    _compare(result, folder, before, _look(files, folder))
+                except OSError as error:
+                    if result.unread is None or unread(error, folder) is None:
+                        raise
             yield result
     finally:
         hold.leave(clean=True)

@@ -1,8 +1,9 @@
 """Rebuild indexes (offset, time, aborted transactions) that are missing or disagree with their log.
 
 Entries are those that a recovery makes: one a `index.interval.bytes`, the largest timestamp at the end, each aborted
-transaction whose begin is known.  First every old entry is held against the log.  The log is only read; a segment
-whose log is damaged is left alone.  Whoever calls holds the directory's lock.
+transaction whose begin is known.  First every old entry is held against the log, behind damage too; an entry that
+names a damaged batch is not judged.  The log is only read; a segment whose log is damaged is left alone, but for what
+is torn at the log's end.  Whoever calls holds the directory's lock.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import NamedTuple
 
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog._native.codec import batches as native
-from kafkalog.engine.files import OS_FILES, Files, parent_dir
+from kafkalog.engine.files import OS_FILES, File, Files, parent_dir
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.segment.loss import all_zero
 from kafkalog.engine.segment.order import highest_offset, misfits
+from kafkalog.engine.segment.resync import next_batch
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import Finding, Report
@@ -57,9 +60,11 @@ def check_indexes(
         next_offset, fits = base, True
         limit = highest_offset(base, following)
         transactions.begin(base)
+        is_cut_off = False  # good batches lie behind damage
         log_path = names.log_file(directory, base)
         with files.open(log_path, writable=False) as log:
-            scan = LogScan(log, 0, min(log.size(), SEGMENT_FILE_BYTES_MAX))
+            size = min(log.size(), SEGMENT_FILE_BYTES_MAX)
+            scan = LogScan(log, 0, size)
             for piece in scan:
                 check.feed(piece.table)
                 fits = fits and not misfits(piece.table, next_offset, limit) and plan.add_table(piece.table)
@@ -67,6 +72,8 @@ def check_indexes(
                 transactions.feed(piece)
                 if progress is not None:
                     progress(int(piece.table["size"].sum()))
+            if scan.position < size and not all_zero(log, scan.position, size):
+                is_cut_off = _check_behind_damage(log, scan.position, size, check, base, next_offset, following)
         check.finish()
         fits = plan.add_last_time_entry() and fits
         offset_path, time_path = names.offset_index_file(directory, base), names.time_index_file(directory, base)
@@ -77,7 +84,7 @@ def check_indexes(
             for path in (offset_path, time_path):
                 if not files.exists(path):
                     report.add(path, 0, 0, "missing")
-        whole = scan.end - scan.position <= TAIL_BYTES or last_segment
+        whole = scan.end - scan.position <= TAIL_BYTES or (last_segment and not is_cut_off)
         if not (whole and fits):
             transactions.lose_track()
             yield SegmentIndexes(base, log_path, report.findings, None)
@@ -89,6 +96,27 @@ def check_indexes(
         if aborted or files.exists(txn_path):
             right[txn_path] = aborted
         yield SegmentIndexes(base, log_path, report.findings, right)
+
+
+def _check_behind_damage(
+    log: File, position: int, size: int, check: IndexCheck, base: int, next_offset: int, following: int | None
+) -> bool:
+    """Holds index entries against the good batches behind damage at `position`, as `verify` does; whether there are
+    such batches."""
+    is_cut_off = False
+    while position < size:
+        found = next_batch(log, position + 1, size, min_offset=next_offset, base_offset=base)
+        is_cut_off = is_cut_off or found is not None
+        end = size if found is None else found.position
+        end_offset = following if found is None else found.base_offset
+        if end_offset is not None:  # else an open cuts here, and entries of what it cuts are wrong
+            check.pass_over(position, end, next_offset, end_offset)
+        scan = LogScan(log, end, size)
+        for piece in scan:
+            check.feed(piece.table)
+            next_offset = int(piece.table["last_offset"][-1]) + 1
+        position = scan.position
+    return is_cut_off
 
 
 def find_wrong_indexes(

@@ -34,16 +34,15 @@ from kafkalog.errors import (
 )
 from kafkalog.toolbox.backup_files import BackupReport, Changed, Placing, Syncs, digest_of
 from kafkalog.toolbox.backup_manifest import (
-    PARTIAL_SUFFIX,
     BackedDirectory,
     BackedFile,
     BackedPartition,
     Manifest,
     read_manifest,
 )
-from kafkalog.toolbox.backup_places import named, refuse_in_log_dir, target_path
+from kafkalog.toolbox.backup_places import named, partial_path, refuse_in_log_dir, refuse_one_in_other, target_path
 from kafkalog.toolbox.report import Finding
-from kafkalog.toolbox.salvage import refuse_one_in_other
+from kafkalog.toolbox.space import NOTHING_LEFT, on_disk, telling_full
 
 __all__ = ["RestoreReport", "restore"]
 
@@ -91,7 +90,7 @@ def restore(
     Errors: NoSuchFileException (no backup, or a file of it is missing), CorruptCheckpointException (its manifest),
     CorruptRecordException (a file that is not as the manifest says), UnknownTopicOrPartitionException,
     IllegalArgumentException (the target is not empty, a symbolic link, or in the backup or a log directory),
-    LogDirLockedException, OSError.
+    LogDirLockedException, DiskFull, OSError.
 
         from kafkalog.toolbox.restore import restore
 
@@ -106,32 +105,34 @@ def restore(
     wanted = named(partitions)
     chosen = _chosen(manifest, wanted, backup)
     refuse_one_in_other(backup, target)
+    partial = partial_path(target, [backup], files)
     _check_target(target, files)
     report = RestoreReport(target, backup, manifest.finished_ms, act, findings=list(manifest.findings))
     tell = progress or (lambda size_bytes: None)
     if not act:
         _Restore(files, None, manifest, backup, target, report, tell).run(chosen, is_whole=wanted is None)
         return report
-    files.mkdirs_synced(parent_dir(target))
-    with ExitStack() as stack:
-        stack.enter_context(files.lock(f"{target}{PARTIAL_SUFFIX}.lock"))
+    needed = sum(on_disk(each.size) for held in chosen.values() for one in held for each in one.files.values())
+    full = telling_full(target, "what is restored", files, needed=lambda: needed, then=lambda: NOTHING_LEFT)
+    with full, ExitStack() as stack:
+        files.mkdirs_synced(parent_dir(target))
+        stack.enter_context(files.lock(f"{partial}.lock"))
         _check_target(target, files)
-        partial_path = target + PARTIAL_SUFFIX
-        files.remove_tree(partial_path)
+        files.remove_tree(partial)
         try:
             with Syncs(files) as syncs:
                 placing = Placing(files, None, False, BackupReport(target), syncs)
-                copy = _Restore(files, placing, manifest, backup, partial_path, report, tell)
+                copy = _Restore(files, placing, manifest, backup, partial, report, tell)
                 copy.run(chosen, is_whole=wanted is None)
             if files.exists(target):
                 files.rmdir(target)  # it was empty
-            files.rename(partial_path, target)
+            files.rename(partial, target)
         except BaseException:
             with suppress(OSError):
-                files.remove_tree(partial_path)
+                files.remove_tree(partial)
             raise
         files.sync_dir(parent_dir(target))
-    report.directories = {source: path.replace(partial_path, target, 1) for source, path in report.directories.items()}
+    report.directories = {source: path.replace(partial, target, 1) for source, path in report.directories.items()}
     return report
 
 

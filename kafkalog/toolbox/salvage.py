@@ -1,25 +1,30 @@
 """Copy what can be read of damaged partitions into a new log directory; the source is only read.
 
-Behind damage it goes on at the next batch that can be proved by its CRC.  Offsets are kept, so what was lost is a gap,
-as compaction leaves them.  What no CRC covers is judged by the neighbours: a batch whose offsets do not fit between
-them, or with an unknown magic, is left out.  Indexes are built for what was copied; topic id, log start and the
-topics' settings come along.  Leader epochs that go back are mended (`epoch_order`).
-Whoever opens the new directory, Kafka too, finds no clean-shutdown marker and rebuilds epochs and producer state.
+Behind damage it goes on at the next batch that can be proved by its CRC, and so it does behind blocks that the disk
+cannot give; a file that cannot be read at all is told as lost, and the others are copied.  Offsets are kept, so what
+was lost is a gap, as compaction leaves them.  A gap between two segments is a loss, too: a file is missing.  In a log
+that may have been compacted it is one only where an index of the missing segment is left; else a note tells it.  What
+no CRC covers is judged by the neighbours: a batch whose offsets do not fit between them, or with an unknown magic, is
+left out.  Indexes are built for what was copied; topic id, log start and the topics' settings come along.  Leader
+epochs that go back are mended (`epoch_order`).  Whoever opens the new directory, Kafka too, finds no clean-shutdown
+marker and rebuilds epochs and producer state.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 
 import numpy as np
 
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog._native.codec import batches as native
-from kafkalog.engine.files import OS_FILES, File, Files, local_path
+from kafkalog.engine.files import OS_FILES, File, Files, local_path, parent_dir
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
@@ -34,13 +39,19 @@ from kafkalog.errors import (
     BeingWrittenException,
     CorruptCheckpointException,
     IllegalArgumentException,
+    KafkalogError,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.toolbox.backup_places import partial_path, refuse_one_in_other, target_path
 from kafkalog.toolbox.epoch_order import EpochOrder
 from kafkalog.toolbox.losses import Losses, LostRange
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
+from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
+from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, unread
+
+COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
 
 __all__ = ["Lost", "SalvageReport", "salvage"]
 
@@ -48,7 +59,7 @@ __all__ = ["Lost", "SalvageReport", "salvage"]
 @dataclass
 class SalvageReport:
     """What was copied and what was not; `ranges` are the lost records of it, with their times.  `unsettled`: why
-    partitions were not: somebody is writing them, or they went away meanwhile."""
+    partitions were not: somebody is writing them, or they went away meanwhile.  `notes`: what may be lost."""
 
     lost: list[Lost] = field(default_factory=list)
     partitions: int = 0
@@ -58,6 +69,7 @@ class SalvageReport:
     epochs_mended: int = 0  # batches whose leader epoch did not fit between its neighbours'
     unsettled: list[BeingWrittenException | UnknownTopicOrPartitionException] = field(default_factory=list)
     ranges: list[LostRange] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def take(self, other: SalvageReport) -> None:
         """Adds what another one says."""
@@ -69,6 +81,7 @@ class SalvageReport:
         self.bytes += other.bytes
         self.epochs_mended += other.epochs_mended
         self.unsettled += other.unsettled
+        self.notes += other.notes
 
 
 def _wrong(report: SalvageReport) -> list[Wrong]:
@@ -84,22 +97,73 @@ def salvage(
     progress: Callable[[int], None] | None = None,
 ) -> SalvageReport:
     """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty, and neither in
-    the other's folder."""
+    the other's folder.  What cannot be read of the source is told as lost.
+
+    All is copied to `TARGET.partial`, synced, and then gets its name: a target that is there is all that could be read.
+
+    Errors: IllegalArgumentException (the target), LogDirLockedException (another salvage to it is under way), DiskFull,
+    OSError (the target cannot be written); what is there of the copy is removed then.
+    """
     values.function(progress, "progress", "a function of the bytes just copied")
     source, target = (local_path(given, files=files) for given in (source_dir, target_dir))
     refuse_one_in_other(source, target)
+    target = target_path(target, "target_dir", files)
+    _refuse_existing(target, files)
+    unfinished = partial_path(target, [source], files)
+    full = telling_full(
+        target,
+        "what is salvaged",
+        files,
+        needed=lambda: bytes_in(partitions.values(), files),
+        then=lambda: NOTHING_LEFT,
+    )
+    with full, ExitStack() as stack:
+        files.mkdirs_synced(parent_dir(target))
+        stack.enter_context(files.lock(f"{unfinished}.lock"))
+        _refuse_existing(target, files)
+        files.remove_tree(unfinished)
+        try:
+            report = _salvage_to(source, unfinished, partitions, files, progress)
+            if files.exists(target):
+                files.rmdir(target)  # it was empty
+            files.rename(unfinished, target)
+        except BaseException:
+            with suppress(OSError):
+                files.remove_tree(unfinished)
+            raise
+        files.sync_dir(parent_dir(target))
+    return report
+
+
+def _refuse_existing(target: str, files: Files) -> None:
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
         raise IllegalArgumentException("found something there, expected a new or empty folder", path=target)
+
+
+def _salvage_to(
+    source: str,
+    target: str,
+    partitions: Mapping[TopicPartition, str],
+    files: Files,
+    progress: Callable[[int], None] | None,
+) -> SalvageReport:
     files.mkdirs(target)
     report = SalvageReport()
+    flushed = _read_offsets(source, names.RECOVERY_POINT_CHECKPOINT_FILE, files, report)
+    starts = _read_offsets(source, names.LOG_START_OFFSET_CHECKPOINT_FILE, files, report)
+    compacted = _compacted(source, partitions, files)
     for partition, path in partitions.items():
         copy = os.path.join(target, str(partition))
 
-        def look(source_path: str = path, copy: str = copy) -> SalvageReport:
-            if files.exists(copy):
-                files.remove_tree(copy)  # what an earlier look left
-            here = SalvageReport(partitions=1)
-            _Salvage(source_path, copy, files, here, progress).run()
+        def look(source_path: str = path, copy: str = copy, partition: TopicPartition = partition) -> SalvageReport:
+            ends = max(starts.get(partition, 0), 0), flushed.get(partition, 0)
+            for around in (False, True):
+                if files.exists(copy):
+                    files.remove_tree(copy)  # what an earlier look left
+                here = SalvageReport(partitions=1)
+                one = _Salvage(source_path, copy, files, here, progress, ends, partition in compacted, around=around)
+                if one.run():
+                    break
             return here
 
         try:
@@ -108,42 +172,74 @@ def salvage(
             if files.exists(copy):
                 files.remove_tree(copy)
             report.unsettled.append(error)
-    _copy_log_starts(source, target, partitions, files)
+    _write_checkpoints(target, {each: offset for each, offset in starts.items() if each in partitions}, files)
+    path = os.path.join(source, names.TOPIC_CONFIGS_FILE)
     try:
         for topic in {partition.topic for partition in partitions}:
             take_over(source, target, topic, files)  # by the defaults retention might delete what was just saved
     except CorruptCheckpointException as error:
-        path = os.path.join(source, names.TOPIC_CONFIGS_FILE)
         what = f"the topics' settings: {error.message}"
         report.lost.append(Lost(path, 0, files.stat(path).size, 0, -1, what))
+    except OSError as error:
+        wrong = unread(error, path)
+        if wrong is None:
+            raise
+        report.lost.append(Lost(path, 0, 0, 0, -1, f"the topics' settings: {wrong.what}"))
     files.sync_dir(target)
     return report
 
 
-def refuse_one_in_other(source: str, target: str) -> None:
-    """The source is only read; a copy inside it would be a part of it."""
-    places = [os.path.realpath(path) for path in (source, target)]
-    above = os.path.commonpath(places)
-    if above in places:
-        where = "a folder inside" if above == places[0] else "a folder above"
-        where = "the folder of" if places[0] == places[1] else where
-        raise IllegalArgumentException(f"found {where} the source {source}, expected one beside it", path=target)
+def _read_offsets(source: str, name: str, files: Files, report: SalvageReport) -> Mapping[TopicPartition, int]:
+    """A checkpoint of the source; nothing of one that is absent or damaged.  One that cannot be read is told."""
+    path = os.path.join(source, name)
+    try:
+        return OffsetCheckpointFile(path, files, create=False).read()
+    except FileNotFoundError:
+        return {}
+    except (KafkalogError, OSError) as error:
+        wrong = unread(error, path)
+        if wrong is not None:
+            report.lost.append(Lost(path, 0, 0, 0, -1, wrong.what))
+        elif not isinstance(error, KafkalogError):
+            raise
+        return {}
 
 
-def _copy_log_starts(source: str, target: str, partitions: Mapping[TopicPartition, str], files: Files) -> None:
-    path = os.path.join(source, names.LOG_START_OFFSET_CHECKPOINT_FILE)
-    starts = OffsetCheckpointFile(path, files, create=False).read_or_empty()
-    kept = {partition: offset for partition, offset in starts.items() if partition in partitions}
+def _compacted(source: str, partitions: Iterable[TopicPartition], files: Files) -> set[TopicPartition]:
+    """Those whose settings ask for compaction, as far as they are known, and those that a cleaner was at."""
+    cleaned = OffsetCheckpointFile(os.path.join(source, names.CLEANER_OFFSET_CHECKPOINT_FILE), files, create=False)
+    found = set(cleaned.read_or_empty())
+    settings = TopicSettings(source, files=files)
+    for partition in partitions:
+        try:
+            if partition.topic in COMPACTED_TOPICS or settings.of(partition.topic).compact:
+                found.add(partition)
+        except (KafkalogError, OSError):  # told by who copies them
+            found.add(partition)
+    return found
+
+
+def _write_checkpoints(target: str, kept: Mapping[TopicPartition, int], files: Files) -> None:
     OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False).write(kept)
     # Nothing is known to be flushed; without the file an open would tell that it is missing.
     OffsetCheckpointFile(os.path.join(target, names.RECOVERY_POINT_CHECKPOINT_FILE), files, create=False).write({})
 
 
 class _Salvage:
-    """One partition."""
+    """One partition.  `ends`: its log start, and the offset up to which it was flushed, as they were checkpointed;
+    `around`: read logs around blocks that the disk cannot give."""
 
     def __init__(
-        self, source: str, target: str, files: Files, report: SalvageReport, progress: Callable[[int], None] | None
+        self,
+        source: str,
+        target: str,
+        files: Files,
+        report: SalvageReport,
+        progress: Callable[[int], None] | None,
+        ends: tuple[int, int],
+        may_be_compacted: bool,
+        *,
+        around: bool,
     ) -> None:
         self._source = source
         self._target = target
@@ -153,25 +249,110 @@ class _Salvage:
         self._next_offset = 0
         self._epochs = EpochOrder()
         self._losses = Losses(source, files)
+        self._start, self._flushed = ends
+        self._may_be_compacted = may_be_compacted
+        self._around = around
+        self._told_up_to = 0  # what is missing below this offset was told
+        self._has_told_end = False
+        self._is_first = True
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """False: a disk cannot give some blocks of a log, and somebody who reads around them may copy more."""
         files = self._files
+        try:
+            listed = files.list_dir(self._source)
+        except OSError as error:
+            self._tell_unread(error, self._source)
+            self._report.ranges.append(self._losses.segment(self._source, 0, None))
+            self._report.partitions = 0
+            return True
         files.mkdirs(self._target)
-        listed = files.list_dir(self._source)
         for name in listed:
             self._tell_odd(name)
         segments = sorted(load_cases.log_files(listed, self._next_offset_of).items())
+        lonely = self._indexes_alone(listed, dict(segments))
         bases = [base for base, _ in segments]
         for (base, name), following in zip_longest(segments, bases[1:]):
-            self._segment(base, following, os.path.join(self._source, name))
+            path = os.path.join(self._source, name)
+            self._tell_gap(path, base, [each for each in lonely if each < base])
+            lonely = [each for each in lonely if each > base]
+            if not self._segment(base, following, path):
+                return False
+        self._tell_missing_end(lonely, segments)
         self._report.epochs_mended += self._epochs.mend(files)
-        metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
-        if files.exists(metadata):
-            data = read_small(metadata, files, bytes_max=NOTE_BYTES_MAX)
-            files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), data)
+        self._copy_metadata()
         for segment in check_indexes(self._target, files=files):
             rewrite(segment, files=files)
         files.sync_dir(self._target)
+        return True
+
+    def _copy_metadata(self) -> None:
+        files, path = self._files, os.path.join(self._source, names.PARTITION_METADATA_FILE)
+        if not files.exists(path):
+            return
+        try:
+            data = read_small(path, files, bytes_max=NOTE_BYTES_MAX)
+        except OSError as error:
+            self._tell_unread(error, path)
+            return
+        files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), data)
+
+    def _tell_unread(self, error: OSError, path: str, first_offset: int = 0, last_offset: int = -1) -> None:
+        """A file or folder of the source that cannot be read; raises any other error."""
+        wrong = unread(error, self._source)
+        if wrong is None:
+            raise error
+        self._report.lost.append(Lost(path, 0, 0, first_offset, last_offset, wrong.what))
+
+    # --- what is not there ---------------------------------------------------------------------------
+
+    def _indexes_alone(self, listed: Collection[str], segments: Mapping[int, str]) -> list[int]:
+        """The base offsets of segments that have an index, and no log."""
+        found = {
+            base
+            for name in listed
+            if names.is_index_file(name) and (base := names.segment_base(name, os.path.splitext(name)[1])) is not None
+        }
+        on_their_way_out = names.offsets_in(listed, names.LOG_FILE_SUFFIX + names.DELETED_FILE_SUFFIX)
+        return sorted(found.difference(segments, on_their_way_out))
+
+    def _tell_gap(self, path: str, base: int, lonely: list[int]) -> None:
+        """Offsets in front of a segment that no other has, and that were not told yet."""
+        lonely = [each for each in lonely if each >= max(self._next_offset, self._told_up_to)]
+        is_first, self._is_first = self._is_first, False
+        first = max(lonely[0], self._start) if is_first and lonely else max(self._next_offset, self._told_up_to)
+        if first >= base or (is_first and not lonely):  # retention takes what lies in front of the first one
+            return
+        gap = f"no segment has the offsets {first} to {base - 1} in front of it"
+        if self._may_be_compacted and not lonely:
+            self._report.notes.append(f"{path}: {gap}: compaction leaves such, or a segment's file may be missing")
+            return
+        named = names.log_file("", lonely[0] if lonely else first)
+        left = " (an index of it is left)" if lonely else ""
+        self._report.lost.append(Lost(path, 0, 0, first, base - 1, f"{gap}: the file {named} is missing{left}"))
+        self._report.ranges.append(self._losses.segment(path, first, base))
+
+    def _tell_missing_end(self, lonely: list[int], segments: list[tuple[int, str]]) -> None:
+        """Segments that were behind the last one, or offsets that were flushed, and are not there."""
+        if self._has_told_end:
+            return
+        path = os.path.join(self._source, segments[-1][1]) if segments else self._source
+        first = max(self._next_offset, self._start)
+        last = self._flushed - 1
+        lonely = [each for each in lonely if each >= first]
+        if lonely:
+            path = names.log_file(self._source, lonely[0])
+            what = "the file is missing, of which an index is left"
+        elif first <= last:
+            what = "the log ends here"
+        else:
+            return
+        if first <= last:
+            what += f"; offsets up to {last} were flushed ({names.RECOVERY_POINT_CHECKPOINT_FILE})"
+        self._report.lost.append(Lost(path, 0, 0, first, max(last, first - 1), what))
+        self._report.ranges.append(self._losses.segment(path, first, last + 1 if first <= last else None))
+
+    # --- what is there -------------------------------------------------------------------------------
 
     def _tell_odd(self, name: str) -> None:
         """Kafka reads the file of twenty digits whatever else has the offset in its name, so another (`5.log`) is no
@@ -185,22 +366,55 @@ class _Salvage:
     def _next_offset_of(self, swap: str) -> int:
         """Of a segment that a crash kept from taking the place of others, the offset behind its last good batch."""
         end = base = names.offset_from_filename(swap)
-        with self._files.open(os.path.join(self._source, swap), writable=False) as file:
-            size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
+        path = os.path.join(self._source, swap)
+        try:
+            with self._open(path) as file:
+                size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
 
-            def skip(position: int, _: int) -> int:
-                found = next_batch(file, position + 1, size, min_offset=base, base_offset=base)
-                return size if found is None else found.position
+                def skip(position: int, _: int) -> int:
+                    found = next_batch(file, position + 1, size, min_offset=base, base_offset=base)
+                    return size if found is None else found.position
 
-            for piece in slices_past_damage(file, size, skip):
-                end = max(end, int(piece.table["last_offset"].max(initial=base - 1)) + 1)
+                for piece in slices_past_damage(file, size, skip):
+                    end = max(end, int(piece.table["last_offset"].max(initial=base - 1)) + 1)
+        except OSError as error:
+            self._tell_unread(error, path)
         return end
 
-    def _segment(self, base: int, following: int | None, path: str) -> None:
-        files = self._files
+    def _open(self, path: str) -> File:
+        file = self._files.open(path, writable=False)
+        return FileAroundBadBlocks(file) if self._around else file
+
+    def _segment(self, base: int, following: int | None, path: str) -> bool:
+        """Copies what can be read; False as `run`."""
         self._next_offset = max(self._next_offset, base)
+        try:
+            self._copy_segment(base, following, path)
+        except OSError as error:
+            if is_of_bad_blocks(error) and not self._around and unread(error, self._source) is not None:
+                return False
+            first, end = self._next_offset, self._next_offset if following is None else following
+            self._tell_unread(error, path, first, end - 1)
+            self._report.ranges.append(self._losses.segment(path, first, following))
+            self._told_up_to, self._has_told_end = end, following is None
+            self._settle_copy(names.log_file(self._target, base), is_last=following is None)
+        return True
+
+    def _settle_copy(self, copy: str, *, is_last: bool) -> None:
+        """What was copied of a log before it could not be read further; an empty last one keeps the log's end."""
+        files = self._files
+        if not files.exists(copy):
+            if is_last:
+                files.write_file(copy, b"", sync=True)
+        elif is_last or files.stat(copy).size:
+            files.sync_file(copy)
+        else:
+            files.unlink(copy)
+
+    def _copy_segment(self, base: int, following: int | None, path: str) -> None:
+        files = self._files
         with (
-            files.open(path, writable=False) as file,
+            self._open(path) as file,
             files.open(names.log_file(self._target, base), create=True, exclusive=True) as out,
         ):
             size, written = min(file.size(), SEGMENT_FILE_BYTES_MAX), 0
@@ -208,6 +422,7 @@ class _Salvage:
                 self._report.lost.append(
                     Lost(path, size, file.size() - size, 0, -1, f"found {file.size()} bytes, {TOO_LARGE}")
                 )
+                self._told_up_to = max(self._told_up_to, following or 0)
             skip = partial(self._skip, file, path, size, base, following)
             for piece in slices_past_damage(file, size, skip):
                 written += self._copy(path, piece, out, written, base, following)
@@ -231,6 +446,8 @@ class _Salvage:
             )
             self._report.lost.append(Lost(path, int(entry["position"]), int(entry["size"]), 0, -1, what))
             self._report.ranges.append(self._losses.misfit(path, entry))
+        if not good[-1]:  # what is missing behind the last good one is that
+            self._told_up_to = max(self._told_up_to, following or 0)
         kept = table[good]
         if not len(kept):
             return 0
@@ -252,15 +469,18 @@ class _Salvage:
     def _skip(self, file: File, path: str, size: int, base: int, following: int | None, position: int, why: int) -> int:
         found = next_batch(file, position + 1, size, min_offset=self._next_offset, base_offset=base)
         end = size if found is None else found.position
+        unreadable = file.why_not(position, end) if isinstance(file, FileAroundBadBlocks) else None
         if found is not None:
             last = found.base_offset - 1
         elif following is not None:
             last = following - 1
         else:
             last = self._next_offset - 1
-            if why == native.OK or not any(file.pread(min(4096, size - position), position)):
+            if unreadable is None and (why == native.OK or not any(file.pread(min(4096, size - position), position))):
                 return end  # a few bytes or zeros behind the end of the log: nothing was there
-        what = VERDICT_TEXT.get(why, "bytes that are no batch")
+            self._has_told_end = True
+        self._told_up_to = max(self._told_up_to, last + 1)
+        what = unreadable or VERDICT_TEXT.get(why, "bytes that are no batch")
         self._report.lost.append(Lost(path, position, end - position, self._next_offset, last, what))
         self._report.ranges.append(self._losses.damage(file, base, position, end, self._next_offset, found, following))
         self._progress(end - position)

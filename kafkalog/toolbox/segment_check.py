@@ -30,9 +30,13 @@ from kafkalog.errors import (
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.losses import Losses
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report, told
+from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, unread
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files
+    from kafkalog.engine.segment.scan import ScanSlice
+
+Observe = Callable[[str, np.ndarray, memoryview, int], None]  # a path, batches, the bytes from a position on
 
 LOOKS_MAX = 3  # at a segment in which something is wrong, and which is being written
 
@@ -50,9 +54,12 @@ class SegmentCheck:
         self.epoch = -1
         self._losses = Losses(directory, files)
         self.tells_gaps = False
-        self.observe: Callable[[str, np.ndarray, memoryview, int], None] | None = None
+        self.tells_unread = False  # a file that cannot be read is a finding; else its error is raised
+        self._around = False  # read the segment's log around blocks that the disk cannot give
+        self.observe: Observe | None = None
         self._progress = progress or (lambda size_bytes: None)
         self._walked = False  # the segment's log: records are followed, and progress told, once
+        self._followed = 0  # up to this position records were
         self._is_over = False  # what is left of it is the next one's
 
     def check(self, base: int, following: int | None) -> bool:
@@ -61,7 +68,8 @@ class SegmentCheck:
         newest = self._losses.last_timestamp
         path = names.log_file(self.directory, base)
         before: set[tuple[str, int, str]] = set()
-        self._walked = False
+        self._walked = self._around = False
+        self._followed = 0
         try:
             for look in range(1, LOOKS_MAX + 1):
                 last = look == LOOKS_MAX
@@ -70,7 +78,7 @@ class SegmentCheck:
                 stamps = self._stamps(base)
                 gone = False
                 try:
-                    self._look(base, following)
+                    self._look_around(base, following)
                 except FileNotFoundError as error:
                     gone = True
                     if isinstance(error, RemoteResourceNotFoundException):  # an object; metadata or a listing has it
@@ -84,6 +92,13 @@ class SegmentCheck:
                     if not is_of_object(error):
                         raise
                     self.report.add(path, error.position or 0, 0, told(error))
+                    self.report.lost = [self._losses.segment(path, base, following)]
+                    self.next_offset = base if following is None else following
+                except OSError as error:
+                    wrong = unread(error, self.directory) if self.tells_unread else None
+                    if wrong is None:
+                        raise
+                    self.report.findings.append(wrong)
                     self.report.lost = [self._losses.segment(path, base, following)]
                     self.next_offset = base if following is None else following
                 found = self.report.findings
@@ -127,6 +142,19 @@ class SegmentCheck:
         if not self._walked:
             self._progress(size_bytes)
 
+    def _look_around(self, base: int, following: int | None) -> None:
+        """As `_look`; a log of which the disk cannot give some blocks is looked at once more, around them."""
+        begin, newest = (self.next_offset, self.epoch), self._losses.last_timestamp
+        try:
+            self._look(base, following)
+        except OSError as error:
+            if self._around or not self.tells_unread or not is_of_bad_blocks(error):
+                raise
+            self._around = True
+            self.report, (self.next_offset, self.epoch) = Report(), begin
+            self._losses.last_timestamp = newest
+            self._look(base, following)
+
     def _look(self, base: int, following: int | None) -> None:
         path = names.log_file(self.directory, base)
         self._is_over = False
@@ -139,23 +167,39 @@ class SegmentCheck:
             self.report.add(path, 0, 0, f"no segment has the offsets {self.next_offset} to {base - 1} in front of it")
         self.next_offset = base
         indexes = IndexCheck(self.directory, base, self.files, self.report, last_segment=following is None)
-        with self.files.open(path, writable=False) as file:
+        with self._open(path) as file:
             size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
             self.report.bytes += size
             if file.size() > size:
                 self.report.add(path, size, file.size() - size, f"found {file.size()} bytes, {TOO_LARGE}")
-            skip = partial(self._damage, file, path, size, base, following)
+            skip = partial(self._damage, file, indexes, size, base, following)
             for piece in slices_past_damage(file, size, skip):
                 table = self._own(path, piece.table, following)
                 if len(table):
                     self._check_table(path, table, base, following)
                     indexes.feed(table)
                     if self.observe is not None and not self._walked:
-                        self.observe(path, table, piece.data, piece.position)
+                        self._follow(self.observe, path, table, piece)
                 self._tell(int(piece.table["size"].sum()))
             self._walked = True
+            self._tell_bad_blocks(file)
         indexes.finish()
         self.report.notes += [f"{path}: {what}" for path, what in indexes.remarks]
+
+    def _follow(self, observe: Observe, path: str, table: np.ndarray, piece: ScanSlice) -> None:
+        table = table[table["position"] >= self._followed]
+        if len(table):
+            self._followed = int(table["position"][-1]) + 1
+            observe(path, table, piece.data, piece.position)
+
+    def _open(self, path: str) -> File:
+        file = self.files.open(path, writable=False)
+        return FileAroundBadBlocks(file) if self._around else file
+
+    def _tell_bad_blocks(self, file: File) -> None:
+        if isinstance(file, FileAroundBadBlocks):
+            for position, end in file.bad_ranges():
+                self.report.add(file.path, position, end - position, file.why_not(position, end) or "")
 
     def _own(self, path: str, table: np.ndarray, following: int | None) -> np.ndarray:
         """The batches in front of those that the next segment has, too, and begins with."""
@@ -206,10 +250,12 @@ class SegmentCheck:
             self.report.add_row(path, table[row], f"impossible record count {int(counts[row])}")
 
     def _damage(
-        self, file: File, path: str, size: int, base: int, following: int | None, position: int, why: int
+        self, file: File, indexes: IndexCheck, size: int, base: int, following: int | None, position: int, why: int
     ) -> int:
         """Report what begins at `position`; returns where to go on."""
-        if following is None and all_zero(file, position, size):
+        path = names.log_file(self.directory, base)  # a remote tier's file has its object's
+        is_read = not (isinstance(file, FileAroundBadBlocks) and file.why_not(position, size))
+        if following is None and is_read and all_zero(file, position, size):
             self.report.notes.append(
                 f"{path}: {size - position} zero bytes behind the log's end at {position} (preallocated, or never "
                 "written before a power loss)"
@@ -233,6 +279,9 @@ class SegmentCheck:
         elif following is None:
             what += "; nothing good behind it (an unclean open cuts here)"
         self.report.add(path, position, end - position, what)
+        end_offset = following if found is None else found.base_offset
+        if end_offset is not None or not is_read:  # else an open cuts here, and entries of what it cuts are wrong
+            indexes.pass_over(position, end, self.next_offset, end_offset)
         self.report.lost.append(self._losses.damage(file, base, position, end, self.next_offset, found, following))
         self._tell(end - position)
         return end

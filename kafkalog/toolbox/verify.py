@@ -3,7 +3,8 @@
 Reads only, takes no lock, works beside a running broker (the active segment's end moves then).  Checks also what no
 CRC covers: base offsets against their neighbours, magic, order of leader epochs.  Goes on behind damage at the next
 batch that can be proved.  Memory is bounded by one slice of the file or one batch.  `deep` decodes every record and
-holds producers' sequences, transactions and epochs against the log too (`kafkalog.toolbox.deep`).
+holds producers' sequences, transactions and epochs against the log too (`kafkalog.toolbox.deep`).  A file or folder
+that cannot be read (a disk that fails, a permission) is a finding, too, and does not keep the others from being read.
 
 Somebody may append, roll, truncate or delete meanwhile.  So what is wrong with a file that changed, or went, while it
 was looked at is looked at again, and what went is not there; of a file that never rests a finding is what two looks
@@ -41,8 +42,10 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.folders import another_name, folders_of
+from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.report import SECOND_LOOK_S, Report, told
 from kafkalog.toolbox.segment_check import SegmentCheck
+from kafkalog.toolbox.unread import unread
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.remote_files import RemoteFiles
@@ -69,7 +72,7 @@ def verify(
 
     `gaps`: offsets between two segments that neither has are a finding, too: compaction leaves such, and nothing else.
     `progress` is called with the number of bytes just checked.  UnknownTopicOrPartitionException for a partition that
-    is not there; KafkaStorageException if a file cannot be read.
+    is not there; KafkaStorageException if the directory cannot be listed, or there are no more free descriptors.
     """
     values.function(progress, "progress", "a function of the bytes just checked")
     deep = values.flag(deep, "deep")
@@ -99,6 +102,11 @@ def verify(
             log_start = starts.get(partition, 0)
             verify_partition(path, files, report, deep=deep, gaps=gaps, log_start=log_start, progress=progress)
         except OSError as error:
+            wrong = unread(error, path)
+            if wrong is not None:  # the folder, or what is in it beside segments
+                report.findings.append(wrong)
+                report.lost.append(LostRange(partition, wrong.path, 0, 0, None, -1, -1))
+                continue
             raise KafkaStorageException.because_of(error, f"cannot verify {partition}") from error
     tier = mounted(root) if files is OS_FILES else files
     if isinstance(tier, ReadOnlyFiles):
@@ -122,8 +130,16 @@ def verify_directory(root: str, files: Files, report: Report) -> None:
 
 
 def _check_blank(root: str, files: Files, report: Report) -> None:
-    def blank() -> list[str]:
+    def look() -> list[str]:
         return emptied_checkpoints(root, files, closed_cleanly=CleanShutdownFile(root, files).exists())
+
+    def blank() -> list[str]:
+        try:
+            return look()
+        except OSError as error:
+            if unread(error) is None:
+                raise
+            return []  # told with the small files
 
     found = blank()
     if found:  # who writes the first lines of both writes one after the other
@@ -142,18 +158,24 @@ def _check_small_files(reads: dict[str, Callable[[], object]], report: Report) -
     for path in doubted:
         problem = _problem(reads[path])
         if problem is not None:
-            report.add(path, problem.position or 0, 0, told(problem))
+            report.add(path, *problem)
 
 
-def _problem(read: Callable[[], object]) -> KafkalogError | None:
+def _problem(read: Callable[[], object]) -> tuple[int, int, str] | None:
+    """(position, 0, what) of a small file that cannot be read, or says what it must not."""
     try:
         read()
     except RemoteResourceNotFoundException as error:
-        return error
+        return error.position or 0, 0, told(error)
     except FileNotFoundError:  # since it was listed
         return None
-    except KafkalogError as error:
-        return error
+    except (KafkalogError, OSError) as error:
+        wrong = unread(error)
+        if wrong is not None:
+            return wrong.position, wrong.length, wrong.what
+        if not isinstance(error, KafkalogError):
+            raise
+        return error.position or 0, 0, told(error)
     return None
 
 
@@ -200,7 +222,7 @@ def verify_partition(
     for name in sorted(lonely):
         report.add(os.path.join(directory, name), 0, 0, WITHOUT_LOG)
     checker = SegmentCheck(directory, files, report, progress)
-    checker.tells_gaps = gaps
+    checker.tells_gaps, checker.tells_unread = gaps, True
     deep_check = None
     if deep:
         from kafkalog.toolbox.deep import DeepCheck

@@ -30,6 +30,7 @@ from kafkalog.errors import (
 from kafkalog.toolbox import backup as backup_module
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.backup_manifest import MANIFEST_FILE, newest_backup, read_manifest
+from kafkalog.toolbox.recovery import recover
 from kafkalog.toolbox.restore import restore
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import UnsyncedFiles
@@ -845,3 +846,48 @@ def test_an_end_that_is_known_to_be_missing(shop: Path, tmp_path: Path, how: str
     report = backup(shop, tmp_path / "saved", files=FAST)
     assert str(last) in {finding.path for finding in report.findings}
     assert (copy_of(tmp_path / "saved") / "orders-0" / last.name).read_bytes() == last.read_bytes()
+
+
+def test_a_log_that_is_a_symbolic_link_is_copied_where_links_are_asked_for(shop: Path, tmp_path: Path) -> None:
+    """A second name of it would be a link to the source's file: nothing of the backup would be there without that."""
+    log = shop / "orders-0" / LOG
+    (tmp_path / "elsewhere").mkdir()
+    log.rename(tmp_path / "elsewhere" / LOG)
+    log.symlink_to(tmp_path / "elsewhere" / LOG)
+    expected = values(shop)
+    backup(shop, tmp_path / "saved", link=True, files=FAST)
+    assert not [path for path in (tmp_path / "saved").rglob("*") if path.is_symlink()]
+    # One that somebody put into a base stays there.
+    (copy_of(tmp_path / "saved") / "orders-0" / LOG).unlink()
+    (copy_of(tmp_path / "saved") / "orders-0" / LOG).symlink_to(tmp_path / "elsewhere" / LOG)
+    report = backup(shop, tmp_path / "next", base=tmp_path / "saved", files=FAST)
+    assert report.findings == []
+    shutil.rmtree(tmp_path / "elsewhere")
+    assert values(copy_of(tmp_path / "next")) == expected
+    assert restore(tmp_path / "next", tmp_path / "again", files=FAST).records == report.records
+
+
+def test_partitions_of_the_base_that_are_not_there_are_told(shop: Path, tmp_path: Path) -> None:
+    """A disk that is not mounted looks like a directory without them."""
+    backup(shop, tmp_path / "saved", files=FAST)
+    shutil.rmtree(shop / "orders-1")
+    report = backup(shop, tmp_path / "next", base=tmp_path / "saved", files=FAST)
+    (note,) = report.notes
+    assert note.startswith(f"not there any more, since {tmp_path / 'saved'}: orders-1; deleted, or is a disk not")
+    assert backup(shop, tmp_path / "some", partitions=["orders-0"], base=tmp_path / "saved", files=FAST).notes == []
+
+
+def test_a_recovery_does_not_cut_what_backups_share(shop: Path, tmp_path: Path) -> None:
+    backup(shop, tmp_path / "first", files=FAST)
+    backup(shop, tmp_path / "second", base=tmp_path / "first", files=FAST)
+    inside, partition = copy_of(tmp_path / "second"), TopicPartition("orders", 0)
+    assert (inside / "orders-0" / LOG).stat().st_nlink == 2
+    before = files_in(tmp_path / "first")
+    with pytest.raises(IllegalArgumentException, match=r"a directory of a backup.*kafkalog restore .*second NEW_DIR"):
+        list(recover(str(inside), [partition], act=True, from_start=True))
+    assert [each.error for each in recover(str(inside), [partition], act=False, from_start=True)] == [None]
+    assert files_in(tmp_path / "first") == before
+    restore(tmp_path / "second", tmp_path / "again", files=FAST)
+    assert [each.error for each in recover(str(tmp_path / "again"), [partition], act=True)] == [None]
+    (tmp_path / "manifest.json").write_text("{}")  # somebody else's
+    assert [each.error for each in recover(str(tmp_path / "again"), [partition], act=True)] == [None]

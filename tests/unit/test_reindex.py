@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._native.codec import batches as native
 from kafkalog.cli.app import invoke
 from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format.index_entries import TXN_ENTRIES
@@ -144,3 +145,36 @@ def test_a_damaged_log_is_left_alone(
     assert told[-1]["wrong"] == 1
     first = path.name.split(".")[0]
     assert all(indexes(root)[name] == data for name, data in before.items() if name.startswith(first))
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("place", [0, 3])
+def test_entries_behind_a_damaged_batch_are_not_called_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: int, is_last: bool
+) -> None:
+    root = tmp_path / "logs"
+    with kafkalog.open_log(root, "t-0", config={"internal.segment.bytes": "2000", "index.interval.bytes": "0"}) as log:
+        for n in range(36):
+            log.append(b"%d" % n * 20, timestamp=1_700_000_000_000 + n)
+    path = sorted((root / "t-0").glob("*.log"))[-1 if is_last else 0]
+    data = bytearray(path.read_bytes())
+    positions = [header.position for header in native.headers(bytes(data))[0]]
+    assert len(positions) > 5
+    data[positions[place] + 70] ^= 1  # in the batch's records
+    path.write_bytes(data)
+    before = indexes(root)
+    code, (segment, summary) = run(capsys, str(root))
+    assert (code, summary["wrong"]) == (1, 1)
+    assert (segment["path"], segment["damaged"], segment["findings"]) == (str(path), True, [])
+    assert {Path(each.path).name for each in verify(root).findings} == {path.name}
+    assert run(capsys, str(root), "--yes")[0] == 1
+    assert indexes(root) == before  # they help who reads behind the damage
+    # An entry that is wrong there is told.
+    index = path.with_suffix(".index")
+    content = bytearray(index.read_bytes())
+    content[8 * 4 + 7] ^= 1
+    index.write_bytes(content)
+    _, (segment, _) = run(capsys, str(root))
+    (finding,) = segment["findings"]
+    assert (finding["path"], finding["position"]) == (str(index), 32)
+    assert "names no batch of the log" in finding["what"]

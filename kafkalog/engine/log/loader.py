@@ -13,6 +13,7 @@ one replica alone: a batch that was torn from its base offset is cut like any ot
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -157,7 +158,7 @@ class LogLoader:
         for name in present:
             # A checkpoint's `.tmp` comes and goes with a task of the log that was open before, and is nobody's to read.
             if not (is_readable(folder + name) or name.endswith(".tmp")):
-                raise PermissionError(f"Could not read file {folder + name}")
+                raise PermissionError(errno.EACCES, f"Could not read file {folder + name}", folder + name)
         for name in load_cases.transient(present):
             suffix = load_cases.suffix_of(name)
             if suffix == names.DELETED_FILE_SUFFIX:

@@ -48,8 +48,11 @@ class Lost(NamedTuple):
     what: str
 
     def __str__(self) -> str:
-        gone = f", offsets {self.first_offset} to {self.last_offset}" if self.last_offset >= self.first_offset else ""
-        return f"{self.path}: bytes {self.position} to {self.position + self.length}{gone}: {self.what}"
+        parts = [f"bytes {self.position} to {self.position + self.length}"] if self.length else []
+        if self.last_offset >= self.first_offset:
+            parts.append(f"offsets {self.first_offset} to {self.last_offset}")
+        where = f": {', '.join(parts)}" if parts else ""
+        return f"{self.path}{where}: {self.what}"
 
 
 class Loss(NamedTuple):

@@ -56,7 +56,7 @@ def verify(
     logs of a directory go on.
 
     A DataFrame with a row for each partition, and one without topic and partition for each directory's own files where
-    all of it is looked at: `ok`, the counts, what is wrong where (`findings`), and `error` where a file cannot be read.
+    all of it is looked at: `ok`, the counts, what is wrong where (`findings`), and `error` where the look failed.
     `progress` is called with the bytes of each task that ends.  UnknownTopicOrPartitionException,
     NoSuchFileException, KafkaStorageException.
     """

@@ -1,0 +1,74 @@
+"""A disk that is full in the middle of a copy: what is said of it, by all commands that copy.
+
+The error names the file that did not fit, how much the copy takes, how much is free once what was half made is removed,
+and what to do.  Knows sizes; who copies cleans up.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from kafkalog import _shown
+from kafkalog.engine.files import Files
+from kafkalog.engine.files.usage import free_bytes
+from kafkalog.errors import DiskFull
+
+__all__ = ["NOTHING_LEFT", "bytes_in", "on_disk", "telling_full"]
+
+NOTHING_LEFT = "nothing of it is left there, so the same can be asked again"
+
+BLOCK_BYTES = 4096
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def telling_full(
+    target: str, what: str, files: Files, *, needed: Callable[[], int], then: Callable[[], str]
+) -> Iterator[None]:
+    """Makes DiskFull of an error that says that there is no room for `what` at `target`.
+
+    `needed`: about how many bytes it takes there, asked only then; `then`: what is left, and how to go on.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, DiskFull) or error.errno not in _NO_SPACE:
+            raise
+        place = files.nearest_dir(target)
+        full = DiskFull.because_of(error, f"no room for {what}")
+        full.log_dir = target
+        full.hint = f"{_room(needed, place)}; {then()}"
+        raise full from error
+
+
+def _room(needed: Callable[[], int], place: str) -> str:
+    told = f"free space at {place}, or name a place on another disk"
+    with suppress(OSError):
+        want, free = needed(), free_bytes(place)
+        more = f"free {_shown.size(want - free)} more" if want > free else "free some"
+        told = f"it takes about {_shown.size(want)}, and {_shown.size(free)} are free at {place} now: {more}, or name "
+        told += "a place on another disk"
+    return told
+
+
+def on_disk(size_bytes: int) -> int:
+    """What a file of that size takes, in whole blocks."""
+    return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def bytes_in(folders: Iterable[str], files: Files) -> int:
+    """Of all files in partitions' folders; what cannot be read, or has gone, counts for nothing."""
+    total = 0
+    for folder in folders:
+        with suppress(OSError):
+            for name in files.list_files(folder):
+                with suppress(OSError):
+                    total += on_disk(files.stat(os.path.join(folder, name)).size)
+    return total
+
+
+def __dir__() -> list[str]:
+    return __all__

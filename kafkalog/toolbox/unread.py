@@ -1,0 +1,172 @@
+"""Files that cannot be read, because a disk fails or a permission is missing: what is told of them, and how a log is
+read around its bad blocks.
+
+One file that cannot be read says nothing of the others: who looks at many partitions tells it as a finding and goes on.
+A shortage (a full disk, no free descriptor) and a sync that failed are no such finding: they stop the whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from kafkalog.engine.files.failure import UnsyncedError, is_shortage
+from kafkalog.engine.remote.read_only import ReadOnlyFile
+from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.toolbox.report import Finding
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import File, Files
+
+__all__ = ["FileAroundBadBlocks", "is_of_bad_blocks", "unread", "unread_file"]
+
+CANNOT_BE_READ = "cannot be read"  # what a finding begins with
+READ_BYTES = 1 << 20
+BLOCK_BYTES = 4096
+BAD_BLOCKS_MAX = 1024  # each may take a disk seconds; one with more is not read further
+_BAD_BLOCKS = frozenset(
+    number
+    for name in ("EIO", "ENXIO", "EBADMSG", "EUCLEAN", "ENODATA", "EREMOTEIO")
+    if (number := getattr(errno, name, None)) is not None
+)
+_HINT_DISK = (
+    "the disk fails: look at the kernel's messages (dmesg), copy what can be read with `kafkalog salvage`, and replace "
+    "the disk"
+)
+_HINT_PERMISSION = "run as the user that owns the log directory, or ask for read access"
+_HINT_OTHER = "expected a file, or a partition's folder, that can be read: move away what is none"
+
+
+def unread(error: BaseException, *folders: str) -> Finding | None:
+    """The finding that an error stands for: a file or folder that cannot be read, why, and what to do.
+
+    `folders`: only what lies in one of them counts.  None for any other error.
+    """
+    if not isinstance(error, OSError) or isinstance(error, FileNotFoundError | UnsyncedError) or is_shortage(error):
+        return None
+    if not isinstance(error, KafkaStorageException) and isinstance(error, KafkalogError):
+        return None
+    path = _path_of(error)
+    if error.errno is None or not path or (folders and not any(_is_below(path, folder) for folder in folders)):
+        return None
+    return Finding(path, 0, 0, _what(error.errno, error.strerror or os.strerror(error.errno)))
+
+
+def unread_file(error: Exception, folder: str, files: Files) -> Finding | None:
+    """As `unread`, where something in a folder is read and written: an EIO may be of a write, which is none."""
+    wrong = unread(error, folder)
+    return None if wrong is None or _error_of_reading(wrong.path, files) is None else wrong
+
+
+def _error_of_reading(path: str, files: Files) -> OSError | None:
+    """Why a file, or folder, cannot be read from its begin to its end; None where it can."""
+    try:
+        if files.is_dir(path):
+            files.list_dir(path)
+            return None
+        with files.open(path, writable=False) as file:
+            position = 0
+            while data := file.pread(READ_BYTES, position):
+                position += len(data)
+    except OSError as error:
+        return error
+    return None
+
+
+def is_of_bad_blocks(error: BaseException) -> bool:
+    """Whether the disk cannot give some of a file's bytes; others it may."""
+    return isinstance(error, OSError) and error.errno in _BAD_BLOCKS
+
+
+def _path_of(error: OSError) -> str:
+    """Of the error, or of the one that it was made of."""
+    path: object = error.path if isinstance(error, KafkaStorageException) else error.filename
+    if isinstance(path, str | bytes | os.PathLike):
+        return os.fsdecode(path)
+    return _path_of(error.__cause__) if isinstance(error.__cause__, OSError) else ""
+
+
+def _is_below(path: str, folder: str) -> bool:
+    within = os.path.join(os.path.abspath(folder), "")
+    return os.path.join(os.path.abspath(path), "").startswith(within)
+
+
+def _what(number: int, text: str) -> str:
+    if number in (errno.EACCES, errno.EPERM):
+        user = f"no permission for user {os.getuid()}" if hasattr(os, "getuid") else "no permission"
+        return f"{CANNOT_BE_READ}: {os.strerror(number)} ({user}, expected to be able to read it; {_HINT_PERMISSION})"
+    if number in _BAD_BLOCKS:
+        return f"{CANNOT_BE_READ}: {os.strerror(number)} ({_HINT_DISK})"
+    return f"{CANNOT_BE_READ}: {text} ({_HINT_OTHER})"
+
+
+class FileAroundBadBlocks(ReadOnlyFile):
+    """Another file, to be read: zeros stand for its blocks that the disk cannot give.
+
+    OSError, as the file's own, for any other failure, and from BAD_BLOCKS_MAX bad blocks on.  Used by one thread.
+    """
+
+    __slots__ = ("_bad", "_inner", "_why")
+
+    def __init__(self, inner: File) -> None:
+        super().__init__(inner.path)
+        self._inner = inner
+        self._bad: set[int] = set()  # numbers of blocks
+        self._why = ""
+
+    def size(self) -> int:
+        return self._inner.size()
+
+    def pread(self, n: int, position: int) -> bytes:
+        first, last = position // BLOCK_BYTES, (position + n - 1) // BLOCK_BYTES
+        if self._bad.isdisjoint(range(first, last + 1)):
+            try:
+                return self._inner.pread(n, position)
+            except OSError as error:
+                if not is_of_bad_blocks(error):
+                    raise
+        end = min(position + n, self._inner.size())
+        parts = []
+        while position < end:
+            block = position // BLOCK_BYTES
+            count = min((block + 1) * BLOCK_BYTES, end) - position
+            parts.append(self._block(block, count, position))
+            position += count
+        return b"".join(parts)
+
+    def _block(self, block: int, count: int, position: int) -> bytes:
+        if block not in self._bad:
+            try:
+                return self._inner.pread(count, position).ljust(count, b"\0")
+            except OSError as error:
+                if not is_of_bad_blocks(error) or len(self._bad) >= BAD_BLOCKS_MAX:
+                    raise
+                self._bad.add(block)
+                told = unread(error)
+                self._why = CANNOT_BE_READ if told is None else told.what
+        return bytes(count)
+
+    def bad_ranges(self) -> list[tuple[int, int]]:
+        """The stretches (position, end) that were read as zeros, in order."""
+        found: list[tuple[int, int]] = []
+        for block in sorted(self._bad):
+            begin, end = block * BLOCK_BYTES, min((block + 1) * BLOCK_BYTES, self.size())
+            if found and found[-1][1] == begin:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((begin, end))
+        return found
+
+    def why_not(self, position: int, end: int) -> str | None:
+        """Why some of these bytes could not be read; None where all could."""
+        has_bad = any(position < (block + 1) * BLOCK_BYTES and block * BLOCK_BYTES < end for block in self._bad)
+        return self._why if has_bad else None
+
+    def close(self) -> None:
+        super().close()
+        self._inner.close()
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,158 @@
+"""A copy that does not come to its end: a full disk says how much is missing, and nothing that is read is removed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkalog.engine.files import Files
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.errors import DiskFull, IllegalArgumentException
+from kafkalog.toolbox.backup import backup
+from kafkalog.toolbox.export import ExportOptions, export
+from kafkalog.toolbox.restore import restore
+from kafkalog.toolbox.salvage import salvage
+from kafkalog.toolbox.verify import verify
+from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
+from tests.unit.store_kit import NOW_MS, open_store
+
+FAST = UnsyncedFiles()
+PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
+Copy = Callable[[Path, Path, Files], object]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """Three partitions of 60 KiB; and a backup of them."""
+    with open_store(tmp_path / "shop", files=FAST) as store:
+        orders = store.create_topic("orders", 3, config={"internal.segment.bytes": "22000"})
+        for number in range(180):
+            orders.append(b"%04d" % number * 256, partition=number % 3, timestamp=NOW_MS + number)
+    backup(tmp_path / "shop", tmp_path / "saved", files=FAST)
+    return tmp_path / "shop"
+
+
+def salvaged(shop: Path, target: Path, files: Files) -> object:
+    return salvage(shop, target, {each: str(shop / str(each)) for each in PARTITIONS}, files=files)
+
+
+COPIES: dict[str, Copy] = {
+    "backup": lambda shop, target, files: backup(shop, target, files=files),
+    "restore": lambda shop, target, files: restore(shop.parent / "saved", target, files=files),
+    "salvage": salvaged,
+    "export": lambda shop, target, files: export(
+        shop, PARTITIONS, target / "all.jsonl", ExportOptions(format="jsonl", in_base64=True), files=files
+    ),
+}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("at", [0, 1, 8])
+@pytest.mark.parametrize("command", COPIES)
+def test_a_full_disk_is_told_with_what_is_missing(
+    shop: Path, tmp_path: Path, command: str, at: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkalog.toolbox.space.free_bytes", lambda path: 10 << 10)
+    at = min(at, 2) if command == "export" else at
+    files = FaultyFiles(FAST, Fault(at, number, kinds=("write", "create", "mkdir"), paths=lambda path: "/new" in path))
+    with pytest.raises(DiskFull) as full:
+        COPIES[command](shop, tmp_path / "new", files)
+    text = str(full.value)
+    assert full.value.errno == number
+    assert full.value.path is not None
+    assert full.value.path.startswith(str(tmp_path / "new"))
+    assert "no room for " in text
+    assert os.strerror(number) in text
+    assert "it takes about 3" in text
+    assert "10.0 KiB are free at " in text
+    assert " more, or name a place on another disk; nothing of it is left there" in text
+    assert [each for each in os.listdir(tmp_path) if "partial" in each] == []
+    files.fault = None
+    COPIES[command](shop, tmp_path / "new", files)
+    assert verify(shop).ok
+
+
+def test_a_backup_with_a_base_takes_less(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog.toolbox.space.free_bytes", lambda path: 10 << 10)
+    files = FaultyFiles(FAST, Fault(6, errno.ENOSPC, paths=lambda path: "/new" in path))
+    with pytest.raises(DiskFull, match=r"it takes about 144.0 KiB, and 10.0 KiB are free .*: free 134"):
+        backup(shop, tmp_path / "new", base=tmp_path / "saved", files=files)
+    assert restore(tmp_path / "saved", tmp_path / "nowhere", act=False).records == 180
+
+
+def test_an_export_of_several_files_says_which_are_left(shop: Path, tmp_path: Path) -> None:
+    files = FaultyFiles(FAST, Fault(0, errno.ENOSPC, paths=lambda path: ".orders-1." in path))
+    options = ExportOptions(format="jsonl", in_base64=True)
+    with pytest.raises(DiskFull, match=r"1 of 3 files are whole and stay: ask for the others \(orders-1, orders-2\)"):
+        export(shop, PARTITIONS, tmp_path / "new", options, files=files)
+    files.fault = None
+    export(shop, PARTITIONS[1:], tmp_path / "new", options, files=files)
+    assert sorted(os.listdir(tmp_path / "new")) == ["orders-0.jsonl", "orders-1.jsonl", "orders-2.jsonl"]
+
+
+def test_other_errors_of_the_disk_stay_what_they_are(shop: Path, tmp_path: Path) -> None:
+    files = FaultyFiles(FAST, Fault(5, errno.EIO, paths=lambda path: "/new" in path))
+    with pytest.raises(OSError, match="Input/output error") as failed:
+        salvaged(shop, tmp_path / "new", files)
+    assert not isinstance(failed.value, DiskFull)
+
+
+@pytest.mark.parametrize("command", ["backup", "restore", "salvage"])
+def test_the_name_of_what_is_half_made_is_none_for_a_whole_copy(shop: Path, tmp_path: Path, command: str) -> None:
+    """The next copy to `new` would remove it."""
+    with pytest.raises(IllegalArgumentException, match=r"ends in \.partial"):
+        COPIES[command](shop, tmp_path / "new.partial", FAST)
+    assert not (tmp_path / "new.partial").exists()
+
+
+# --- the place where a copy is made -----------------------------------------------------------------------
+
+
+def files_in(path: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("what", ["source", "base", "backup", "salvaged"])
+def test_a_copy_never_removes_what_it_reads(shop: Path, tmp_path: Path, what: str, inside: bool) -> None:
+    """TARGET.partial is removed first: it must be none of the folders that are read."""
+    there = tmp_path / "new.partial"
+    place = there / "it" if inside else there
+    place.parent.mkdir(exist_ok=True)
+    (shop if what in ("source", "salvaged") else tmp_path / "saved").rename(place)
+    before = files_in(there)
+    target = tmp_path / "new"
+    copies: dict[str, Callable[[], object]] = {
+        "source": lambda: backup(place, target, files=FAST),
+        "base": lambda: backup(shop, target, base=place, files=FAST),
+        "backup": lambda: restore(place, target, files=FAST),
+        "salvaged": lambda: salvaged(place, target, FAST),
+    }
+    with pytest.raises(IllegalArgumentException, match=r"new\.partial"):
+        copies[what]()
+    assert files_in(there) == before
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("command", ["backup", "restore", "salvage"])
+def test_a_copy_never_removes_a_directory_that_is_open(shop: Path, tmp_path: Path, command: str) -> None:
+    with open_store(tmp_path / "new.partial", files=FAST) as store:
+        store.create_topic("mine").append(b"kept")
+        with pytest.raises(IllegalArgumentException, match="that somebody has open"):
+            COPIES[command](shop, tmp_path / "new", FAST)
+    assert (tmp_path / "new.partial" / "mine-0").is_dir()
+
+
+@pytest.mark.parametrize("command", ["backup", "restore", "salvage"])
+def test_a_mount_point_is_refused_before_anything_is_copied(
+    shop: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new").mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == str(tmp_path / "new"))
+    with pytest.raises(IllegalArgumentException, match=r"found a mount point.*name a folder on it"):
+        COPIES[command](shop, tmp_path / "new", FAST)
+    assert os.listdir(tmp_path / "new") == []
