@@ -37,9 +37,10 @@ Every batch of a copy is checked as `verify` checks it, and the file's checksum 
 copying.  What is wrong is told, and copied as it is; `strict` refuses.  A partition of which a log cannot be read (a
 disk that fails, a permission) is told and left out, for half of it is no copy; the others are taken.
 
-When it is complete.  All is written to `DEST.partial`; files are synced, then folders, then the manifest is written and
-synced, and the folder gets its name.  So a folder of that name is a whole backup, wherever a crash came; what a killed
-one left is removed by the next one to the same place.  An error removes it at once, which frees a full disk.
+When it is complete.  All is written to `DEST.kafkalog-partial`; files are synced, then folders, then the manifest is
+written and synced, and the folder gets its name.  So a folder of that name is a whole backup, wherever a crash came;
+what a killed one left is removed by the next one to the same place.  An error removes it at once, which frees a full
+disk.
 
 Used by one thread; syncs wait in a few others.
 """
@@ -48,11 +49,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import NamedTuple
 
 from kafkalog._native.codec.crc32c import crc32c
-from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files, local_path, parent_dir
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files, local_path
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
@@ -81,7 +82,14 @@ from kafkalog.toolbox.backup_manifest import (
 )
 from kafkalog.toolbox.backup_moment import Moment, moment_of
 from kafkalog.toolbox.backup_partition import PartitionCopy
-from kafkalog.toolbox.backup_places import named, partial_path, refuse_in_log_dir, refuse_one_in_other, target_path
+from kafkalog.toolbox.backup_places import (
+    made_whole,
+    named,
+    partial_path,
+    refuse_in_log_dir,
+    refuse_one_in_other,
+    target_path,
+)
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.report import Finding, told
 from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
@@ -123,7 +131,7 @@ def backup(
     Returns a BackupReport.
 
     Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory, or
-    DEST.partial is one of the others; a base that is a log
+    DEST.kafkalog-partial is one of the others; a base that is a log
     directory), LogDirLockedException (another backup to `dest` is under way), UnknownTopicOrPartitionException,
     NoSuchFileException, CorruptRecordException (`strict`), CorruptCheckpointException (a base with a damaged manifest),
     BeingWrittenException (a partition that never rests), DiskFull, OSError.
@@ -154,34 +162,21 @@ def backup(
         needed=lambda: _bytes_needed(sources, wanted, previous, files),
         then=lambda: NOTHING_LEFT,
     )
-    with full, ExitStack() as stack:
-        files.mkdirs_synced(parent_dir(target))
-        stack.enter_context(files.lock(f"{partial}.lock"))
-        _check_target(sources, target, files)
-        files.remove_tree(partial)
-        try:
-            with Syncs(files) as syncs:
-                report = BackupReport(target, None if previous is None else previous.path)
-                placing = Placing(files, previous, link, report, syncs)
-                content = _Run(sources, partial, wanted, placing, progress).take()
-            if strict and report.findings:
-                worst = report.findings[0]
-                raise CorruptRecordException(
-                    (worst.what if worst.what.startswith(CANNOT_BE_READ) else f"found {worst.what}")
-                    + (f" ({len(report.findings)} findings)" * (len(report.findings) > 1)),
-                    path=worst.path,
-                    position=worst.position or None,
-                    hint="without strict it is copied as it is; `kafkalog verify` shows all of it",
-                )
-            files.write_atomic(os.path.join(partial, MANIFEST_FILE), content.encode())
-            if files.exists(target):
-                files.rmdir(target)  # it was empty
-            files.rename(partial, target)
-        except BaseException:
-            with suppress(OSError):
-                files.remove_tree(partial)
-            raise
-        files.sync_dir(parent_dir(target))
+    with full, made_whole(target, partial, lambda: _check_target(sources, target, files), files):
+        with Syncs(files) as syncs:
+            report = BackupReport(target, None if previous is None else previous.path)
+            placing = Placing(files, previous, link, report, syncs)
+            content = _Run(sources, partial, wanted, placing, progress).take()
+        if strict and report.findings:
+            worst = report.findings[0]
+            raise CorruptRecordException(
+                (worst.what if worst.what.startswith(CANNOT_BE_READ) else f"found {worst.what}")
+                + (f" ({len(report.findings)} findings)" * (len(report.findings) > 1)),
+                path=worst.path,
+                position=worst.position or None,
+                hint="without strict it is copied as it is; `kafkalog verify` shows all of it",
+            )
+        files.write_atomic(os.path.join(partial, MANIFEST_FILE), content.encode())
     return report
 
 

@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 MANIFEST_FILE = "manifest.json"
-PARTIAL_SUFFIX = ".partial"  # of a folder that is not whole yet
+PARTIAL_SUFFIX = ".kafkalog-partial"  # of a folder that is not whole yet; a name that nobody else gives
 MANIFEST_BYTES_MAX = 4 << 30  # some hundred bytes a file
 FORMAT = "kafkalog backup"
 VERSION = 1
@@ -221,7 +221,7 @@ def read_manifest(path: str, files: Files = OS_FILES) -> Manifest:
         raise NoSuchFileException(
             f"found no {MANIFEST_FILE}, expected a backup that is whole",
             path=path,
-            hint="a folder of `kafkalog backup --to`; one that ends in .partial was not finished",
+            hint="a folder of `kafkalog backup --to`; one that ends in .kafkalog-partial was not finished",
         ) from None
     try:
         content = json.loads(data.decode("utf-8", "surrogateescape"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from kafkalog.engine.files import Files, local_path, parent_dir
 from kafkalog.engine.format import names
@@ -12,7 +13,7 @@ from kafkalog.engine.host.log_dirs import sign_of_log_dir
 from kafkalog.errors import IllegalArgumentException, InvalidTopicException
 from kafkalog.toolbox.backup_manifest import PARTIAL_SUFFIX
 
-__all__ = ["named", "partial_path", "refuse_in_log_dir", "refuse_one_in_other", "target_path"]
+__all__ = ["made_whole", "named", "partial_path", "refuse_in_log_dir", "refuse_one_in_other", "target_path"]
 
 _HINT = 'such as ["orders-0"], or [("orders", 0)]'
 
@@ -67,6 +68,28 @@ def partial_path(target: str, sources: Iterable[str], files: Files) -> str:
             hint=f"a copy to {target} is made there first: move it away, or name another folder",
         )
     return path
+
+
+@contextmanager
+def made_whole(target: str, partial: str, check: Callable[[], None], files: Files) -> Iterator[None]:
+    """What is made in `partial` meanwhile gets the name `target` in one step; of what fails nothing is left.
+
+    `check` refuses the target; it is asked again once nobody else makes a copy there.  LogDirLockedException where
+    somebody does.  What a killed one left is removed first."""
+    files.mkdirs_synced(parent_dir(target))
+    with files.lock(f"{partial}.lock"):
+        check()
+        files.remove_tree(partial)
+        try:
+            yield
+            if files.exists(target):
+                files.rmdir(target)  # it was empty
+            files.rename(partial, target)
+        except BaseException:
+            with suppress(OSError):
+                files.remove_tree(partial)
+            raise
+        files.sync_dir(parent_dir(target))
 
 
 def refuse_in_log_dir(path: str, files: Files) -> None:

@@ -6,8 +6,9 @@ is there.  Checkpoints are written for the partitions that are restored.  What i
 backup: the next open recovers the last segment of each partition, as after a crash, finds it whole, and ends
 transactions that were open.
 
-As a backup is made: all is copied to `TARGET.partial`, synced, and then gets its name, so a target that is there is
-whole.  A backup of one log directory is restored as TARGET; one of several as TARGET/log-dir-1, TARGET/log-dir-2 ...
+As a backup is made: all is copied to `TARGET.kafkalog-partial`, synced, and then gets its name, so a target that is
+there is whole.  A backup of one log directory is restored as TARGET; one of several as TARGET/log-dir-1,
+TARGET/log-dir-2 ...
 
 Used by one thread; syncs wait in a few others.
 """
@@ -16,10 +17,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
+from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
@@ -40,7 +40,14 @@ from kafkalog.toolbox.backup_manifest import (
     Manifest,
     read_manifest,
 )
-from kafkalog.toolbox.backup_places import named, partial_path, refuse_in_log_dir, refuse_one_in_other, target_path
+from kafkalog.toolbox.backup_places import (
+    made_whole,
+    named,
+    partial_path,
+    refuse_in_log_dir,
+    refuse_one_in_other,
+    target_path,
+)
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.space import NOTHING_LEFT, on_disk, telling_full
 
@@ -114,24 +121,9 @@ def restore(
         return report
     needed = sum(on_disk(each.size) for held in chosen.values() for one in held for each in one.files.values())
     full = telling_full(target, "what is restored", files, needed=lambda: needed, then=lambda: NOTHING_LEFT)
-    with full, ExitStack() as stack:
-        files.mkdirs_synced(parent_dir(target))
-        stack.enter_context(files.lock(f"{partial}.lock"))
-        _check_target(target, files)
-        files.remove_tree(partial)
-        try:
-            with Syncs(files) as syncs:
-                placing = Placing(files, None, False, BackupReport(target), syncs)
-                copy = _Restore(files, placing, manifest, backup, partial, report, tell)
-                copy.run(chosen, is_whole=wanted is None)
-            if files.exists(target):
-                files.rmdir(target)  # it was empty
-            files.rename(partial, target)
-        except BaseException:
-            with suppress(OSError):
-                files.remove_tree(partial)
-            raise
-        files.sync_dir(parent_dir(target))
+    with full, made_whole(target, partial, lambda: _check_target(target, files), files), Syncs(files) as syncs:
+        placing = Placing(files, None, False, BackupReport(target), syncs)
+        _Restore(files, placing, manifest, backup, partial, report, tell).run(chosen, is_whole=wanted is None)
     report.directories = {source: path.replace(partial, target, 1) for source, path in report.directories.items()}
     return report
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -24,7 +23,7 @@ import numpy as np
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog._native.codec import batches as native
-from kafkalog.engine.files import OS_FILES, File, Files, local_path, parent_dir
+from kafkalog.engine.files import OS_FILES, File, Files, local_path
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
@@ -42,7 +41,7 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.toolbox.backup_places import partial_path, refuse_one_in_other, target_path
+from kafkalog.toolbox.backup_places import made_whole, partial_path, refuse_one_in_other, target_path
 from kafkalog.toolbox.epoch_order import EpochOrder
 from kafkalog.toolbox.losses import Losses, LostRange
 from kafkalog.toolbox.reindex import check_indexes, rewrite
@@ -99,7 +98,8 @@ def salvage(
     """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty, and neither in
     the other's folder.  What cannot be read of the source is told as lost.
 
-    All is copied to `TARGET.partial`, synced, and then gets its name: a target that is there is all that could be read.
+    All is copied to `TARGET.kafkalog-partial`, synced, and then gets its name: a target that is there is all that could
+    be read.
 
     Errors: IllegalArgumentException (the target), LogDirLockedException (another salvage to it is under way), DiskFull,
     OSError (the target cannot be written); what is there of the copy is removed then.
@@ -117,22 +117,8 @@ def salvage(
         needed=lambda: bytes_in(partitions.values(), files),
         then=lambda: NOTHING_LEFT,
     )
-    with full, ExitStack() as stack:
-        files.mkdirs_synced(parent_dir(target))
-        stack.enter_context(files.lock(f"{unfinished}.lock"))
-        _refuse_existing(target, files)
-        files.remove_tree(unfinished)
-        try:
-            report = _salvage_to(source, unfinished, partitions, files, progress)
-            if files.exists(target):
-                files.rmdir(target)  # it was empty
-            files.rename(unfinished, target)
-        except BaseException:
-            with suppress(OSError):
-                files.remove_tree(unfinished)
-            raise
-        files.sync_dir(parent_dir(target))
-    return report
+    with full, made_whole(target, unfinished, lambda: _refuse_existing(target, files), files):
+        return _salvage_to(source, unfinished, partitions, files, progress)
 
 
 def _refuse_existing(target: str, files: Files) -> None:

@@ -112,7 +112,7 @@ def test_crash_states_of_a_restore(tmp_path: Path) -> None:
             restore(saved, again, files=UnsyncedFiles())
         check_store(again)
         assert verify(again, deep=True).ok
-        assert not os.path.exists(again + ".partial")
+        assert not os.path.exists(again + ".kafkalog-partial")
 
     states = harness.check_crashes(
         recording, check, sample=None if LONG else 60, keep=tmp_path / "state", torn_step=1 << 20
@@ -136,7 +136,7 @@ def test_disks_that_refuse(error: int) -> None:
             check_store(f"{place}/again")
         assert raised is not None or os.path.exists(f"{place}/again")
         if error == errno.ENOSPC:
-            assert not any(name.endswith(".partial") for name in os.listdir(place)), (files.failed, raised)
+            assert not any(name.endswith(".kafkalog-partial") for name in os.listdir(place)), (files.failed, raised)
         assert verify(f"{place}/shop").ok
 
     inner = UnsyncedFiles()
@@ -193,6 +193,6 @@ def test_kills(way: str, tmp_path: Path) -> None:
         for each in root.glob("backups/*"):
             if not each.name.endswith(".lock"):
                 check_backup(str(each))
-        assert not list(root.glob("backups/*.partial"))
+        assert not list(root.glob("backups/*.kafkalog-partial"))
         shutil.rmtree(root / "shop")
         check_backup(str(last))

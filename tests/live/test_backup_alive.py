@@ -164,7 +164,7 @@ def test_an_interrupt_leaves_nothing(base: Path, command: str) -> None:
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )  # fmt: skip
-        partial = base / f"target{number}.partial"
+        partial = base / f"target{number}.kafkalog-partial"
         begun = time.monotonic()
         while process.poll() is None and not partial.exists() and time.monotonic() - begun < 60:
             time.sleep(0.001)

@@ -405,7 +405,7 @@ def test_what_changes_while_it_is_copied(shop: Path, tmp_path: Path, what: str, 
                 for count in range(3, 12):
                     partition.append(b"%d" % count * 41, timestamp=NOW_MS)
 
-    files = Meanwhile(tmp_path / "saved.partial" / "log-dir-1" / "orders-0", number, change)
+    files = Meanwhile(tmp_path / "saved.kafkalog-partial" / "log-dir-1" / "orders-0", number, change)
     report = backup(shop, tmp_path / "saved", files=files)
     assert not report.findings
     assert verify(copy_of(tmp_path / "saved"), deep=True).ok
@@ -431,7 +431,7 @@ def test_a_partition_that_never_rests(shop: Path, tmp_path: Path, monkeypatch: p
         path.unlink()
         path.write_bytes(data)
 
-    files = Meanwhile(tmp_path / "saved.partial" / "log-dir-1" / "orders-0", 0, touch, always=True)
+    files = Meanwhile(tmp_path / "saved.kafkalog-partial" / "log-dir-1" / "orders-0", 0, touch, always=True)
     with pytest.raises(BeingWrittenException, match="orders-0"):
         backup(shop, tmp_path / "saved", files=files)
     assert sorted(os.listdir(tmp_path)) == ["shop"]
@@ -439,7 +439,7 @@ def test_a_partition_that_never_rests(shop: Path, tmp_path: Path, monkeypatch: p
 
 def test_a_partition_that_goes_away(shop: Path, tmp_path: Path) -> None:
     files = Meanwhile(
-        tmp_path / "saved.partial" / "log-dir-1" / "orders-0", 2, lambda: shutil.rmtree(shop / "orders-0")
+        tmp_path / "saved.kafkalog-partial" / "log-dir-1" / "orders-0", 2, lambda: shutil.rmtree(shop / "orders-0")
     )
     report = backup(shop, tmp_path / "saved", files=files)
     assert report.partitions == 4
@@ -708,7 +708,7 @@ def test_paths_with_a_nul(shop: Path, tmp_path: Path) -> None:
 
 def test_targets_that_are_held(shop: Path, tmp_path: Path) -> None:
     backup(shop, tmp_path / "saved", files=FAST)
-    with FAST.lock(str(tmp_path / "2.partial.lock")), pytest.raises(LogDirLockedException):
+    with FAST.lock(str(tmp_path / "2.kafkalog-partial.lock")), pytest.raises(LogDirLockedException):
         backup(shop, tmp_path / "2", files=FAST)
     (tmp_path / "again").mkdir()
     with FAST.lock(str(tmp_path / "again" / ".lock")), pytest.raises(LogDirLockedException):
@@ -719,9 +719,9 @@ def test_targets_that_are_held(shop: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_killed_one_left_is_removed(shop: Path, tmp_path: Path) -> None:
-    (tmp_path / "saved.partial" / "log-dir-1").mkdir(parents=True)
-    (tmp_path / "saved.partial" / "log-dir-1" / "junk").write_text("x")
-    (tmp_path / "saved.partial.lock").write_text("")
+    (tmp_path / "saved.kafkalog-partial" / "log-dir-1").mkdir(parents=True)
+    (tmp_path / "saved.kafkalog-partial" / "log-dir-1" / "junk").write_text("x")
+    (tmp_path / "saved.kafkalog-partial.lock").write_text("")
     (tmp_path / "saved").mkdir()  # an empty folder may be there
     backup(shop, tmp_path / "saved", files=FAST)
     assert not list((tmp_path / "saved").rglob("junk"))
@@ -815,7 +815,7 @@ def test_the_newest_of_a_folder(shop: Path, tmp_path: Path) -> None:
     assert newest_backup(str(folder)) is None
     assert backup(shop, folder / "b", base=folder, files=FAST).base is None
     backup(shop, folder / "a", files=FAST)
-    shutil.copytree(folder / "a", folder / "c.partial")
+    shutil.copytree(folder / "a", folder / "c.kafkalog-partial")
     found = newest_backup(str(folder))
     assert found is not None
     assert found[0] == str(folder / "a")

@@ -104,9 +104,18 @@ def test_other_errors_of_the_disk_stay_what_they_are(shop: Path, tmp_path: Path)
 @pytest.mark.parametrize("command", ["backup", "restore", "salvage"])
 def test_the_name_of_what_is_half_made_is_none_for_a_whole_copy(shop: Path, tmp_path: Path, command: str) -> None:
     """The next copy to `new` would remove it."""
-    with pytest.raises(IllegalArgumentException, match=r"ends in \.partial"):
-        COPIES[command](shop, tmp_path / "new.partial", FAST)
-    assert not (tmp_path / "new.partial").exists()
+    with pytest.raises(IllegalArgumentException, match=r"ends in \.kafkalog-partial"):
+        COPIES[command](shop, tmp_path / "new.kafkalog-partial", FAST)
+    assert not (tmp_path / "new.kafkalog-partial").exists()
+
+
+@pytest.mark.parametrize("command", ["backup", "restore", "salvage"])
+def test_a_folder_that_no_copy_made_stays(shop: Path, tmp_path: Path, command: str) -> None:
+    theirs = tmp_path / "new.partial" / "notes"
+    theirs.parent.mkdir()
+    theirs.write_text("mine")
+    COPIES[command](shop, tmp_path / "new", FAST)
+    assert theirs.read_text() == "mine"
 
 
 # --- the place where a copy is made -----------------------------------------------------------------------
@@ -119,8 +128,8 @@ def files_in(path: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("what", ["source", "base", "backup", "salvaged"])
 def test_a_copy_never_removes_what_it_reads(shop: Path, tmp_path: Path, what: str, inside: bool) -> None:
-    """TARGET.partial is removed first: it must be none of the folders that are read."""
-    there = tmp_path / "new.partial"
+    """TARGET.kafkalog-partial is removed first: it must be none of the folders that are read."""
+    there = tmp_path / "new.kafkalog-partial"
     place = there / "it" if inside else there
     place.parent.mkdir(exist_ok=True)
     (shop if what in ("source", "salvaged") else tmp_path / "saved").rename(place)
@@ -132,7 +141,7 @@ def test_a_copy_never_removes_what_it_reads(shop: Path, tmp_path: Path, what: st
         "backup": lambda: restore(place, target, files=FAST),
         "salvaged": lambda: salvaged(place, target, FAST),
     }
-    with pytest.raises(IllegalArgumentException, match=r"new\.partial"):
+    with pytest.raises(IllegalArgumentException, match=r"new\.kafkalog-partial"):
         copies[what]()
     assert files_in(there) == before
     assert not target.exists()
@@ -140,11 +149,11 @@ def test_a_copy_never_removes_what_it_reads(shop: Path, tmp_path: Path, what: st
 
 @pytest.mark.parametrize("command", ["backup", "restore", "salvage"])
 def test_a_copy_never_removes_a_directory_that_is_open(shop: Path, tmp_path: Path, command: str) -> None:
-    with open_store(tmp_path / "new.partial", files=FAST) as store:
+    with open_store(tmp_path / "new.kafkalog-partial", files=FAST) as store:
         store.create_topic("mine").append(b"kept")
         with pytest.raises(IllegalArgumentException, match="that somebody has open"):
             COPIES[command](shop, tmp_path / "new", FAST)
-    assert (tmp_path / "new.partial" / "mine-0").is_dir()
+    assert (tmp_path / "new.kafkalog-partial" / "mine-0").is_dir()
 
 
 @pytest.mark.parametrize("command", ["backup", "restore", "salvage"])

@@ -260,7 +260,9 @@ def test_salvage_goes_around_bad_blocks(shop: Path, tmp_path: Path) -> None:
 
 def test_salvage_stops_where_the_target_fails(shop: Path, tmp_path: Path) -> None:
     """What the new disk cannot take is no loss of the old one."""
-    files = FaultyFiles(FAST, Fault(0, kinds=("write",), paths=lambda path: f"new.partial/orders-1/{SECOND}" in path))
+    files = FaultyFiles(
+        FAST, Fault(0, kinds=("write",), paths=lambda path: f"new.kafkalog-partial/orders-1/{SECOND}" in path)
+    )
     with pytest.raises(OSError, match="Input/output error"):
         salvage(shop, tmp_path / "new", folders(shop), files=files)
 
@@ -424,7 +426,7 @@ def test_a_backup_tells_a_checkpoint_that_counts_for_nothing(
 
 def test_a_backup_fails_where_its_own_disk_does(shop: Path, tmp_path: Path) -> None:
     for kind in ("create", "write", "pread"):
-        files = refusing("new.partial/log-dir-1/orders-1", errno.EIO, kind)
+        files = refusing("new.kafkalog-partial/log-dir-1/orders-1", errno.EIO, kind)
         with pytest.raises(OSError, match="Input/output error"):
             backup(shop, tmp_path / "new", files=files)
         assert os.listdir(tmp_path) == ["shop"]
