@@ -525,7 +525,7 @@ class _Run:
 
     def _replaced(self, gone: Collection[TopicPartition], taken: Iterable[BackedPartition]) -> set[str]:
         """Topics that the settings to save have, and the source has no more: partitions of them are gone, or are those
-        of a later topic of that name."""
+        of a later topic of that name, whose folders may have no id yet."""
         saved: dict[str, KnownTopic] = {}
         for source, data in self._settings.items():
             with suppress(CorruptCheckpointException):
@@ -534,9 +534,7 @@ class _Run:
         doubted |= {
             each.partition.topic
             for each in taken
-            if each.topic_id is not None
-            and each.partition.topic in saved
-            and each.topic_id != saved[each.partition.topic].topic_id
+            if each.partition.topic in saved and each.topic_id != saved[each.partition.topic].topic_id
         }
         if not doubted:
             return set()

@@ -15,7 +15,7 @@ import pytest
 import kafkalog
 from kafkalog.engine.files.os_files import OsFile
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import PARTITION_METADATA_FILE, TopicPartition
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     BadBytesError,
@@ -530,8 +530,8 @@ def test_topics_that_are_made_all_the_time_end_no_backup(
     assert values(copy_of(tmp_path / "saved")) == values(shop)
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, again: bool) -> None:
+@pytest.mark.parametrize("again", ["", "with an id", "without an id"])
+def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, again: str) -> None:
     """Also where one of its partitions was copied before, and where there is another one of that name since."""
     with open_store(tmp_path / "shop", files=FAST) as store:
         for topic in ("a", "z"):
@@ -546,6 +546,10 @@ def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, again: bool) -> None:
                 store.delete_topic("z")
                 if again:
                     store.create_topic("z", 2)
+                if again == "without an id":
+                    for log in store.manager.logs_by_topic("z"):
+                        log.maybe_flush_metadata_file()  # which a task does, sooner or later
+                        os.remove(os.path.join(log.dir, PARTITION_METADATA_FILE))
 
         report = backup(tmp_path / "shop", tmp_path / "saved", files=FAST, progress=delete)
     assert report.notes[-1] == "the topic z was deleted meanwhile: it is left out, with its settings"
