@@ -35,23 +35,28 @@ class TopicView(PartitionView):
     """
 
     topic_id: str | None = None
+    has_id = False  # the folder had one
 
     def _look(self) -> Snapshot:
         seen = super()._look()
         found = topic_id_of(self.directory, self._files)  # behind the look: what it saw was ours if this is
-        if self.topic_id is None:
-            self.topic_id = found
-        elif found is not None and found != self.topic_id:
+        if not self._is_ours(found):
             raise UnknownTopicOrPartitionException(
                 f"{self.topic_partition} was deleted, and there is another topic of that name now"
             )
+        if found is not None:
+            self.topic_id, self.has_id = found, True
         return seen
+
+    def _is_ours(self, found: str | None) -> bool:
+        """Whether a folder with the id `found` may be our topic's."""
+        return not self.has_id if found is None else self.topic_id in {None, found}
 
     def is_there(self) -> bool:
         """Whether its folder is there, and its topic's."""
         if not self._files.is_dir(self.directory):
             return False
-        return self.topic_id is None or topic_id_of(self.directory, self._files) in {None, self.topic_id}
+        return self.topic_id is None or self._is_ours(topic_id_of(self.directory, self._files))
 
 
 class Views(Protocol):
