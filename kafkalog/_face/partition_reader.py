@@ -157,20 +157,20 @@ class PartitionReader(ChunkReader):
     # --- where it stands -----------------------------------------------------------------------------
 
     def _move_to(self, offset: int) -> None:
-        self.first_offset = max(self.first_offset, offset)
-        self.position = max(self.position, offset)
+        first, position = max(self.first_offset, offset), max(self.position, offset)
+        self.first_offset, self.position = first, position  # no signal comes between the two
 
     def told(self, offset: int, leader_epoch: int) -> None:
         """Records below `offset` of the batch that was given were handed out."""
         if self.given is not None and offset > self.position:
-            self.leader_epoch = leader_epoch
             self._move_to(offset)
+            self.leader_epoch = leader_epoch
 
     def passed(self, header: BatchHeader) -> None:
         """All of the batch that was given was handed out."""
         if self.given is header:
-            self.leader_epoch = header.leader_epoch
             self._move_to(header.last_offset + 1)
+            self.leader_epoch = header.leader_epoch
             self.given = None
             self._next += 1
             self.current()
@@ -179,8 +179,9 @@ class PartitionReader(ChunkReader):
         """All of the chunk that is held was handed out."""
         held = self._held
         if held is not None and held[0] is chunk:
-            self._next = len(held[1])
+            self._move_to(held[2])  # before all else: what an interrupt cuts short is put back if the position moved
             self.leader_epoch = held[1][-1].leader_epoch
+            self._next = len(held[1])
             self.given = None
             self.current()
 

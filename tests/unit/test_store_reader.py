@@ -18,7 +18,7 @@ import pytest
 
 import kafkalog
 from kafkalog import reader as store_reader
-from kafkalog._face import waiting
+from kafkalog._face import partition_reader, waiting
 from kafkalog._face.view_source import TopicView
 from kafkalog.engine.files import OS_FILES, ManualClock
 from kafkalog.engine.format.batch import ProducerFields
@@ -210,6 +210,32 @@ def test_poll(store: kafkalog.Store) -> None:
     assert reader.poll(timeout_ms=5) == []
     store.topic("t").append(b"x", partition=0)
     assert values(reader.poll(timeout_ms=5)) == [b"x"]
+
+
+@pytest.mark.parametrize("call", ["poll", "read_arrow"])
+def test_an_interrupt_within_a_move_takes_no_record(
+    store: kafkalog.Store, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    filled(store)
+    interrupts = 0
+    for number in itertools.count(1):
+        reader, left = store.reader(topics=["t"]), [number]
+
+        def interrupted_max(*given: int, left: list[int] = left) -> int:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return max(*given)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(partition_reader, "max", interrupted_max, raising=False)
+            try:
+                getattr(reader, call)()
+                break
+            except KeyboardInterrupt:
+                interrupts += 1
+        assert sorted(places(list(reader))) == [(p, n) for p in range(2) for n in range(10)], number
+    assert interrupts > 10
 
 
 # --- where it stands -----------------------------------------------------------------------------------
