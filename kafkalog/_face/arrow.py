@@ -170,6 +170,31 @@ def _sliced(
             yield offsets[end - 1].as_py(), batch.slice(begin, end - begin)
 
 
+class Gathered:
+    """Makes batches of the wanted size out of small ones."""
+
+    def __init__(self, batch_rows: int, batch_bytes: int) -> None:
+        self._batch_rows = batch_rows
+        self._batch_bytes = batch_bytes
+        self._parts: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not batch.num_rows:
+            return
+        size = batch.nbytes
+        if self._rows + batch.num_rows > self._batch_rows or self._bytes + size > self._batch_bytes:
+            yield from self.rest()
+        self._parts.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += size
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        parts, self._parts, self._rows, self._bytes = self._parts, [], 0, 0
+        if parts:
+            yield from pa.Table.from_batches(parts).combine_chunks().to_batches()
+
+
 def typed(decoded: Mapping[str, Any], wanted: pa.Schema, known: Mapping[str, tuple[str, Any]]) -> pa.RecordBatch:
     """Decoded columns, by source name, as those of a schema."""
     try:

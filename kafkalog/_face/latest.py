@@ -210,7 +210,7 @@ class Latest:
         OffsetOutOfRangeException where records have gone meanwhile; at damage what lies before it comes first.
         """
         wanted = arrow.schema(columns, known).names
-        gathered = _Gathered(batch_rows, batch_bytes)
+        gathered = arrow.Gathered(batch_rows, batch_bytes)
         needed = list(dict.fromkeys([*wanted, "offset", "value"]))
         try:
             for batch, rows in self._found(needed, batch_rows, known, batch_bytes):
@@ -291,28 +291,3 @@ class _Surviving(ChunkReader):
                 kept.aborted = chunk.aborted
                 return kept
         return None
-
-
-class _Gathered:
-    """Makes batches of the wanted size out of small ones."""
-
-    def __init__(self, batch_rows: int, batch_bytes: int) -> None:
-        self._batch_rows = batch_rows
-        self._batch_bytes = batch_bytes
-        self._parts: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if not batch.num_rows:
-            return
-        size = batch.nbytes
-        if self._rows + batch.num_rows > self._batch_rows or self._bytes + size > self._batch_bytes:
-            yield from self.rest()
-        self._parts.append(batch)
-        self._rows += batch.num_rows
-        self._bytes += size
-
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        parts, self._parts, self._rows, self._bytes = self._parts, [], 0, 0
-        if parts:
-            yield from pa.Table.from_batches(parts).combine_chunks().to_batches()

@@ -245,12 +245,16 @@ class _Export:
         schema = arrow.schema(self._columns)
         with WholeFile(self._files, path, force=options.force) as sink:
             out = writer(options.format, sink, schema, self._codec, in_base64=options.in_base64)
+            gathered = arrow.Gathered(BATCH_ROWS, BATCH_BYTES)  # a few rows of each batch make no row group
             for partition in partitions:
                 with PartitionView(self._log_dir, partition, files=self._files) as view:
                     found = self._batches(view) if self._read is None else self._read(view, self._columns)
                     for batch in found:
-                        out.write(batch)
                         records += batch.num_rows
+                        for whole in gathered.add(batch):
+                            out.write(whole)
+            for whole in gathered.rest():
+                out.write(whole)
             out.close()
         report.files.append(ExportedFile(path, [str(partition) for partition in partitions], records, sink.size))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -471,3 +473,29 @@ def test_duckdb_gives_back_what_was_raised_while_it_read(store: Store, error: An
         topic.to_duckdb(connection, "t", values=decode, schema=pa.binary())
     with pytest.raises(duckdb.CatalogException):
         connection.table("t")
+
+
+RSS = """
+import sys
+import kafkalog
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+with kafkalog.open_log(sys.argv[1], "t-0", read_only=True) as log:
+    kept = [log.read_arrow(key="k7") for _ in range(10)]
+    before = resident_mb()
+    kept += [log.read_arrow(key="k7") for _ in range(200)]
+    print(resident_mb() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_a_row_of_each_read_holds_a_row_of_memory(tmp_path: Path) -> None:
+    """Not what the reads had set aside: 2 MB each."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for first in range(0, 10_000, 100):
+            log.append_many([(bytes(180), b"k%d" % n) for n in range(first, first + 100)])
+    done = subprocess.run([sys.executable, "-c", RSS, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert float(done.stdout) < 50

@@ -28,11 +28,14 @@ cdef class Memory:
 
 
 cdef Memory taken_memory(Block* block, int64_t size):
-    """The block's memory, without what it has too much of; the block is empty afterwards."""
+    """The block's memory, without what it has too much of; the block is empty afterwards.
+
+    Of one that is mostly empty what is there is copied: cut short in its place, it would keep the next block of its
+    size from lying there, and a few rows of each of many batches would hold as much as all of them."""
     cdef Memory memory = Memory.__new__(Memory)
     cdef uint8_t* fitting = block.at
     cdef int64_t capacity = block.capacity
-    if fitting == NULL or 2 * (size + SLACK) <= capacity and capacity >= BIG_BYTES:
+    if fitting == NULL or 2 * (size + SLACK) <= capacity:
         fitting = <uint8_t*>malloc(<size_t>(size + SLACK))
         if fitting == NULL:
             raise MemoryError
