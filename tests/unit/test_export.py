@@ -223,7 +223,7 @@ def test_a_few_rows_of_each_partition_make_one_row_group(run: Run, tmp_path: Pat
     for partition in range(20):
         with kafkalog.open_log(tmp_path / "logs", f"t-{partition}") as log:
             log.append_many([(b"%d" % partition, b"k%d" % (n % 5)) for n in range(10)])
-    assert run("export", str(tmp_path / "logs"), "--key", "k1", "--to", str(tmp_path / "out.parquet"))[0] == CLEAN
+    assert run("export", str(tmp_path / "logs"), "--key", "k1", "--to", str(tmp_path / "out.parquet")).code == CLEAN
     file = pq.ParquetFile(tmp_path / "out.parquet")
     assert file.metadata.num_row_groups == 1
     assert file.read(["partition"])["partition"].to_pylist() == [each for each in range(20) for _ in range(2)]
