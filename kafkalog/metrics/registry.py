@@ -33,7 +33,7 @@ K = TypeVar("K", Meter, Timer)
 
 PRUNED_AFTER_MIN = 64
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_TAKEN = ("topic", "partition", "quantile")  # labels of Kafka's, and of a summary
+_TAKEN = ("topic", "partition", "is_future", "logDirectory", "quantile")  # labels of Kafka's, and of a summary
 _LABELS_HINT = 'such as {"store": "shop"}'
 
 
