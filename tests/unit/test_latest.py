@@ -515,6 +515,16 @@ def test_files_read_back(run: Run, log_dir: Path, tmp_path: Path, kind: str) -> 
     assert run("latest", log_dir, "--to", target, "--force", "--base64").code == CLEAN
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "jsonl"])
+def test_a_file_of_which_conditions_take_all(tmp_path: Path, run: Run, kind: str) -> None:
+    with kafkalog.open_log(tmp_path / "logs", "t-0") as log:
+        log.append(b"v", key=b"k")
+    target = tmp_path / f"x.{kind}"
+    result = run("latest", tmp_path / "logs", "--to", target, "--where", "offset > 5")
+    assert (result.code, target.exists()) == (CLEAN, True), result.err
+    assert "0 keys" in result.out
+
+
 @pytest.mark.parametrize(
     ("argv", "hint"),
     [
