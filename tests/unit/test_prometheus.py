@@ -150,6 +150,8 @@ def test_one_registry_of_two_stores_is_told(tmp_path: Path, caplog: pytest.LogCa
         {"topic": "x"},
         {"is_future": "x"},
         {"logDirectory": "x"},
+        {"dir": "x"},
+        {"threadNum": "x"},
         {"quantile": "x"},
         {7: "x"},
         {"a": 7},
