@@ -476,6 +476,22 @@ def test_times_over_an_offset_that_lies(tmp_path: Path, lie: int, read_only: boo
         assert (got, [(each.position, each.first_offset) for each in lost]) == ([3, 4, 5], [(header.position, 2)])
 
 
+def test_behind_an_offset_that_lies_a_batch_begins_before_what_is_asked_for(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for number in range(3):
+            log.append_many([b"%d" % number] * 5)
+    path = tmp_path / "t-0" / ("0" * 20 + ".log")
+    data = bytearray(path.read_bytes())
+    at = headers(path)[1].position
+    data[at : at + 8] = (11).to_bytes(8, "big")  # was 5, and 10 follows
+    path.write_bytes(data)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        for start in range(10, 15):
+            found = [record.offset for record in log.records(start, on_damage=lambda lost: None)]
+            assert found == [*range(start, 15)]
+        assert [record.offset for record in log.records(last=1, on_damage=lambda lost: None)] == [14]
+
+
 @pytest.mark.parametrize("read_only", [True, False])
 def test_an_index_that_points_into_nowhere(tmp_path: Path, read_only: bool) -> None:
     path = fill(tmp_path, 60, config={"index.interval.bytes": "300"})
