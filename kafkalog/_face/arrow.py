@@ -60,6 +60,11 @@ def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] =
             f"columns: found {shown(columns)}, expected a list of names", hint=f"there are {', '.join(known)}"
         )
     wanted = PYTHON_DEFAULT if columns is None else tuple(columns)
+    if not wanted:
+        raise IllegalArgumentException(
+            "columns: found none, expected at least one",
+            hint=f"leave it out for the usual ones; there are {', '.join(known)}",
+        )
     for name in wanted:
         if not isinstance(name, str) or name not in known:
             raise IllegalArgumentException(f"unknown column {name!r}", hint=f"there are {', '.join(known)}")

@@ -76,6 +76,8 @@ class DecodedColumns:
         self._decode: ValueDecoding | None = None
         self._chosen: _Chosen | None = None
         self.is_blind = False  # no value has told a field of JSON
+        if "value" not in wanted.names:  # no value is looked at, whatever it would become
+            decode = decoding_of(keys=decode.keys, errors=decode.errors)
         if (decode.values, decode.keys) == ("bytes", "bytes") or not {"value", "key"} & set(wanted.names):
             return
         if named:

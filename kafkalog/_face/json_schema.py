@@ -6,6 +6,7 @@ Knows no records and decodes nothing itself.  pyarrow is imported by whoever imp
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -86,6 +87,8 @@ def given(schema: object) -> list[pa.Field]:
 def _given(name: object, kind: object, path: str) -> pa.Field:
     if not isinstance(name, str):
         raise IllegalArgumentException(f"schema: found {shown(name)} as the name of a field, expected text")
+    if not _is_text(name):
+        raise IllegalArgumentException(f"schema: found the name {shown(name)}, which no UTF-8 can be")
     if get_origin(kind) is list:
         kind = [*get_args(kind)]
     if isinstance(kind, Mapping):
@@ -107,13 +110,12 @@ def _given(name: object, kind: object, path: str) -> pa.Field:
         return pa.field(name, NAMES[kind])
     found = DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
     if found is not None:
-        try:
+        with contextlib.suppress(ValueError, OverflowError):  # more than 38 digits
             return pa.field(name, pa.decimal128(int(found[1]), int(found[2])))
-        except ValueError:  # more than 38 digits
-            pass
     zoned = ZONED.fullmatch(kind) if isinstance(kind, str) else None
     if zoned is not None:
-        return pa.field(name, pa.timestamp(zoned[1], zoned[2]))
+        with contextlib.suppress(UnicodeEncodeError):
+            return pa.field(name, pa.timestamp(zoned[1], zoned[2]))
     raise IllegalArgumentException(
         f"schema: found {shown(kind)} as the type of {path!r}, expected a type that JSON is read as",
         hint=f"there are {KNOWN}, and pyarrow's types of these names",

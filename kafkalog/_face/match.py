@@ -160,7 +160,10 @@ class Match:
             if column not in ("offset", "timestamp") or not isinstance(value, int):
                 continue
             if comparison in ("equal", "greater", "greater_equal") and start is None:
-                start = Near(value) if column == "offset" else Time(value)
+                if column == "offset":
+                    start = Near(value)
+                elif not isinstance(end, Time) or value <= end.timestamp_ms:  # else no window: nothing can match
+                    start = Time(value)
             if comparison in ("equal", "less", "less_equal") and end is None and column == "offset":
                 end = Near(min(value + (comparison != "less"), LONG_MAX))
         return Window(start, end)

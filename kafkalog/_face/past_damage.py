@@ -209,9 +209,9 @@ class PastDamage(Source):
         if header is not None and crc_matches_in(file, position, header.size):
             behind = position + header.size
             if header.magic >= 2 and segment.base_offset <= header.base_offset < expected:
-                least = (
-                    header.base_offset
-                )  # its records are what is wrong: the chunk's batches behind it were not taken
+                # Its records may be what is wrong: the chunk's batches behind it were not taken.  Or its offsets lie,
+                # and the batch that holds what is asked for begins before it.
+                least = min(least, header.base_offset)
                 expected = max(least, reader.first_offset)
         most = (seen.bases[place + 1] if place + 1 < len(paths) else max(seen.log_end_offset, least + 1)) - 1
         found = _next_fitting(file, range(behind, end), range(least, most + 1), segment.base_offset)

@@ -331,10 +331,12 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
     scopes = [_topic(text) for text in topics]
     found = look.named(groups) if groups else list(look.groups.values())
     rows: list[Sequence[object]] = []
+    is_empty = True
     for group in found:
         cursors = [each for each in group.cursors if not scopes or _is_in(each.partition, scopes)]
         if scopes and not cursors and not groups:
             continue
+        is_empty = False
         if as_json:
             _list_json(group, cursors)
             continue
@@ -344,9 +346,11 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
                 note(f"note: {group.listed.group}: {each.partition} is {each.gone}")
         for member in group.members:
             note(f"note: {group.listed.group}: member {member.member_id} of {member.client_id} at {member.client_host}")
-    if as_json:
+    if is_empty and (also := [topic for topic, _ in scopes if topic in look.groups]):
+        note(f"no cursors into the topic {also[0]}; a group has this name, too: --group {also[0]} lists its cursors")
+    elif as_json:
         return
-    if rows:
+    elif rows:
         print_table(COLUMNS, rows)
     else:
         note("no cursors: expected them in __consumer_offsets (name all log directories, or --cursors)")

@@ -33,7 +33,8 @@ K = TypeVar("K", Meter, Timer)
 
 PRUNED_AFTER_MIN = 64
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_TAKEN = ("topic", "partition", "quantile")  # labels of Kafka's, and of a summary
+# Labels of Kafka's, and of a summary.
+_TAKEN = ("topic", "partition", "is_future", "logDirectory", "dir", "threadNum", "quantile")
 _LABELS_HINT = 'such as {"store": "shop"}'
 
 

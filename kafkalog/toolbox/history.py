@@ -74,7 +74,8 @@ def history(
 
 
 def _history(view: PartitionView, wanted: Selection, asked: Selection, lenient: bool) -> Iterator[Entry]:
-    start, end, times = found_in(view, asked.window, lenient=lenient)
+    # Conditions choose among the values, and say nothing of what counts as the last one.
+    start, end, times = found_in(view, asked.unpruned().window, lenient=lenient)
     stable = view.visible_end("read_committed")
     undecided: list[Entry] = []  # the last value that counts, and aborted ones behind it
 

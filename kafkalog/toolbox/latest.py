@@ -83,7 +83,9 @@ def latest_records(found: Latest, options: LatestOptions | None = None) -> Itera
 def _batches(found: Latest, options: LatestOptions, columns: Sequence[str], rows: int, **how: Any) -> Iterator[Any]:
     needed = options.selection.columns_for(columns)
     for batch in found.batches(needed, rows, tombstones=options.tombstones, **how):
-        yield options.selection.filtered(batch, columns)
+        batch = options.selection.filtered(batch, columns)
+        if batch.num_rows:  # parquet has no group of no rows
+            yield batch
 
 
 def export_latest(

@@ -88,6 +88,16 @@ def test_filters(run: Run, root: Path) -> None:
     assert "no group 'billin'" in result.err
 
 
+def test_a_topic_that_has_the_name_of_a_group(run: Run, root: Path) -> None:
+    with kafkalog.open(root) as store:
+        store.create_topic("billing")
+    for more in ([], ["--json"]):
+        result = run("cursors", root, "billing", *more)
+        assert (result.code, result.lines) == (0, [])
+        assert "no cursors into the topic billing; a group has this name, too: --group billing lists" in result.err
+    assert "too: --group" not in run("cursors", root, "--group", "billing", "--topic", "billing").err
+
+
 @pytest.mark.parametrize("yes", [[], ["--yes"]])
 def test_a_reset_tells_that_its_group_is_new(run: Run, root: Path, yes: list[str]) -> None:
     result = run("cursors", root, "--group", "biling", "--topic", "orders", "--to-earliest", *yes)

@@ -103,6 +103,25 @@ def test_names_that_are_none(topic: Topic, door: str, asked: dict[str, Any], tol
         read(topic, door, **{"values": "json", **asked})
 
 
+@pytest.mark.parametrize("door", [*DOORS, "reader"])
+@pytest.mark.parametrize("values", ["json", "text", lambda column: column])
+@pytest.mark.parametrize("keys", ["bytes", "text"])
+def test_values_that_are_not_asked_for(topic: Topic, door: str, values: Any, keys: str) -> None:
+    topic.append(b"\xff no JSON", key=b"6")
+    found = read(topic, door, values=values, keys=keys, columns=["key", "offset"])
+    assert found.schema.names == ["key", "offset"]
+    assert found["key"].type == (pa.string() if keys == "text" else pa.binary())
+    assert sorted(map(str, found["key"].cast(pa.string()).to_pylist())) == list("0123456")
+    assert read(topic, door, values=values, columns=["offset"]).num_rows == 7
+
+
+@pytest.mark.parametrize("door", [*DOORS, "reader"])
+@pytest.mark.parametrize("values", ["bytes", "json"])
+def test_no_columns_at_all(topic: Topic, door: str, values: str) -> None:
+    with pytest.raises(IllegalArgumentException, match="columns: found none, expected at least one"):
+        read(topic, door, values=values, columns=[])
+
+
 def test_where_nothing_tells_the_fields(tmp_path: Path) -> None:
     with kafkalog.open(tmp_path) as store:
         topic = store.create_topic("orders")

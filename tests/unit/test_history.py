@@ -177,3 +177,15 @@ def test_damage(run: Run, log_dir: Path) -> None:
         assert [next(found) for _ in offsets][:3] == before[:3]
         with pytest.raises(CorruptRecordException):
             next(found)
+
+
+def test_conditions_choose_among_values_whose_state_is_that_of_all(tmp_path: Path, run: Run) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append_many([(b"v%d" % n, b"k", (), START_MS + n) for n in range(6)])
+    for asked, states in (
+        (["--where", "offset < 3"], [SUPERSEDED] * 3),
+        (["--where", f"time >= @{START_MS + 4}"], [SUPERSEDED, LATEST]),
+        (["--where", "offset < 3", "--until", "3"], [SUPERSEDED, SUPERSEDED, LATEST]),
+    ):
+        result = run("history", "k", tmp_path, "t-0", "--json", *asked)
+        assert [json.loads(line)["state"] for line in result.lines] == states, asked

@@ -141,7 +141,21 @@ def test_one_registry_of_two_stores_is_told(tmp_path: Path, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize(
-    "labels", ["store", {"": "x"}, {"a-b": "x"}, {"__name": "x"}, {"topic": "x"}, {"quantile": "x"}, {7: "x"}, {"a": 7}]
+    "labels",
+    [
+        "store",
+        {"": "x"},
+        {"a-b": "x"},
+        {"__name": "x"},
+        {"topic": "x"},
+        {"is_future": "x"},
+        {"logDirectory": "x"},
+        {"dir": "x"},
+        {"threadNum": "x"},
+        {"quantile": "x"},
+        {7: "x"},
+        {"a": 7},
+    ],
 )
 def test_labels_that_are_none(labels: Any) -> None:
     with pytest.raises(IllegalArgumentException, match="labels"):

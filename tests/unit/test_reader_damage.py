@@ -456,6 +456,43 @@ def test_times_over_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("lie", [4, 129])
+def test_times_over_an_offset_that_lies(tmp_path: Path, lie: int, read_only: bool) -> None:
+    path = fill(tmp_path, 6)
+    header = headers(path)[2]
+    with kafkalog.open_log(tmp_path, "t-0", read_only=read_only) as log:
+        log.offset_for_time(START_MS)
+        with path.open("r+b") as file:  # no CRC covers it
+            file.seek(header.position)
+            file.write(lie.to_bytes(8, "big"))
+        for time_ms in (START_MS + 2, START_MS + 3):
+            for ask in (log.offset_for_time, lambda time: list(log.records(start_time=time))):
+                with pytest.raises(CorruptRecordException) as caught:
+                    ask(time_ms)
+                assert (caught.value.path, caught.value.position) == (str(path), header.position)
+        assert log.offset_for_time(START_MS + 1) == 1  # it lies before the lie
+        lost: list[kafkalog.Lost] = []
+        got = [record.offset for record in log.records(start_time=START_MS + 2, on_damage=lost.append)]
+        assert (got, [(each.position, each.first_offset) for each in lost]) == ([3, 4, 5], [(header.position, 2)])
+
+
+def test_behind_an_offset_that_lies_a_batch_begins_before_what_is_asked_for(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for number in range(3):
+            log.append_many([b"%d" % number] * 5)
+    path = tmp_path / "t-0" / ("0" * 20 + ".log")
+    data = bytearray(path.read_bytes())
+    at = headers(path)[1].position
+    data[at : at + 8] = (11).to_bytes(8, "big")  # was 5, and 10 follows
+    path.write_bytes(data)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        for start in range(10, 15):
+            found = [record.offset for record in log.records(start, on_damage=lambda lost: None)]
+            assert found == [*range(start, 15)]
+        assert [record.offset for record in log.records(last=1, on_damage=lambda lost: None)] == [14]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
 def test_an_index_that_points_into_nowhere(tmp_path: Path, read_only: bool) -> None:
     path = fill(tmp_path, 60, config={"index.interval.bytes": "300"})
     index = path.with_suffix(".index")

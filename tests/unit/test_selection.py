@@ -216,6 +216,16 @@ def test_questions_that_make_no_sense(store: Store, asked: dict[str, Any], text:
     assert text in str(caught.value)
 
 
+def test_conditions_that_meet_no_window(store: Store) -> None:
+    topic = store.topic("orders")
+    for asked in ({"end_time": 100, "where": "time > @200"}, {"end": "2001-01-01", "where": f"time = @{START_MS}"},
+                  {"end": 3, "where": "offset > 5"}, {"start": 5, "where": "offset < 2"}):  # fmt: skip
+        assert list(topic.records(**asked)) == []
+        assert topic.read_arrow(**asked).num_rows == topic.latest(**asked).read_all().num_rows == 0
+    at = {"end_time": START_MS + 1, "where": f"time >= @{START_MS}"}
+    assert [record.timestamp for record in topic.records(**at)] == [START_MS]
+
+
 def test_a_start_that_one_partition_has_not(store: Store) -> None:
     topic = store.topic("orders")
     with pytest.raises(OffsetOutOfRangeException, match="is out of range"):

@@ -245,8 +245,14 @@ class Snapshot:
     def reader(self, place: int) -> SegmentReader:
         """A search in the segment at a place, up to where the log ends in it."""
         segment = self.segments[place]
-        limit = highest_offset(segment.base_offset, self._base_behind(place))
-        return SegmentReader(self.file(segment), segment.base_offset, limit, self.readable_bytes(segment))
+        behind = self._base_behind(place)
+        return SegmentReader(
+            self.file(segment),
+            segment.base_offset,
+            highest_offset(segment.base_offset, behind),
+            self.readable_bytes(segment),
+            may_overlap=behind is not None and self.may_overlap(segment),
+        )
 
     def header_at(self, place: int, position: int) -> BatchHeader | None:
         """The header at a position of the segment at a place, as `SegmentReader` has it."""

@@ -150,16 +150,17 @@ class TimeHints(Protocol):
 class SegmentReader:
     """The first `end` bytes of a segment's file, whose offsets are those from `base_offset` to `limit`.
 
-    A hint is an index entry (last offset, position of its batch); position 0 says nothing.
+    A hint is an index entry (last offset, position of its batch); position 0 says nothing.  `may_overlap` as in Extent.
     """
 
-    __slots__ = ("base_offset", "end", "file", "limit")
+    __slots__ = ("base_offset", "end", "file", "limit", "may_overlap")
 
-    def __init__(self, file: File, base_offset: int, limit: int, end: int) -> None:
+    def __init__(self, file: File, base_offset: int, limit: int, end: int, *, may_overlap: bool = False) -> None:
         self.file = file
         self.base_offset = base_offset
         self.limit = limit
         self.end = end
+        self.may_overlap = may_overlap
 
     def header_at(self, position: int) -> BatchHeader | None:
         """As the function."""
@@ -178,15 +179,20 @@ class SegmentReader:
         scan = LogScan(self.file, start, end)
         expected = self.base_offset
         for piece in scan:
-            wrong = misfits(piece.table, expected, self.limit)
-            if wrong:
-                row = piece.table[wrong[0]]
-                what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} and magic "
-                what += f"{int(row['magic'])} does not fit between its neighbours (the CRC does not cover these)"
-                raise Unreadable(self.file.path, int(row["position"]), what).error()
+            self._check_order(piece.table, expected)
             expected = int(piece.table["last_offset"][-1]) + 1
         if scan.position < end:
             raise Unreadable.where_stopped(self.file, scan).error()
+
+    def _check_order(self, table: np.ndarray, expected: int, rows: int | None = None) -> None:
+        """CorruptRecordException where one of the first rows of a table (by default of all) does not fit between its
+        neighbours."""
+        wrong = misfits(table, expected, self.limit)
+        if wrong and (rows is None or wrong[0] < rows):
+            row = table[wrong[0]]
+            what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} and magic "
+            what += f"{int(row['magic'])} does not fit between its neighbours (the CRC does not cover these)"
+            raise Unreadable(self.file.path, int(row["position"]), what).error()
 
     def find(self, offset: int, hint: tuple[int, int] | None = None) -> int | None:
         """The position of the first batch that ends at or behind `offset`; None when there is none."""
@@ -226,17 +232,29 @@ class SegmentReader:
 
     def find_time(self, timestamp_ms: int, position: int, first_offset: int, *, end: int | None = None) -> int | None:
         """The offset of the first record at or above both a timestamp and an offset, from a batch's position on, up to
-        the position `end` (by default all that there is)."""
+        the position `end` (by default all that there is).  CorruptRecordException where a batch up to it does not fit
+        between its neighbours: its offsets are not believed."""
         end = self.end if end is None else end
         scan = LogScan(self.file, position, end, slice_bytes=TIME_SEEK_BYTES)
+        expected = self.base_offset
         for piece in scan:
-            late = (piece.table["max_timestamp"] >= timestamp_ms) & (piece.table["last_offset"] >= first_offset)
+            table, ends = piece.table, False
+            if self.may_overlap and len(rows := np.flatnonzero(table["base_offset"] == self.limit + 1)):
+                table, ends = table[: rows[0]], True  # the rest is the next segment's
+            late = (table["max_timestamp"] >= timestamp_ms) & (table["last_offset"] >= first_offset)
             for slot in np.flatnonzero(late):
-                header = native.header_from_row(piece.table[slot])
+                header = native.header_from_row(table[slot])
                 parts = in_parts(piece.data, header, at=header.position - piece.position, max_bytes=READ_BYTES_MAX)
                 for record in itertools.chain.from_iterable(parts):
                     if record.timestamp >= timestamp_ms and record.offset >= first_offset:
+                        self._check_order(table, expected, int(slot) + 1)
+                        if int(slot) + 1 == len(table) and not ends:
+                            self._check_jump(table[slot])
                         return record.offset
+            self._check_order(table, expected)
+            if ends:
+                return None
+            expected = int(table["last_offset"][-1]) + 1
         if scan.position < end:
             raise Unreadable.where_stopped(self.file, scan).error()
         return None
@@ -272,6 +290,8 @@ class SegmentReader:
     def _confirmed(self, entry: tuple[int, int], position_of: Callable[[int], int | None]) -> int | None:
         """The position of the batch that an entry of the time index names; None if there is no such batch."""
         timestamp, offset = entry
+        if self.may_overlap and offset > self.limit:
+            return None
         position = position_of(offset)
         header = None if position is None else self.header_at(position)
         return position if header is not None and header.max_timestamp == timestamp else None
