@@ -193,6 +193,12 @@ import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders").append(b'{"id": 7}')
 """,
+    "kafkalog.reader.StoreReader.rewind": """
+import kafkalog
+store = kafkalog.open("data")
+for name in ("orders", "payments"):
+    store.create_topic(name).append(b"one")
+""",
     "kafkalog.producer": """
 import kafkalog
 store = kafkalog.open("data")
