@@ -47,10 +47,15 @@ from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.engine.format import values
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition, partition_of
 from kafkalog.engine.host.log_directories import absolute_paths
-from kafkalog.engine.host.log_dirs import check_taken_over
+from kafkalog.engine.host.log_dirs import check_taken_over, listing, refuse_file
 from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
-from kafkalog.errors import IllegalArgumentException, IllegalStateException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    LogDirLockedException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.partition import TRANSACTION_TIMEOUT_MS, Partition
 from kafkalog.producer import (
     BATCH_BYTES,
@@ -369,6 +374,7 @@ def open_store(
     compression: str | None = None,
     maintenance: bool = True,
     load: Literal["all", "on demand"] = "all",
+    create: bool = True,
     cursors: str | os.PathLike[str] | None = None,
     settings: ManagerSettings | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -382,8 +388,9 @@ def open_store(
 ) -> Store:
     """Open a store of topics in one or several log directories; a context manager.
 
-    Directories that are missing are made; those that a broker, `open_log` or a LogManager wrote are opened as they are,
-    and recovered where they were not closed cleanly.  A writable store holds their locks: one process writes.
+    Directories that are missing are made, unless `create=False` refuses them (UnknownTopicOrPartitionException): a name
+    that was mistyped makes no store then.  Those that a broker, `open_log` or a LogManager wrote are opened as they
+    are, and recovered where they were not closed cleanly.  A writable store holds their locks: one process writes.
     `read_only=True` takes no lock and writes nothing, beside a writing process or a running broker; its cursors are
     kept in `cursors`, a directory of its own, for one process at a time; without it they cannot be moved.
 
@@ -437,6 +444,7 @@ def open_store(
         )
     read_only = values.flag(read_only, "read_only")
     maintenance = values.flag(maintenance, "maintenance")
+    create = values.flag(create, "create")
     take_over = values.flag(take_over, "take_over")
     broker = None if broker_config is None else broker_properties(broker_config)
     log_dirs, seen = _places(log_dirs, remote, files, read_only=read_only)
@@ -466,6 +474,11 @@ def open_store(
         "on_damage": on_damage,
     }  # fmt: skip
     checked = store_settings(settings, config, maintenance, load)
+
+    for path in paths:
+        refuse_file(path, files)
+        if not create:
+            listing(path, files)
 
     def make() -> StoreHome:
         tier = remote_tier(remote, tiering, paths, files)
@@ -563,12 +576,21 @@ def _view(
         if own is not None:
             own.start()
         return view
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, LogDirLockedException):
+            error.hint = _hint_of_cursors(str(cursors), error.hint or "")
         if seen is not files:
             seen.close()
         if own is not None:
             own.abandon()
         raise
+
+
+def _hint_of_cursors(path: str, hint: str) -> str:
+    who, _, ways_out = hint.partition("; ")
+    return (f"{who}: " if ways_out else "") + (
+        f"{path} keeps the cursors of one process at a time; give each process another cursors= directory"
+    )
 
 
 def store_settings(
