@@ -30,10 +30,11 @@ from kafkalog._face.catalog import checked_settings
 from kafkalog._face.cutting import told_of_cuts
 from kafkalog._face.describing import Budget, StoreDescription, describe_topic
 from kafkalog._face.in_threads import ClosingAsync
-from kafkalog._face.keywords import called
+from kafkalog._face.keywords import called, takes
 from kafkalog._face.readable import Readable
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
+from kafkalog._face.selection import Filters
 from kafkalog._face.shown import html_of_store, show_store
 from kafkalog._face.store_cursors import CursorInfo
 from kafkalog._face.store_handles import open_or_join
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from kafkalog._face.cutting import OnDamage
     from kafkalog._face.home import Home
     from kafkalog._face.opening import Durability
-    from kafkalog._face.selection import Filters, Place
+    from kafkalog._face.selection import Place
     from kafkalog._face.topic_info import TopicInfo
     from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
     from kafkalog.engine.format.group_records import CommittedOffset
@@ -204,6 +205,7 @@ class Store(Closing, ClosingAsync, Readable):
                 found.sample.extend(found.topics[-1].sample)
         return found
 
+    @takes()
     def create_topic(
         self,
         name: str,
@@ -248,6 +250,7 @@ class Store(Closing, ClosingAsync, Readable):
 
     # --- writing ---------------------------------------------------------------------------------------
 
+    @takes()
     def producer(
         self,
         *,
@@ -274,6 +277,7 @@ class Store(Closing, ClosingAsync, Readable):
     # --- reading and cursors ---------------------------------------------------------------------------
 
     # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+    @takes(Filters)
     def reader(
         self,
         cursor: str | None = None,
@@ -338,13 +342,15 @@ class Store(Closing, ClosingAsync, Readable):
 
     # --- transactions ----------------------------------------------------------------------------------
 
+    @takes()
     def transaction(self, transactional_id: str, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> StoreTransaction:
         """Transactions over partitions and cursors under an id: `with store.transaction("biller-1") as txn:`.
 
         All that is in one becomes visible to read_committed readers, and moves its cursors, at its commit, or never,
         also across a crash at any moment.  An id has one transaction at a time: one that begins while another is open
         aborts and fences that (ProducerFencedException at its next call), as Kafka has it, so each worker wants an id
-        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise.
+        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise; that is looked
+        at every ten seconds, so it may come up to ten seconds later.
         InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
         """
         home = self._own()
@@ -414,6 +420,10 @@ def open_store(
     CorruptRecordException before anything is cut of any log (indexes may have been rebuilt by then), which leaves time
     for a copy, `kafkalog salvage`, or reading with `read_only=True`; a function is called with each
     `kafkalog.engine.log.damage.Damage` before its cut, in one of several threads, and what it raises ends the open.
+
+    `metrics` is a `kafkalog.metrics.MetricsRegistry`, in which all logs of the store are shown while it is open, under
+    Kafka's names; `metrics.snapshot()` is a list of pairs of name and value, and a PrometheusCollector has them for
+    Prometheus.  A store that only reads has none.
 
     `load="on demand"` opens at once: each log is loaded, and recovered where that is needed, when somebody first asks
     for its partition.  Until then nothing is deleted, compacted or flushed of it.
