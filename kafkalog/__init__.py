@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from kafkalog.errors import KafkalogError as KafkalogError
     from kafkalog.partition import Partition as Partition
     from kafkalog.producer import Producer as Producer
+    from kafkalog.reader import StoreReader as StoreReader
     from kafkalog.records import Record as Record
     from kafkalog.records import to_confluent
     from kafkalog.remote import RemoteStorage as RemoteStorage
@@ -73,7 +74,10 @@ _MODULES = (
 )  # fmt: skip
 # Folders of earlier releases, and where their names are now.
 _MOVED = {
+    "cleaner": "kafkalog.engine.cleaner", "coordinator": "kafkalog.engine.coordinator",
     "files": "kafkalog.engine.files", "format": "kafkalog.engine.format",
+    "log": "kafkalog.engine.log", "manager": "kafkalog.engine.host",
+    "segment": "kafkalog.engine.segment",
     "topics": "kafkalog itself, kafkalog.reader and kafkalog.producer",
 }  # fmt: skip
 _HOME = {
@@ -94,6 +98,7 @@ _HOME = {
     "RemoteStorage": "kafkalog.remote",
     "RecordMetadata": "kafkalog.topic",
     "Store": "kafkalog.store",
+    "StoreReader": "kafkalog.reader",
     "Topic": "kafkalog.topic",
     "TopicPartition": "kafkalog.engine.format.names",
     "Transaction": "kafkalog.transaction",

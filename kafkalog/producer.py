@@ -566,8 +566,10 @@ class Producer(Sends, ClosingAsync, Shown):
         self._it.close()
 
     def __repr__(self) -> str:
+        return self._shown("closed" if self.closed else "open")
+
+    def _shown(self, state: str) -> str:
         name = self._it.settings.name
-        state = "closed" if self.closed else "open"
         waits = "" if self.closed or not self.buffered_bytes else f", {_shown.size(self.buffered_bytes)} on the way"
         return f"<Producer {'' if name is None else name + ' '}of {self._it.home.place}, {state}{waits}>"
 
@@ -576,10 +578,11 @@ class Producer(Sends, ClosingAsync, Shown):
         if it is None or it.closing or not it.life.live or is_finalizing():
             return
         # No lock: this may come out of anything that holds one.
+        shown = self._shown("open")
         it.closing = True
         it._wake.put(None)
         warnings.warn(
-            f"{self!r} was dropped without being closed; use it as `with store.producer() as producer:`, or call its "
+            f"{shown} was dropped without being closed; use it as `with store.producer() as producer:`, or call its "
             "close()",
             ResourceWarning,
             stacklevel=2,

@@ -19,7 +19,8 @@ one that was under way; with durability "os" a power loss may take it further ba
 One thread at a time: a second one gets an IllegalStateException, or RuntimeError from an iterator.  `close` may come
 from any thread, and ends a wait.  Of iterators the one that was begun last counts; another that goes on is refused.
 An error leaves the position before what could not be read, and comes again; `seek` and `pause` lead on.  With
-`on_damage` reading goes on behind damage by itself: what is left out is told, and counts as handed out.
+`on_damage` reading goes on behind damage by itself: what is left out is told, and counts as handed out.  A loop that
+failed with records that it was given tries again after `rewind`, which goes back to what is committed.
 
 A reader is an Arrow stream, too, of the records from where it stands to the end as it is then: `pl.DataFrame(reader)`.
 It stands behind them afterwards, as behind `batches`.
@@ -571,6 +572,35 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 found = source.offset_for_time(timestamp_ms)
                 self._leave(reader)
                 reader.seek(source.visible_end(self._options.isolation) if found is None else found)
+
+    def rewind(self, *partitions: str | TopicPartition) -> None:
+        """Goes back to what its cursor has committed, of these partitions or all; also in the middle of an iteration.
+
+        A partition of which nothing was committed since the reader was made, and every one of a reader without a
+        cursor, goes back to where the reader began.  So what was handed out since the last commit comes again, as after
+        a restart.  A loop that tries again needs it: a transaction that was aborted leaves the reader behind what it
+        read.
+
+            with store.reader("biller", topics=["orders"], isolation="read_committed") as reader:
+                while True:
+                    try:
+                        with store.transaction("biller-1") as txn:
+                            for record in reader.poll(500):
+                                txn.append("payments", record.value, key=record.key)
+                            txn.commit_offsets(reader)
+                        break
+                    except kafkalog.KafkalogError:
+                        reader.rewind()
+
+        Positions alone move: what is paused stays so.  UnstableOffsetCommitException, of "read_committed" while a
+        transaction is open that has offsets of the cursor, and IllegalStateException, of a partition that is not read:
+        nothing has moved.
+        """
+        with self._turn as mine:
+            self._begin(mine)
+            for reader, committed in self._turns.to_rewind(partitions).items():
+                self._leave(reader)
+                reader.rewind(committed)
 
     def pause(self, *partitions: str | TopicPartition) -> None:
         """Hands out nothing of these partitions, or of all, until `resume`; also in the middle of an iteration."""

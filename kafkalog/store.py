@@ -30,10 +30,11 @@ from kafkalog._face.catalog import checked_settings
 from kafkalog._face.cutting import told_of_cuts
 from kafkalog._face.describing import Budget, StoreDescription, describe_topic
 from kafkalog._face.in_threads import ClosingAsync
-from kafkalog._face.keywords import called
+from kafkalog._face.keywords import called, takes
 from kafkalog._face.readable import Readable
 from kafkalog._face.reader_options import Offsets, ReaderOptions
 from kafkalog._face.remote_tier import remote_tier
+from kafkalog._face.selection import Filters
 from kafkalog._face.shown import html_of_store, show_store
 from kafkalog._face.store_cursors import CursorInfo
 from kafkalog._face.store_handles import open_or_join
@@ -47,10 +48,15 @@ from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.engine.format import values
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition, partition_of
 from kafkalog.engine.host.log_directories import absolute_paths
-from kafkalog.engine.host.log_dirs import check_taken_over
+from kafkalog.engine.host.log_dirs import check_taken_over, listing, refuse_file
 from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
-from kafkalog.errors import IllegalArgumentException, IllegalStateException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    LogDirLockedException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.partition import TRANSACTION_TIMEOUT_MS, Partition
 from kafkalog.producer import (
     BATCH_BYTES,
@@ -72,7 +78,7 @@ if TYPE_CHECKING:
     from kafkalog._face.cutting import OnDamage
     from kafkalog._face.home import Home
     from kafkalog._face.opening import Durability
-    from kafkalog._face.selection import Filters, Place
+    from kafkalog._face.selection import Place
     from kafkalog._face.topic_info import TopicInfo
     from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
     from kafkalog.engine.format.group_records import CommittedOffset
@@ -199,6 +205,7 @@ class Store(Closing, ClosingAsync, Readable):
                 found.sample.extend(found.topics[-1].sample)
         return found
 
+    @takes()
     def create_topic(
         self,
         name: str,
@@ -243,6 +250,7 @@ class Store(Closing, ClosingAsync, Readable):
 
     # --- writing ---------------------------------------------------------------------------------------
 
+    @takes()
     def producer(
         self,
         *,
@@ -269,6 +277,7 @@ class Store(Closing, ClosingAsync, Readable):
     # --- reading and cursors ---------------------------------------------------------------------------
 
     # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+    @takes(Filters)
     def reader(
         self,
         cursor: str | None = None,
@@ -333,13 +342,15 @@ class Store(Closing, ClosingAsync, Readable):
 
     # --- transactions ----------------------------------------------------------------------------------
 
+    @takes()
     def transaction(self, transactional_id: str, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> StoreTransaction:
         """Transactions over partitions and cursors under an id: `with store.transaction("biller-1") as txn:`.
 
         All that is in one becomes visible to read_committed readers, and moves its cursors, at its commit, or never,
         also across a crash at any moment.  An id has one transaction at a time: one that begins while another is open
         aborts and fences that (ProducerFencedException at its next call), as Kafka has it, so each worker wants an id
-        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise.
+        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise; that is looked
+        at every ten seconds, so it may come up to ten seconds later.
         InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
         """
         home = self._own()
@@ -369,6 +380,7 @@ def open_store(
     compression: str | None = None,
     maintenance: bool = True,
     load: Literal["all", "on demand"] = "all",
+    create: bool = True,
     cursors: str | os.PathLike[str] | None = None,
     settings: ManagerSettings | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -382,8 +394,9 @@ def open_store(
 ) -> Store:
     """Open a store of topics in one or several log directories; a context manager.
 
-    Directories that are missing are made; those that a broker, `open_log` or a LogManager wrote are opened as they are,
-    and recovered where they were not closed cleanly.  A writable store holds their locks: one process writes.
+    Directories that are missing are made, unless `create=False` refuses them (UnknownTopicOrPartitionException): a name
+    that was mistyped makes no store then.  Those that a broker, `open_log` or a LogManager wrote are opened as they
+    are, and recovered where they were not closed cleanly.  A writable store holds their locks: one process writes.
     `read_only=True` takes no lock and writes nothing, beside a writing process or a running broker; its cursors are
     kept in `cursors`, a directory of its own, for one process at a time; without it they cannot be moved.
 
@@ -407,6 +420,10 @@ def open_store(
     CorruptRecordException before anything is cut of any log (indexes may have been rebuilt by then), which leaves time
     for a copy, `kafkalog salvage`, or reading with `read_only=True`; a function is called with each
     `kafkalog.engine.log.damage.Damage` before its cut, in one of several threads, and what it raises ends the open.
+
+    `metrics` is a `kafkalog.metrics.MetricsRegistry`, in which all logs of the store are shown while it is open, under
+    Kafka's names; `metrics.snapshot()` is a list of pairs of name and value, and a PrometheusCollector has them for
+    Prometheus.  A store that only reads has none.
 
     `load="on demand"` opens at once: each log is loaded, and recovered where that is needed, when somebody first asks
     for its partition.  Until then nothing is deleted, compacted or flushed of it.
@@ -437,6 +454,7 @@ def open_store(
         )
     read_only = values.flag(read_only, "read_only")
     maintenance = values.flag(maintenance, "maintenance")
+    create = values.flag(create, "create")
     take_over = values.flag(take_over, "take_over")
     broker = None if broker_config is None else broker_properties(broker_config)
     log_dirs, seen = _places(log_dirs, remote, files, read_only=read_only)
@@ -466,6 +484,11 @@ def open_store(
         "on_damage": on_damage,
     }  # fmt: skip
     checked = store_settings(settings, config, maintenance, load)
+
+    for path in paths:
+        refuse_file(path, files)
+        if not create:
+            listing(path, files)
 
     def make() -> StoreHome:
         tier = remote_tier(remote, tiering, paths, files)
@@ -563,12 +586,21 @@ def _view(
         if own is not None:
             own.start()
         return view
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, LogDirLockedException):
+            error.hint = _hint_of_cursors(str(cursors), error.hint or "")
         if seen is not files:
             seen.close()
         if own is not None:
             own.abandon()
         raise
+
+
+def _hint_of_cursors(path: str, hint: str) -> str:
+    who, _, ways_out = hint.partition("; ")
+    return (f"{who}: " if ways_out else "") + (
+        f"{path} keeps the cursors of one process at a time; give each process another cursors= directory"
+    )
 
 
 def store_settings(

@@ -5,6 +5,8 @@
         txn.append_many("payments", [b"...", b"..."])
         txn.commit_offsets(reader)
 
+A reader stays behind what it read when the transaction is aborted: who tries again calls `reader.rewind()` first.
+
 The coordinator (`kafkalog.engine.coordinator`) has the last word: what it wrote down as the decision is what becomes of
 every partition, also across a crash.  Here is who asks it, and in which order: a partition is added, which is durable,
 before its first batch; each batch carries producer id, epoch and sequence, which goes on from what the partition knows;
@@ -407,9 +409,10 @@ class StoreTransaction(Block, Shown):
 
         `offsets`: a reader with a cursor, of which everything that it handed out counts as read; or the offset of the
         next record to read by partition, a TopicPartition or "topic-0", with the name of the `cursor`.  A second call
-        for the same partition replaces the first.  A reader stays where it is when the transaction is aborted: begin
-        another one, or `seek`, to get the records again.  Errors as `append`; IllegalArgumentException, also for a
-        reader of another store, UnknownTopicOrPartitionException, and those of `GroupOffsets.commit`.
+        for the same partition replaces the first.  When the transaction is aborted, the reader stays behind what it
+        read: `reader.rewind()` goes back to what is committed, and the next transaction gets the records again.  Errors
+        as `append`; IllegalArgumentException, also for a reader of another store, UnknownTopicOrPartitionException, and
+        those of `GroupOffsets.commit`.
         """
         self._enter_call()
         with self._calling:

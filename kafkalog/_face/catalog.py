@@ -122,7 +122,8 @@ class Catalog:
         """UnknownTopicOrPartitionException where there is none."""
         found = self.info(values.text(topic, "topic"))
         if found is None:
-            raise no_topic(topic, self._manager.directories.shown)
+            known = (*self._stored.known, *self._manager.topics())
+            raise no_topic(topic, self._manager.directories.shown, known, lambda name: self._known(name) is not None)
         return found
 
     def available(self, topic: str, partitions: int) -> Sequence[int]:

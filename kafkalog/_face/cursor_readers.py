@@ -37,7 +37,8 @@ class CursorReaders:
             raise IllegalStateException(
                 f"cursor {cursor!r} has a reader in this store already: a second one would get every record too, and "
                 "each commit would move the other's place",
-                hint="close the other one first, choose another cursor, or give shared=True if both are meant",
+                hint="close() that one first (as a notebook's cell that is run again does: `with store.reader(...)`, "
+                "or reader.close() at its start), choose another cursor, or give shared=True if both are meant",
             )
 
     def _is_added(self, cursor: str, reader: CursorReader, shared: bool) -> bool:

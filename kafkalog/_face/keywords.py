@@ -8,6 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Words of others, for what a call may have: the first that it has.
+MEANT = {
+    "after": ("start",), "since": ("start",), "from_": ("start",), "before": ("end",), "until": ("end",),
+    "to": ("end",), "as_of": ("end",), "topic": ("topics", "partitions"), "partition": ("partitions",),
+}  # fmt: skip
 
 
 def unexpected(name: str, known: Iterable[str], meant: Mapping[str, str] | None = None, *, of: str = "") -> TypeError:
@@ -17,6 +22,28 @@ def unexpected(name: str, known: Iterable[str], meant: Mapping[str, str] | None 
     near = get_close_matches((meant or {}).get(name, name), sorted(set(known) - {name}), 1)
     who = f"{of}() got an " if of else ""
     return TypeError(f"{who}unexpected keyword argument {name!r}" + "".join(f"; did you mean {it!r}?" for it in near))
+
+
+def takes(*typed: type) -> Callable[[F], F]:
+    """Has a method tell of a keyword that does not exist under the name by which users call it.  `typed` are the
+    TypedDicts of its `**` parameter."""
+
+    def decorate(method: F) -> F:
+        own = list(inspect.signature(method).parameters.values())[1:]
+        known = {each.name for each in own if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
+        known.update(*(each.__annotations__ for each in typed))
+
+        @functools.wraps(method)
+        def with_known(self: Any, /, *args: Any, **named: Any) -> Any:
+            if not named.keys() <= known:
+                wrong = next(each for each in named if each not in known)
+                meant = {word: near for word, nears in MEANT.items() for near in nears[::-1] if near in known}
+                raise unexpected(wrong, known, meant, of=f"{type(self).__name__}.{method.__name__}")
+            return method(self, *args, **named)
+
+        return with_known  # type: ignore[return-value]
+
+    return decorate
 
 
 def called(name: str) -> Callable[[F], F]:

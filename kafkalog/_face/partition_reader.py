@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkalog._face.followed_damage import FollowedPastDamage
     from kafkalog._face.selection import Tell
     from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.format.group_records import CommittedOffset
     from kafkalog.engine.log.source import Source
     from kafkalog.errors import KafkalogError
     from kafkalog.records import Record
@@ -47,7 +48,8 @@ class PartitionReader(ChunkReader):
     ) -> None:
         super().__init__(source, position, isolation=isolation, out_of_range=reset, end_offset=end_offset)
         self.topic_id = topic_id
-        self.position = self.offset
+        self.position = self.begun_at = self.offset
+        self.begun_with: CommittedOffset | None = None  # what its cursor had committed then
         self.leader_epoch = NO_LEADER_EPOCH  # of the last record below the position, where that is known
         self.paused = False
         self.given: BatchHeader | None = None  # the batch that a walk goes over now
@@ -194,6 +196,14 @@ class PartitionReader(ChunkReader):
         self.position = offset
         super().seek(offset)
         self._is_reading = False
+
+    def rewind(self, committed: CommittedOffset | None) -> None:
+        """Goes back to what was committed since it began; where nothing was, to where it began."""
+        if committed is None or committed == self.begun_with:
+            self.seek(self.begun_at)
+            return
+        self.seek(committed.offset)
+        self.leader_epoch = committed.leader_epoch
 
     def _reset_offset(self) -> int:
         self.position = found = super()._reset_offset()

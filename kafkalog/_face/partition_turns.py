@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalog._face.home import Home
     from kafkalog._face.reader_options import ReaderOptions
     from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.format.group_records import CommittedOffset
     from kafkalog.engine.log.source import Source
 
 LOOKS_MAX = 4
@@ -108,11 +109,12 @@ class PartitionTurns:
         source = home.source(partition)
         source.recheck()
         topic_id = home.info(partition.topic).topic_id or ZERO_UUID
-        position, epoch = options.start_offsets.get(partition), None
-        if position is None and options.cursor is not None:
-            found = store_cursors.start_of(home, options.cursor, partition, topic_id, stable=options.committed)
-            if found is not None:
-                position, epoch = found.offset, found.leader_epoch
+        position = options.start_offsets.get(partition)
+        committed = self._committed(partition, topic_id, stable=options.committed and position is None)
+        goes_on = position is None and committed is not None
+        if goes_on:
+            assert committed is not None
+            position = committed.offset
         if position is None:
             if options.start == "error" and not is_new:
                 raise NoOffsetForPartitionException(
@@ -136,9 +138,27 @@ class PartitionTurns:
             end_offset=options.end_offset,
             tell=options.selection.tell,
         )
-        if epoch is not None:
-            reader.leader_epoch = epoch
+        reader.begun_with = committed
+        if goes_on:
+            assert committed is not None
+            reader.leader_epoch = committed.leader_epoch
         return reader
+
+    def _committed(self, partition: TopicPartition, topic_id: str, *, stable: bool) -> CommittedOffset | None:
+        """Of its cursor.  UnstableOffsetCommitException, as `store_cursors.start_of`."""
+        cursor = self._options.cursor
+        if cursor is None:
+            return None
+        return store_cursors.start_of(self._home, cursor, partition, topic_id, stable=stable)
+
+    def to_rewind(self, partitions: tuple[str | TopicPartition, ...]) -> dict[PartitionReader, CommittedOffset | None]:
+        """What is committed of these, or of all; those whose topic was deleted are left out."""
+        stable = self._options.committed
+        found: dict[PartitionReader, CommittedOffset | None] = {}
+        for reader in self.some(partitions):
+            with suppress(UnknownTopicOrPartitionException):  # told when it is read
+                found[reader] = self._committed(reader.topic_partition, self.topic_id(reader), stable=stable)
+        return found
 
     def _offset_of_time(self, source: Source, timestamp_ms: int) -> int:
         """Where to begin; where the search meets damage that is passed over, at the beginning."""

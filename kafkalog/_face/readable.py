@@ -16,6 +16,7 @@ from kafkalog._face.arrow_stream import stream_of
 from kafkalog._face.chunk_reader import UNREADABLE
 from kafkalog._face.damage_hint import helping
 from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, Decoding, known_schema, taken_from
+from kafkalog._face.keywords import takes
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection, selection_of
 from kafkalog._face.shown import Shown
@@ -69,6 +70,7 @@ class Readable(Shown):
     def __iter__(self) -> Iterator[Record]:
         return self.records()
 
+    @takes(Filters)
     def records(
         self,
         start: Place | None = None,
@@ -127,6 +129,7 @@ class Readable(Shown):
 
         return each()
 
+    @takes(Reading)
     def arrow_batches(
         self,
         start: Place | None = None,
@@ -160,6 +163,7 @@ class Readable(Shown):
 
         return _decoded(decode, columns, read, partial(_sample, parts, selection, last))
 
+    @takes(Reading)
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
         """Records from `start` up to `end` as a pyarrow Table (needs pyarrow: `pip install 'kafkalog[arrow]'`).
 
@@ -180,6 +184,7 @@ class Readable(Shown):
         found = list(batches)
         return pa.Table.from_batches(found, schema if found else known_schema(schema))
 
+    @takes(Reading)
     def arrow_reader(
         self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]
     ) -> pa.RecordBatchReader:
@@ -192,16 +197,19 @@ class Readable(Shown):
         """All records to any Arrow consumer (polars, DuckDB, pandas), streamed, with the columns of `read_arrow`."""
         return stream_of(self.arrow_reader(), requested_schema)
 
+    @takes(Reading)
     def to_pandas(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
         """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`)."""
         need_pandas()
         return self.read_arrow(start, end, **reading).to_pandas()
 
+    @takes(Reading)
     def to_polars(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
         """As `read_arrow`, as a polars DataFrame (`pip install 'kafkalog[polars]'`)."""
         polars = need_polars()
         return polars.DataFrame(self.read_arrow(start, end, **reading))
 
+    @takes(Reading)
     def to_duckdb(
         self,
         connection: Any,
@@ -241,6 +249,7 @@ class Readable(Shown):
             connection.unregister(stream)
         return connection.table(quoted)
 
+    @takes(Reading)
     def latest(
         self,
         end: Place | None = None,

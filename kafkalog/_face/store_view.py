@@ -197,11 +197,15 @@ class StoreView:
         self.check_open()
         topic = values.text(topic, "topic")
         seen = self._look()
-        known = self._present(topic, seen.known.get(topic), seen.by_topic.get(topic, {}))
+
+        def known(name: str) -> KnownTopic | None:
+            return self._present(name, seen.known.get(name), seen.by_topic.get(name, {}))
+
         overrides = self.topic_settings.own(topic, seen.overrides.get(topic, {}))
-        found = topic_info(topic, known, overrides)
+        found = topic_info(topic, known(topic), overrides)
         if found is None:
-            raise no_topic(topic, self.place)
+            there = (*seen.known, *seen.by_topic)
+            raise no_topic(topic, self.place, there, lambda name: known(name) is not None, read_only=True)
         return found
 
     def numbers(self, topic: str) -> Sequence[int]:

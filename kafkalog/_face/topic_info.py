@@ -68,8 +68,19 @@ def topic_info(topic: str, known: KnownTopic | None, overrides: Mapping[str, str
     return TopicInfo(topic, known.partitions, known.topic_id or None, dict(overrides), is_internal)
 
 
-def no_topic(topic: str, place: str) -> UnknownTopicOrPartitionException:
-    return UnknownTopicOrPartitionException(f"no topic {topic!r} in {place}", hint="create_topic() makes one")
+def no_topic(
+    topic: str, place: str, known: Iterable[str], is_there: Callable[[str], bool], *, read_only: bool = False
+) -> UnknownTopicOrPartitionException:
+    """Names the nearest of the topics that are `known`, if it `is_there`."""
+    from difflib import get_close_matches
+
+    near = next(filter(is_there, get_close_matches(topic, sorted({*known} - {topic}))), None)
+    hint = (
+        "the process that writes makes topics, and this store only reads" if read_only else "create_topic() makes one"
+    )
+    return UnknownTopicOrPartitionException(
+        f"no topic {topic!r} in {place}", hint=hint if near is None else f"did you mean {near!r}? {hint}"
+    )
 
 
 def check_appendable(topic: str) -> None:

@@ -41,6 +41,8 @@ class PrometheusCollector:
     Several registries are told apart by their `labels`:
     `PrometheusCollector(MetricsRegistry(labels={"store": "shop"}), MetricsRegistry(labels={"store": "billing"}))`.
 
+    A registry belongs to one collector that is registered: prometheus-client refuses a second one (ValueError).
+
     MissingPackageException (an ImportError) where the package is not installed; IllegalArgumentException for two
     registries with the same labels, and for names of labels that are not the same in all of them.
     """
@@ -63,8 +65,10 @@ class PrometheusCollector:
                 )
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: what there will be is known when it is collected."""
-        return ()
+        """One name for each registry, by which prometheus-client refuses a second collector of it (ValueError: each
+        sample would be there twice); what there will be is known when it is collected."""
+        for each in self._registries:
+            yield self._metric_type(f"kafkalog_metrics_registry_{id(each):x}_in_two_collectors", "", "unknown")
 
     def collect(self) -> Iterable[Metric]:
         """The metrics as Prometheus's families, at this moment."""

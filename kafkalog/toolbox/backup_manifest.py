@@ -17,7 +17,8 @@ from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import read_small
-from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException, KafkalogError, NoSuchFileException
+from kafkalog.engine.host.backups import FORMAT, MANIFEST_BYTES_MAX, MANIFEST_FILE, is_backup
+from kafkalog.errors import CorruptCheckpointException, KafkalogError, NoSuchFileException
 from kafkalog.toolbox.report import Finding
 
 __all__ = [
@@ -25,10 +26,7 @@ __all__ = [
     "is_backup", "newest_backup", "read_manifest",
 ]  # fmt: skip
 
-MANIFEST_FILE = "manifest.json"
 PARTIAL_SUFFIX = ".kafkalog-partial"  # of a folder that is not whole yet; a name that nobody else gives
-MANIFEST_BYTES_MAX = 4 << 30  # some hundred bytes a file
-FORMAT = "kafkalog backup"
 VERSION = 1
 UINT_MAX = (1 << 32) - 1
 WHAT_TO_DO = "take another backup: what this one holds is not known"
@@ -163,29 +161,6 @@ def _file_fields(files: Mapping[str, BackedFile]) -> list[dict[str, Any]]:
 
 
 # --- reading ---------------------------------------------------------------------------------------------
-
-
-def is_backup(path: str, files: Files = OS_FILES) -> bool:
-    """Whether a folder has a manifest: only a backup that is whole has."""
-    return files.exists(os.path.join(path, MANIFEST_FILE))
-
-
-def refuse_in_backup(log_dir: str, files: Files = OS_FILES) -> None:
-    """IllegalArgumentException if a log directory is a backup's, whose files other backups may share: what cuts it
-    cuts them."""
-    above = os.path.dirname(os.path.abspath(log_dir))
-    if not is_backup(above, files):
-        return
-    try:
-        manifest = read_manifest(above, files)
-    except (KafkalogError, OSError):
-        return  # somebody else's manifest.json
-    if os.path.basename(os.path.abspath(log_dir)) in {each.folder for each in manifest.directories}:
-        raise IllegalArgumentException(
-            "found a directory of a backup, expected another: earlier and later backups may share its files",
-            path=log_dir,
-            hint=f"first `kafkalog restore {above} NEW_DIR --yes`, then do it there",
-        )
 
 
 def newest_backup(

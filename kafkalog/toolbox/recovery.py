@@ -23,6 +23,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import directory as directories
+from kafkalog.engine.host.backups import refuse_in_backup
 from kafkalog.engine.host.loading import log_folders
 from kafkalog.engine.host.log_dirs import list_partitions, refuse_foreign
 from kafkalog.engine.log.damage import Damage
@@ -35,7 +36,6 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.partition import Partition
-from kafkalog.toolbox.backup_manifest import refuse_in_backup
 from kafkalog.toolbox.losses import LostRange, indexed_time
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
@@ -145,7 +145,7 @@ def recover(
     root = os.path.realpath(log_dir)
     settings = TopicSettings(root, config)
     if act:
-        refuse_in_backup(root)
+        refuse_in_backup(root, OS_FILES)
         watch = _CutWatch(progress)
         yield from _recover(root, partitions, settings, watched_files(watch), watch, from_start=from_start)
         return

@@ -135,7 +135,7 @@ def test_a_reader_refuses_a_child(store: kafkalog.Store) -> None:
         try:
             calls: tuple[Callable[[], object], ...] = (
                 lambda: next(walk), reader.poll, reader.commit, lambda: next(reader.batches()), reader.lag,
-                reader.read_arrow, reader.arrow_reader,
+                reader.read_arrow, reader.arrow_reader, reader.rewind,
             )  # fmt: skip
             for call in calls:
                 with pytest.raises(IllegalStateException, match="forked"):

@@ -151,6 +151,36 @@ def test_an_interrupt_anywhere(
 
 
 @pytest.mark.parametrize("kind", [CALLS, LINES])
+def test_an_interrupt_of_a_rewind(store: kafkalog.Store, kind: str) -> None:
+    """Each partition stands where it stood, or where it began; the next one brings all back."""
+    with store.reader("rewinding", topics=["t"]) as reader:
+        for _ in range(2):
+            reader.poll(24)
+            with Tracer(kind) as tracer:
+                reader.rewind()
+        places = tracer.places
+        ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
+        for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
+            reader.poll(24)
+            with contextlib.suppress(Interrupted), Tracer(kind, number):
+                reader.rewind()
+
+            def go_on() -> None:
+                assert set(reader.positions().values()) <= {0, 12}
+                reader.rewind()
+                found: Found = []
+                loop(reader, found)
+                assert sorted(found) == ALL
+                reader.rewind()
+
+            try:
+                in_a_thread(go_on)
+            except BaseException as error:
+                error.add_note(f"interrupted at {places[number]}")
+                raise
+
+
+@pytest.mark.parametrize("kind", [CALLS, LINES])
 def test_an_interrupt_of_a_commit(store: kafkalog.Store, kind: str) -> None:
     numbers = itertools.count()
 
@@ -253,9 +283,12 @@ class Storm:
                         found[partition].append(value)
 
     def poll(self, name: str) -> None:
+        """Every second list is given up, and comes again."""
         found = self.kept(name)
         with self.store.reader(name, topics=["t"]) as reader:
             while not self.is_complete(found):
+                reader.poll(7)
+                reader.rewind()
                 for record in reader.poll(13, timeout_ms=50):
                     found[record.partition].append(int(record.value or b""))
                 reader.commit()

@@ -124,16 +124,13 @@ def test_an_open_store_backs_itself_up(shop: Path, tmp_path: Path) -> None:
             txn.append("orders", b"half", partition=0)
             backup(shop, tmp_path / "saved", files=FAST)
             txn.append("out", b"the other half")
-        before = files_in(tmp_path / "saved")
-        with open_store(copy_of(tmp_path / "saved"), files=FAST) as copy:
+        restore(tmp_path / "saved", tmp_path / "restored", files=FAST)
+        with open_store(tmp_path / "restored", files=FAST) as copy:
             log = copy.manager.get_log("orders-0")
             assert log is not None
             assert log.last_stable_offset == log.log_end_offset
             with copy.reader(topics=["orders", "out"], isolation="read_committed") as reader:
                 assert b"half" not in [record.value for record in reader]
-        assert files_in(tmp_path / "saved") != before
-        with pytest.raises(BadBytesError):
-            restore(tmp_path / "saved", tmp_path / "again", files=FAST)  # it was written to
         with store.reader(topics=["orders", "out"], isolation="read_committed") as reader:
             assert {b"half", b"the other half"} <= {record.value for record in reader}
 
@@ -879,6 +876,43 @@ def test_partitions_of_the_base_that_are_not_there_are_told(shop: Path, tmp_path
     (note,) = report.notes
     assert note.startswith(f"not there any more, since {tmp_path / 'saved'}: orders-1; deleted, or is a disk not")
     assert backup(shop, tmp_path / "some", partitions=["orders-0"], base=tmp_path / "saved", files=FAST).notes == []
+
+
+def test_nobody_opens_a_backup_to_write(shop: Path, tmp_path: Path) -> None:
+    """It stays what a restore takes, also by a link; reading goes on."""
+    backup(shop, tmp_path / "saved", files=FAST)
+    inside = copy_of(tmp_path / "saved")
+    (tmp_path / "link").symlink_to(inside)
+    before = files_in(tmp_path / "saved")
+    told = r"a directory of a backup.*kafkalog restore .*saved NEW_DIR.*read_only=True"
+    for place in (inside, tmp_path / "link"):
+        for call in (
+            lambda place=place: kafkalog.open(place),
+            lambda place=place: kafkalog.open([tmp_path / "other", place]),
+            lambda place=place: kafkalog.open(tmp_path / "again", read_only=True, cursors=place),
+            lambda place=place: kafkalog.open_log(place, "orders-0"),
+            lambda place=place: kafkalog.open_log(place, "new-0"),
+            lambda place=place: kafkalog.LogManager([str(place)]).startup(),
+        ):
+            with pytest.raises(IllegalArgumentException, match=told):
+                call()
+    assert files_in(tmp_path / "saved") == before
+    assert not (tmp_path / "other").exists()
+    with kafkalog.open(inside, read_only=True) as store, kafkalog.open_log(inside, "orders-0", read_only=True) as log:
+        assert "orders" in store
+        assert log.end_offset
+    with pytest.raises(IllegalArgumentException):  # the backup itself is no log directory
+        kafkalog.open(tmp_path / "saved")
+    restore(tmp_path / "saved", tmp_path / "again", files=FAST)
+    with kafkalog.open(tmp_path / "again") as store:
+        assert "orders" in store
+
+
+@pytest.mark.parametrize("content", ["{}", "", "[1]", '{"format": "kafkalog backup"}', "[" * 100_000, "\0\xff"])
+def test_a_manifest_of_something_else_refuses_nobody(tmp_path: Path, content: str) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    kafkalog.open(tmp_path / "log-dir-1").close()
+    kafkalog.open_log(tmp_path / "log-dir-1", "orders-0").close()
 
 
 def test_a_recovery_does_not_cut_what_backups_share(shop: Path, tmp_path: Path) -> None:

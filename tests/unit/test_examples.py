@@ -25,7 +25,14 @@ from kafkalog._face.store_handles import _PLACES
 from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "docs/broker.md", "docs/processes.md", "docs/reading.md", "docs/tiered-storage.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/broker.md",
+    "docs/processes.md",
+    "docs/reading.md",
+    "docs/testing.md",
+    "docs/tiered-storage.md",
+)
 # Spark's and the command line's are run in tests of theirs.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
@@ -192,6 +199,12 @@ store.create_topic("orders")
 import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders").append(b'{"id": 7}')
+""",
+    "kafkalog.reader.StoreReader.rewind": """
+import kafkalog
+store = kafkalog.open("data")
+for name in ("orders", "payments"):
+    store.create_topic(name).append(b"one")
 """,
     "kafkalog.producer": """
 import kafkalog

@@ -32,6 +32,32 @@ def test_an_open_tells_the_nearest(tmp_path: Path, call: str, given: dict[str, A
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize(
+    ("call", "given", "told"),
+    [
+        ("Store.reader", {"topic": "events"}, "'topic'; did you mean 'topics'"),
+        ("Store.reader", {"strat": 1}, "'strat'; did you mean 'start'"),
+        ("Store.create_topic", {"name": "x", "partition": 2}, "'partition'; did you mean 'partitions'"),
+        ("Store.producer", {"linger": 2}, "'linger'; did you mean 'linger_ms'"),
+        ("Store.records", {"topic": "t"}, "'topic'; did you mean 'partitions'"),
+        ("Topic.records", {"after": 3}, "'after'; did you mean 'start'"),
+        ("Partition.records", {"zzz": 3}, "'zzz'"),
+        ("Topic.latest", {"as_of": "2026-03-01"}, "'as_of'; did you mean 'end'"),
+        ("Topic.read_arrow", {"colums": []}, "'colums'; did you mean 'columns'"),
+        ("Topic.to_polars", {"colums": []}, "'colums'; did you mean 'columns'"),
+    ],
+)
+def test_methods_tell_the_nearest(tmp_path: Path, call: str, given: dict[str, Any], told: str) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("t")
+        whose = {"Store": store, "Topic": topic, "Partition": topic.partition(0)}
+        of, _, name = call.partition(".")
+        with pytest.raises(TypeError) as caught:
+            getattr(whose[of], name)(**given)
+        assert str(caught.value) == f"{call}() got an unexpected keyword argument {told}" + "?" * told.count(";")
+        assert store.topics() == ["t"]
+
+
 @pytest.mark.parametrize("arguments", [(), ("x", True)])
 def test_errors_of_arguments_name_what_was_called(arguments: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match=r"^kafkalog\.open\(\) (missing|takes) 1 "):

@@ -722,7 +722,7 @@ def test_dropped_without_close(store: Store, reference: str) -> None:
     thread = producer._it.thread
     if reference == "cycle":
         producer.itself = producer
-    with pytest.warns(ResourceWarning, match="dropped without being closed"):  # noqa: PT031
+    with pytest.warns(ResourceWarning, match="^<Producer of .*, open.*> was dropped without being closed"):  # noqa: PT031
         del producer
         gc.collect()
     assert future.result(10).offset == 0

@@ -167,3 +167,17 @@ def test_registries_that_nothing_tells_apart(others: tuple[Any, ...]) -> None:
     made: list[Any] = [MetricsRegistry(labels=each) if each is not None else None for each in others]
     with pytest.raises(IllegalArgumentException, match="expected"):
         PrometheusCollector(*made, MetricsRegistry())
+
+
+def test_a_registry_is_in_one_collector() -> None:
+    """Each sample would be told twice."""
+    ours, others = MetricsRegistry(), MetricsRegistry()
+    registry = CollectorRegistry(auto_describe=True)
+    first = PrometheusCollector(ours)
+    registry.register(first)
+    registry.register(PrometheusCollector(others))
+    with pytest.raises(ValueError, match="in_two_collectors"):
+        registry.register(PrometheusCollector(ours))
+    registry.unregister(first)
+    registry.register(PrometheusCollector(ours))
+    assert b"in_two_collectors" not in generate_latest(registry)

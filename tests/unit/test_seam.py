@@ -23,6 +23,7 @@ TEXT = {
 }  # fmt: skip
 # Who may go past the door, for what, and why.
 ALLOWED = {
+    ("engine/host/backups.py", "path.realpath"): "what a link leads to, whose parent says that it is a backup's",
     ("engine/host/directory.py", "path.realpath"): "one directory is one whatever it is called; nothing is read of it",
     ("engine/host/log_directories.py", "path.realpath"): "two names of one directory; nothing is read of it",
     ("engine/host/move_notes.py", "path.realpath"): "whether the note means this directory, whatever it is called",

@@ -627,7 +627,7 @@ def test_two_threads_are_refused(store: kafkalog.Store) -> None:
     engine = store.topic("t").appends(0).engine
     while not engine.waiters:
         assert waits.is_alive()
-    for call in (reader.commit, reader.poll, reader.lag, lambda: next(reader.records())):
+    for call in (reader.commit, reader.poll, reader.lag, reader.rewind, lambda: next(reader.records())):
         with pytest.raises(RuntimeError, match="another thread"):
             call()
     waits.join()
@@ -643,7 +643,9 @@ def test_closed(store: kafkalog.Store) -> None:
     reader.close()
     reader.close()
     assert reader.closed
-    for call in (reader.records, reader.poll, reader.batches, reader.commit, lambda: reader.seek(T0, 0)):
+    for call in (
+        reader.records, reader.poll, reader.batches, reader.commit, reader.rewind, lambda: reader.seek(T0, 0),
+    ):  # fmt: skip
         with pytest.raises(IllegalStateException, match="closed"):
             call()
     other = store.reader(topics=["t"])

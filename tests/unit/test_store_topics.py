@@ -43,7 +43,6 @@ from kafkalog.errors import (
     KafkaStorageException,
     LogDirLockedException,
     LogReadOnlyException,
-    NoLiveLogDirException,
     TopicExistsException,
     UnknownTopicOrPartitionException,
     UnsupportedCompressionTypeException,
@@ -944,7 +943,7 @@ def test_what_is_no_log_directory_is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(IllegalArgumentException, match="found a file"):
         open_at(tmp_path / "file", read_only=True)
-    with pytest.raises(NoLiveLogDirException, match="file"):
+    with pytest.raises(IllegalArgumentException, match="found a file"):
         open_at(tmp_path / "file")
 
 

@@ -215,6 +215,11 @@ class Files(ABC):
         """What limits how many are open at a time: of the process, unless it was made with another."""
         return OPEN_FILES
 
+    @property
+    def is_dry(self) -> bool:
+        """Whether what is written goes elsewhere, and is thrown away."""
+        return False
+
     def owns(self, path: str) -> bool:
         """Whether an address that is no path of this machine, such as `s3://bucket/prefix`, is one of these files'."""
         return False

@@ -180,6 +180,10 @@ class OverlayFiles(Files):
     def __exit__(self, *exc: object) -> None:
         self._folder.cleanup()
 
+    @property
+    def is_dry(self) -> bool:
+        return True
+
     def copy(self, node: _Node) -> None:
         """Give a node a file of its own, with the bytes that it shows now."""
         if node.copy is not None:

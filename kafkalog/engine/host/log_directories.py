@@ -15,6 +15,7 @@ from kafkalog.engine.files import OS_FILES, Files, LogDirFailureChannel, local_p
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import CLEANER_OFFSET_CHECKPOINT_FILE, TopicPartition
+from kafkalog.engine.host.backups import refuse_in_backup
 from kafkalog.engine.host.changes import inside
 from kafkalog.engine.host.held import HeldDirectory
 from kafkalog.engine.host.log_dirs import refuse_foreign, refuse_inside
@@ -94,6 +95,7 @@ class LogDirectories:
         for path in self.paths:
             refuse_foreign(path, self.files)
             refuse_inside(path, self.files)
+            refuse_in_backup(path, self.files)
 
     def _create_and_validate(self) -> None:
         seen: set[str] = set()
