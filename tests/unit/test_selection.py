@@ -334,6 +334,64 @@ def test_the_last_records_where_damage_is_among_them(tmp_path: Path) -> None:
             assert [(it.first_offset, it.last_offset) for it in lost] == [(10, 10)]
 
 
+@pytest.mark.parametrize("hurt", [(19,), (18, 19), (3, 19), (0, 1, 7, 17, 18, 19)])
+@pytest.mark.parametrize("knows", ["checkpoint", "header", "writer"])
+def test_what_is_lost_at_the_end_is_told(tmp_path: Path, hurt: tuple[int, ...], knows: str) -> None:
+    """By the recovery point, or the damaged batches' headers, or the store that writes: as much as is missing."""
+
+    def damage(data: bytearray) -> None:
+        for number in hurt:
+            flip(number)(data)
+
+    if knows == "writer":
+        store = kafkalog.open(tmp_path)
+        topic = store.create_topic("orders")
+        for number in range(20):
+            topic.append(b"v%02d" % number, key=b"k")
+        topic.flush()
+        path = tmp_path / "orders-0" / ("0" * 20 + ".log")
+        data = bytearray(path.read_bytes())
+        for number in hurt:
+            data[len(data) // 20 * number + 69] ^= 1
+        path.write_bytes(data)
+    else:
+        store = damaged(tmp_path, damage)
+        if knows == "header":
+            store.close()
+            (tmp_path / "recovery-point-offset-checkpoint").unlink()
+            store = kafkalog.open(tmp_path, read_only=True)
+    with store:
+        for read in (
+            lambda tell: [it.offset for it in store.records(on_damage=tell)],
+            lambda tell: store.read_arrow(on_damage=tell)["offset"].to_pylist(),
+            lambda tell: [it.offset for it in store.reader(topics=["orders"], on_damage=tell)],
+        ):
+            lost: list[Any] = []
+            found = read(lost.append)
+            told = [offset for one in lost for offset in range(one.first_offset, one.last_offset + 1)]
+            assert (found, told) == ([n for n in range(20) if n not in hurt], list(hurt))
+
+
+def test_a_reader_that_reads_tells_the_end_once(tmp_path: Path) -> None:
+    with damaged(tmp_path, flip(19)) as store, store.reader(topics=["orders"], on_damage=(lost := []).append) as reader:
+        for _ in range(3):
+            list(reader)
+        assert [(it.first_offset, it.last_offset) for it in lost] == [(19, 19)]
+
+
+def test_a_header_that_lies_tells_nothing(tmp_path: Path) -> None:
+    def damage(data: bytearray) -> None:
+        data[19 * 73 + 24] ^= 1  # the last offset's delta is 65,536 more
+
+    with damaged(tmp_path, damage) as store:
+        store.close()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    with kafkalog.open(tmp_path, read_only=True) as store:
+        lost: list[Any] = []
+        assert len(list(store.records(on_damage=lost.append))) == 19
+        assert [(it.first_offset, it.last_offset) for it in lost] == [(19, 18)]
+
+
 def test_the_last_values_where_the_last_batch_is_damaged(tmp_path: Path) -> None:
     with damaged(tmp_path, flip(19)) as store:
         lost: list[Any] = []
