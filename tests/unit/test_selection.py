@@ -195,7 +195,7 @@ def test_values_are_decoded(store: Store) -> None:
         ({"grep": "(("}, "is no regular expression"),
         ({"grep": 3}, "grep: found int 3"),
         ({"grep": b"x"}, "grep: found bytes b'x', expected a pattern (text)"),
-        ({"where": "foo = 1"}, "is no condition"),
+        ({"where": "foo = 1"}, "unknown column 'foo'"),
         ({"where": "offset = x"}, "is no offset"),
         ({"where": 3}, "where: found int 3"),
         ({"where": pc.field("foo") == 1}, "where: No match for FieldRef"),
@@ -529,3 +529,38 @@ def test_duckdb_gives_back_what_was_raised_while_it_read(store: Store, error: An
         topic.to_duckdb(connection, "t", values=decode, schema=pa.binary())
     with pytest.raises(duckdb.CatalogException):
         connection.table("t")
+
+
+def test_a_header_as_text_has_its_value(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders")
+        topic.append(b"1", headers=[("source", b"web"), ("a=b", b"")])
+        topic.append(b"2", headers=[("source", b"app")])
+        asked: Any
+        for asked, count in (
+            ("source=web", 1), ("source", 2), (["source=app"], 1), ("source=", 0), ("a=b", 0), ({"a=b": None}, 1),
+        ):  # fmt: skip
+            assert topic.read_arrow(headers=asked).num_rows == count, asked
+        for asked in ("=web", ["=web"]):
+            with pytest.raises(IllegalArgumentException, match="has no name"):
+                topic.read_arrow(headers=asked)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("ofset >= 100", "unknown column 'ofset'; did you mean 'offset'"),
+        ("offset > 1 and price > 3", "unknown column 'price'.*not at fields of JSON"),
+        ("headers is null", "found 'headers', expected one of offset.*pyarrow Expression takes it"),
+        ("timestamp_type = 0", "found 'timestamp_type', expected one of"),
+        (pc.field("id") > 3, "not at fields of JSON"),
+    ],
+)
+def test_a_condition_of_another_column(store: Store, where: Any, told: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=told):
+        store.read_arrow(where=where)
+
+
+def test_seconds_are_no_milliseconds(store: Store) -> None:
+    with pytest.raises(IllegalArgumentException, match=r"looks like seconds.*start_time=1700000000000"):
+        store.read_arrow(start_time=1_700_000_000)
