@@ -20,6 +20,8 @@ from kafkalog._face.shown import Records
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.contents import Contents, Surveyed, all_headers, headers_at_ends
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.reader import Unreadable
 from kafkalog.errors import KafkalogError
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 EXACT_BYTES_MAX = 64 << 20
 SAMPLE_ROWS = 10
 SAMPLE_CHUNK_BYTES = 64 << 10
+_LISTS = "`kafkalog verify` lists the damage"
 
 
 class Budget:
@@ -84,7 +87,8 @@ def _time(timestamp_ms: int | None) -> str:
 @dataclass(frozen=True, repr=False)
 class PartitionDescription(_Sums):
     """A partition at one moment.  `records` is what a read_uncommitted reader is given, exactly where `is_exact`, else
-    at most; timestamps are ms since 1970, None where no record has one.  `problem`: why there is no more to tell."""
+    at most; timestamps are ms since 1970, None where no record has one.  `problem`: why there is no more to tell;
+    `damage`: what of its logs cannot be read, as far as the look met it."""
 
     topic: str
     partition: int
@@ -102,12 +106,13 @@ class PartitionDescription(_Sums):
     codecs: list[str] = field(default_factory=list)
     sample: list[Record] = field(default_factory=list)
     problem: str | None = None
+    damage: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         place = f"{self.topic}-{self.partition}"
         if self.problem is not None:
             return f"<{place}: {self.problem[:200]}>"
-        return f"<{place} [{self.log_start_offset}, {self.end_offset}): {self._facts()}>"
+        return f"<{place} [{self.log_start_offset}, {self.end_offset}): {self._facts()}{_counted(self.damage)}>"
 
     def _repr_html_(self) -> str | None:
         return _shown.or_none(
@@ -170,14 +175,19 @@ class _OfParts(_Sums):
 
     @property
     def problems(self) -> list[str]:
-        """Why partitions are missing in the sums."""
+        """Why partitions are missing in the sums, and what of logs cannot be read as far as the look met it."""
         return list(chain.from_iterable(_problems(each) for each in self.parts))
 
 
 def _problems(part: PartitionDescription | TopicDescription) -> list[str]:
     if isinstance(part, PartitionDescription):
-        return [] if part.problem is None else [f"{part.topic}-{part.partition}: {part.problem}"]
+        found = part.damage if part.problem is None else [part.problem, *part.damage]
+        return [f"{part.topic}-{part.partition}: {each}" for each in found]
     return part.problems
+
+
+def _counted(problems: Sequence[str]) -> str:
+    return f", {_shown.number(len(problems), 'problem')}" if problems else ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,8 +204,8 @@ class TopicDescription(_OfParts):
         return self.partitions
 
     def __repr__(self) -> str:
-        problems = f", {_shown.number(len(self.problems), 'problem')}" if self.problems else ""
-        return f"<{self.name}: {_shown.number(len(self.partitions), 'partition')}, {self._facts()}{problems}>"
+        count = _shown.number(len(self.partitions), "partition")
+        return f"<{self.name}: {count}, {self._facts()}{_counted(self.problems)}>"
 
     def _repr_html_(self) -> str | None:
         return _shown.or_none(
@@ -217,8 +227,7 @@ class StoreDescription(_OfParts):
         return self.topics
 
     def __repr__(self) -> str:
-        problems = f", {_shown.number(len(self.problems), 'problem')}" if self.problems else ""
-        return f"<{self.place}: {_shown.number(len(self.topics), 'topic')}, {self._facts()}{problems}>"
+        return f"<{self.place}: {_shown.number(len(self.topics), 'topic')}, {self._facts()}{_counted(self.problems)}>"
 
     def _repr_html_(self) -> str | None:
         columns = ("topic", "partitions", *_COLUMNS[3:])
@@ -288,10 +297,12 @@ def html_of_topic(home: Home, name: str, caption: str) -> str:
 def _described(source: Source, budget: Budget) -> PartitionDescription:
     surveyed = cast("Surveyed", source)
     tiered = surveyed.tiered()
-    seen_start, local, contents, is_whole = surveyed.over(lambda seen: _look(seen, budget))
+    # What a store has that writes the log is in the files by now.
+    known_end = 0 if isinstance(source, PartitionView) else source.log_end_offset
+    seen_start, local, contents, is_whole, damage = surveyed.over(lambda seen: _look(seen, budget, known_end))
     start, end = source.log_start_offset, source.visible_end()
     span = max(end - start, 0)
-    is_exact = span == 0 or (is_whole and start == seen_start)
+    is_exact = not damage and (span == 0 or (is_whole and start == seen_start))
     times = [each.largest_timestamp for each in tiered if each.largest_timestamp >= 0]
     times += [each for each in (contents.first_timestamp, contents.last_timestamp) if each >= 0]
     oldest = _oldest(source, start) if tiered else contents.first_timestamp
@@ -309,6 +320,7 @@ def _described(source: Source, budget: Budget) -> PartitionDescription:
         remote_bytes=local.remote_bytes + sum(each.size_bytes for each in tiered),
         remote_segments=local.remote_count + len(tiered),
         codecs=[_codec_name(each) for each in contents.codec_ids()],
+        damage=damage,
     )
 
 
@@ -326,8 +338,8 @@ class _Segments:
     remote_bytes: int = 0
 
 
-def _look(seen: Snapshot, budget: Budget) -> tuple[int, _Segments, Contents, bool]:
-    """(where the segments start, their sums, what is in them, whether every header was read)."""
+def _look(seen: Snapshot, budget: Budget, known_end: int) -> tuple[int, _Segments, Contents, bool, list[str]]:
+    """(where the segments start, their sums, what is in them, whether every header was read, what cannot be read)."""
     sums = _Segments()
     for segment in seen.segments:
         if seen.may_overlap(segment):
@@ -336,12 +348,22 @@ def _look(seen: Snapshot, budget: Budget) -> tuple[int, _Segments, Contents, boo
         else:
             sums.count += 1
             sums.bytes += seen.readable_bytes(segment)
-    contents = headers_at_ends(seen)
+    contents, is_whole = headers_at_ends(seen), False
+    end = seen.unreadable_end
+    if end is None and seen.segments and seen.log_end_offset < known_end:
+        what = f"what cannot be read where offset {seen.log_end_offset} should be"
+        end = Unreadable(seen.segments[-1].path, seen.end_position, what)
+    damage = [] if end is None else [f"{end.path}, from byte {end.position} on: {end.what} ({_LISTS})"]
     if not sums.remote_count and budget.takes(sums.bytes):
-        exact, unread = all_headers(seen, lambda size_bytes: None)
-        if not unread:
-            return seen.log_start_offset, sums, exact, True
-    return seen.log_start_offset, sums, contents, False
+        contents, unread = all_headers(seen, lambda size_bytes: None)
+        is_whole = not unread
+        told = None if end is None else end.path
+        damage += [
+            f"{path}: {size_bytes} bytes are no batches that can be read ({_LISTS})"
+            for path, size_bytes in unread.items()
+            if path != told or size_bytes > seen.segments[-1].size - seen.end_position
+        ]
+    return seen.log_start_offset, sums, contents, is_whole, damage
 
 
 def _oldest(source: Source, start: int) -> int:

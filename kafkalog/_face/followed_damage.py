@@ -57,7 +57,8 @@ class FollowedPastDamage(Source):
         if met == self._met and not is_at_end:
             raise error
         self._met = met
-        if lost.last_offset >= lost.first_offset:
+        stands_before = is_at_end and reader.offset <= lost.last_offset  # a log that is read is not known to go on
+        if lost.last_offset >= lost.first_offset and not stands_before:
             return lost
         if not is_at_end or self._told_end == (error.path, error.position):
             return None

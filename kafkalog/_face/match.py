@@ -45,6 +45,8 @@ _CONDITION = re.compile(
 )
 
 
+_TEXT_COLUMNS = ("offset", "timestamp", "time", "partition", "leader_epoch", "topic", "key", "value", "ts")
+_BEGINNING = re.compile(r"\s*(\w+)\s*(?:[=<>!]|is\s)", re.IGNORECASE)
 _JOINED = re.compile(r"\s(or|not|in|like|between)\s|&&|\|\|", re.IGNORECASE)
 
 
@@ -67,6 +69,7 @@ def conditions(text: str) -> list[Condition]:
     while at < len(text) or not found:
         read = _CONDITION.match(text, at)
         if read is None:
+            _check_column(text[at:])
             raise IllegalArgumentException(
                 f"where: {text[at:].strip()!r} is no condition, expected such as {EXAMPLE}",
                 hint="conditions are joined by `and`; there is no `or`, `not` or `in`",
@@ -79,6 +82,27 @@ def conditions(text: str) -> list[Condition]:
         found.append(_condition(read))
         at = read.end()
     return found
+
+
+def _check_column(text: str) -> None:
+    """IllegalArgumentException where a condition begins with a name that is no column, or one of which it cannot be."""
+    read = _BEGINNING.match(text)
+    name = "" if read is None else read[1]
+    if not name or name.lower() in _TEXT_COLUMNS:
+        return
+    if name.lower() in COLUMNS:
+        raise IllegalArgumentException(
+            f"where: found {name!r}, expected one of {', '.join(_TEXT_COLUMNS)} in a text",
+            hint=f"a pyarrow Expression takes it, such as pyarrow.compute.field({name.lower()!r}).is_null()",
+        )
+    from difflib import get_close_matches
+
+    near = "".join(f"; did you mean {it!r}?" for it in get_close_matches(name.lower(), _TEXT_COLUMNS, 1))
+    raise IllegalArgumentException(
+        f"where: unknown column {name!r}{near}",
+        hint=f"columns are {', '.join(_TEXT_COLUMNS)}; conditions look at the record's columns, not at fields of JSON: "
+        "filter the result by these",
+    )
 
 
 def _condition(read: re.Match[str]) -> Condition:
@@ -150,7 +174,11 @@ class Match:
         except (pa.ArrowException, TypeError) as error:
             columns = ", ".join(arrow.PYTHON_COLUMNS)
             what = str(error).partition(" in ")[0]
-            raise IllegalArgumentException(f"where: {what}", hint=f"columns are {columns}") from None
+            raise IllegalArgumentException(
+                f"where: {what}",
+                hint=f"columns are {columns}; conditions look at these, not at fields of JSON: filter the result by "
+                "those",
+            ) from None
 
     def pruned(self, asked: Window) -> Window:
         """The window in which conditions may hold, so that the rest is not read.  An offset that the log has not is no

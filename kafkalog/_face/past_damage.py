@@ -21,8 +21,8 @@ from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.log.source import Source
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.remote.aiven import AivenTieredStorage
-from kafkalog.engine.segment.loss import Lost
-from kafkalog.engine.segment.reader import header_at
+from kafkalog.engine.segment.loss import Lost, told_end
+from kafkalog.engine.segment.reader import Unreadable, header_at
 from kafkalog.engine.segment.resync import next_batch
 from kafkalog.engine.segment.scan import crc_matches_in
 from kafkalog.errors import KafkalogError, RemoteStorageException
@@ -80,8 +80,10 @@ def read_past(
 ) -> Iterator[T]:
     """What `read` makes of the reader that `make` makes, on behind damage; `tell` hears of each range that is left
     out."""
+    # Before the look, which sees at least that unless it is damaged.
+    known_end = 0 if isinstance(source, PartitionView) else source.log_end_offset
     with view_of(source) as view:
-        past = PastDamage(view)
+        past = PastDamage(view, source, known_end)
         with closing(make(past)) as reader:
             while True:
                 try:
@@ -125,8 +127,10 @@ class _Resumed(NamedTuple):
 class PastDamage(Source):
     """A `Source` over a view, for one reader."""
 
-    def __init__(self, view: PartitionView) -> None:
+    def __init__(self, view: PartitionView, writer: Source | None = None, known_end: int = 0) -> None:
         self._view = view
+        self._writer = writer
+        self._writers_end = known_end  # of the log, before the look
         self.resumed: _Resumed | None = None  # behind the damage met last
         self._last: tuple[int, int] = (-1, -1)  # segment's base and position of the damage met last
         self.topic_partition: TopicPartition = view.topic_partition
@@ -182,6 +186,15 @@ class PastDamage(Source):
 
     def check_end(self, isolation: str = "read_uncommitted") -> None:
         self._view.check_end(isolation)
+        seen = self._view.snapshot
+        if self._known_end > seen.log_end_offset == seen.visible_end(isolation) and seen.segments:
+            what = f"what cannot be read where offset {seen.log_end_offset} should be"
+            raise Unreadable(seen.segments[-1].path, seen.end_position, what).error()
+
+    @property
+    def _known_end(self) -> int:
+        """Up to where records are known to be there, by whoever writes the log."""
+        return 0 if self._writer is None else min(self._writers_end, self._writer.log_end_offset)
 
     def skip(self, reader: ChunkReader, error: KafkalogError) -> Lost:
         """Set the reader behind the damage that it raised, or at the end; what is left out.
@@ -225,8 +238,10 @@ class PastDamage(Source):
         else:
             next_offset = seen.log_end_offset
         reader.seek(next_offset)
-        at_end = found is None and place + 1 == len(paths)
-        size = file.size() if at_end else stop
-        if at_end:
-            reader.end_offset = next_offset  # there is nothing more to ask for
-        return Lost(error.path, position, size - position, expected, next_offset - 1, error.message)
+        if found is not None or place + 1 < len(paths):
+            return Lost(error.path, position, stop - position, expected, next_offset - 1, error.message)
+        reader.end_offset = next_offset  # there is nothing more to ask for
+        size = file.size()
+        known = (self._known_end, seen.recovery_point, next_offset)
+        told = told_end(file, position, size, segment.base_offset, expected)
+        return Lost(error.path, position, size - position, expected, max(*known, told) - 1, error.message)

@@ -53,7 +53,8 @@ class Filters(TypedDict, total=False):
     as a time in `start` and `end`, and the way to give milliseconds.
     key: a key, or several of which any will do; None among several: records without a key.
     key_prefix: what the key begins with.
-    headers: names and their values, all of which a record must have; a value None, or a list of names: any value.
+    headers: names and their values, all of which a record must have; a value None: any value.  Text, or a list of
+    texts, is "name=value" or "name"; a name that has a "=" stands in a mapping.
     grep: an RE2 pattern that the value matches, or several that it must all match.
     where: conditions as text, such as "partition = 3 and offset >= 100 and value is not null", or a pyarrow Expression
     over the columns (`pyarrow.compute.field("offset") > 100`).
@@ -262,16 +263,29 @@ def _headers_of(headers: Any) -> list[tuple[str, bytes | None]]:
     if isinstance(headers, Mapping):
         return [(values.text(name, "headers"), _octets(value, f"headers[{name!r}]")) for name, value in headers.items()]
     if isinstance(headers, str):
-        return [(values.text(headers, "headers"), None)]
+        return [_header_of(headers)]
     if not isinstance(headers, Collection):
         raise IllegalArgumentException(f"headers: found {values.shown(headers)}, expected names and values")
     found: list[tuple[str, bytes | None]] = []
     for each in headers:
+        if isinstance(each, str):
+            found.append(_header_of(each))
+            continue
         if isinstance(each, tuple) and len(each) != 2:
             raise IllegalArgumentException(f"headers: found {values.shown(each)}, expected a name and a value")
         name, value = each if isinstance(each, tuple) else (each, None)
         found.append((values.text(name, "headers"), _octets(value, f"headers[{name!r}]")))
     return found
+
+
+def _header_of(text: str) -> tuple[str, bytes | None]:
+    """Of `name` or `name=value`, as commands and Spark take it too."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise IllegalArgumentException(
+            f"headers: {values.shown(text)} has no name, expected such as 'trace-id=7', or 'trace-id'"
+        )
+    return values.text(name, "headers"), _octets(value, f"headers[{name!r}]") if equals else None
 
 
 def walk_selected(

@@ -18,12 +18,14 @@ from kafkalog.errors import IllegalArgumentException
 Moment: TypeAlias = "datetime | str | int"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECONDS = range(10**9, 10**10)  # 2001 to 2286; as milliseconds they would be early in 1970
 
 
 def milliseconds_of(moment: Any, what: str) -> int:
     """A time as a caller gives it, in ms since 1970: a datetime with a time zone, ISO 8601 text (UTC unless it says
     otherwise), `@` and milliseconds as text, or milliseconds.  A part of a millisecond counts as a whole one, so that
     what is before the time stays before it.  IllegalArgumentException."""
+    is_text = isinstance(moment, str)
     if isinstance(moment, str):
         moment = _read(moment, what)
     if isinstance(moment, datetime):
@@ -36,7 +38,13 @@ def milliseconds_of(moment: Any, what: str) -> int:
                 hint="datetime(..., tzinfo=timezone.utc), or moment.astimezone() for this machine's zone",
             )
         return -((EPOCH - moment) // timedelta(milliseconds=1))
-    return values.milliseconds(moment, what)
+    found = values.milliseconds(moment, what)
+    if not is_text and found in _SECONDS:
+        raise IllegalArgumentException(
+            f"{what}: found {found}, which looks like seconds, expected milliseconds since 1970",
+            hint=f"{what}={found}000, or a datetime with a time zone",
+        )
+    return found
 
 
 def _read(text: str, what: str) -> datetime | int:

@@ -240,3 +240,42 @@ def test_of_a_hundred_gigabytes(tmp_path: Path) -> None:
     assert not found.is_exact
     assert found.oldest_timestamp == 1000
     assert took_s < 1, took_s
+
+
+@pytest.mark.parametrize("number", [0, 3, 9])
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("exact", [True, False])
+def test_damage_is_told_and_its_records_are_not_exact(
+    tmp_path: Path, number: int, read_only: bool, exact: bool
+) -> None:
+    """A batch whose checksum does not hold: its count and its times are not shown."""
+    with open_at(tmp_path) as store:
+        topic = store.create_topic("orders")
+        for _ in range(10):
+            topic.append(b"x" * 40, timestamp=1000)
+        topic.flush()
+        if not read_only:
+            _damage(tmp_path / "orders-0", number)
+            _told(topic, exact)
+    if read_only:
+        _damage(tmp_path / "orders-0", number)
+        with open_at(tmp_path, read_only=True) as look:
+            _told(look.topic("orders"), exact)
+
+
+def _damage(folder: Path, number: int) -> None:
+    (path,) = folder.glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 10 * number + 36] ^= 0x06  # of the largest timestamp
+    path.write_bytes(data)
+
+
+def _told(topic: kafkalog.Topic, exact: bool) -> None:
+    found = topic.describe(exact=exact)
+    assert (found.is_exact, len(found.problems)) == (False, 1)
+    assert "orders-0: " in found.problems[0]
+    assert "kafkalog verify" in found.problems[0]
+    assert "up to " in repr(found)
+    assert ", 1 problem>" in repr(found)
+    assert ", 1 problem>" in repr(topic.partition(0).describe(exact=exact))
+    assert (found.oldest_timestamp, found.newest_timestamp) == (1000, 1000)

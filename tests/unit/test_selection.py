@@ -197,7 +197,7 @@ def test_values_are_decoded(store: Store) -> None:
         ({"grep": "(("}, "is no regular expression"),
         ({"grep": 3}, "grep: found int 3"),
         ({"grep": b"x"}, "grep: found bytes b'x', expected a pattern (text)"),
-        ({"where": "foo = 1"}, "is no condition"),
+        ({"where": "foo = 1"}, "unknown column 'foo'"),
         ({"where": "offset = x"}, "is no offset"),
         ({"where": 3}, "where: found int 3"),
         ({"where": pc.field("foo") == 1}, "where: No match for FieldRef"),
@@ -344,6 +344,64 @@ def test_the_last_records_where_damage_is_among_them(tmp_path: Path) -> None:
             lost: list[Any] = []
             assert len(list(store.records(on_damage=lost.append, **asked))) == asked["last"]
             assert [(it.first_offset, it.last_offset) for it in lost] == [(10, 10)]
+
+
+@pytest.mark.parametrize("hurt", [(19,), (18, 19), (3, 19), (0, 1, 7, 17, 18, 19)])
+@pytest.mark.parametrize("knows", ["checkpoint", "header", "writer"])
+def test_what_is_lost_at_the_end_is_told(tmp_path: Path, hurt: tuple[int, ...], knows: str) -> None:
+    """By the recovery point, or the damaged batches' headers, or the store that writes: as much as is missing."""
+
+    def damage(data: bytearray) -> None:
+        for number in hurt:
+            flip(number)(data)
+
+    if knows == "writer":
+        store = kafkalog.open(tmp_path)
+        topic = store.create_topic("orders")
+        for number in range(20):
+            topic.append(b"v%02d" % number, key=b"k")
+        topic.flush()
+        path = tmp_path / "orders-0" / ("0" * 20 + ".log")
+        data = bytearray(path.read_bytes())
+        for number in hurt:
+            data[len(data) // 20 * number + 69] ^= 1
+        path.write_bytes(data)
+    else:
+        store = damaged(tmp_path, damage)
+        if knows == "header":
+            store.close()
+            (tmp_path / "recovery-point-offset-checkpoint").unlink()
+            store = kafkalog.open(tmp_path, read_only=True)
+    with store:
+        for read in (
+            lambda tell: [it.offset for it in store.records(on_damage=tell)],
+            lambda tell: store.read_arrow(on_damage=tell)["offset"].to_pylist(),
+            lambda tell: [it.offset for it in store.reader(topics=["orders"], on_damage=tell)],
+        ):
+            lost: list[Any] = []
+            found = read(lost.append)
+            told = [offset for one in lost for offset in range(one.first_offset, one.last_offset + 1)]
+            assert (found, told) == ([n for n in range(20) if n not in hurt], list(hurt))
+
+
+def test_a_reader_that_reads_tells_the_end_once(tmp_path: Path) -> None:
+    with damaged(tmp_path, flip(19)) as store, store.reader(topics=["orders"], on_damage=(lost := []).append) as reader:
+        for _ in range(3):
+            list(reader)
+        assert [(it.first_offset, it.last_offset) for it in lost] == [(19, 19)]
+
+
+def test_a_header_that_lies_tells_nothing(tmp_path: Path) -> None:
+    def damage(data: bytearray) -> None:
+        data[19 * 73 + 24] ^= 1  # the last offset's delta is 65,536 more
+
+    with damaged(tmp_path, damage) as store:
+        store.close()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    with kafkalog.open(tmp_path, read_only=True) as store:
+        lost: list[Any] = []
+        assert len(list(store.records(on_damage=lost.append))) == 19
+        assert [(it.first_offset, it.last_offset) for it in lost] == [(19, 18)]
 
 
 def test_the_last_values_where_the_last_batch_is_damaged(tmp_path: Path) -> None:
@@ -504,3 +562,38 @@ def test_a_row_of_a_read_holds_a_row_of_memory(tmp_path: Path) -> None:
             log.append_many([(bytes(180), b"k%d" % n) for n in range(first, first + 100)])
     done = subprocess.run([sys.executable, "-c", HELD, str(tmp_path)], check=True, capture_output=True, text=True)
     assert int(done.stdout) > 1 << 20
+
+
+def test_a_header_as_text_has_its_value(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders")
+        topic.append(b"1", headers=[("source", b"web"), ("a=b", b"")])
+        topic.append(b"2", headers=[("source", b"app")])
+        asked: Any
+        for asked, count in (
+            ("source=web", 1), ("source", 2), (["source=app"], 1), ("source=", 0), ("a=b", 0), ({"a=b": None}, 1),
+        ):  # fmt: skip
+            assert topic.read_arrow(headers=asked).num_rows == count, asked
+        for asked in ("=web", ["=web"]):
+            with pytest.raises(IllegalArgumentException, match="has no name"):
+                topic.read_arrow(headers=asked)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("ofset >= 100", "unknown column 'ofset'; did you mean 'offset'"),
+        ("offset > 1 and price > 3", "unknown column 'price'.*not at fields of JSON"),
+        ("headers is null", "found 'headers', expected one of offset.*pyarrow Expression takes it"),
+        ("timestamp_type = 0", "found 'timestamp_type', expected one of"),
+        (pc.field("id") > 3, "not at fields of JSON"),
+    ],
+)
+def test_a_condition_of_another_column(store: Store, where: Any, told: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=told):
+        store.read_arrow(where=where)
+
+
+def test_seconds_are_no_milliseconds(store: Store) -> None:
+    with pytest.raises(IllegalArgumentException, match=r"looks like seconds.*start_time=1700000000000"):
+        store.read_arrow(start_time=1_700_000_000)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,12 @@ from kafkalog.engine.log.snapshot import SegmentView, Snapshot
 from kafkalog.engine.log.source import Source
 from kafkalog.engine.log.tier import TierSegment
 from kafkalog.engine.segment.reader import SEEK_BYTES
+from kafkalog.engine.segment.resync import next_batch, slices_past_damage
 from kafkalog.engine.segment.scan import LogScan, ScanSlice
 from kafkalog.errors import CorruptRecordException, KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import File
 
 T = TypeVar("T")
 CODEC_BITS = 7
@@ -193,17 +197,33 @@ def _log_start(seen: Snapshot) -> tuple[int, int]:
 
 
 def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Contents, dict[str, int]]:
-    """Every batch header, the records of the few batches whose header does not tell all, and how many bytes are no
-    batches, by path.  FileNotFoundError if a segment has gone."""
+    """Every batch header whose batch has a good checksum, the records of the few batches whose header does not tell
+    all, and how many bytes are no such batches, by path.  FileNotFoundError if a segment has gone."""
     found, unread = Contents(), dict[str, int]()
     for segment in seen.segments:
         file = seen.file(segment)
-        scan = LogScan(file, 0, seen.readable_bytes(segment), check_crc=False)
-        here = 0
-        for piece in scan:
-            here += found.feed(piece, seen.log_start_offset)
-            progress(int(piece.table["size"].sum()))
-        here += max(0, scan.end - scan.position - _UNSEEN_BYTES)
+        here = _fed(found, file, seen, segment, progress)
+        if segment is seen.segments[-1] and seen.unreadable_end is not None:
+            here += segment.size - seen.end_position
         if here:
             unread[file.path] = here
     return found, unread
+
+
+def _fed(found: Contents, file: File, seen: Snapshot, segment: SegmentView, progress: Callable[[int], None]) -> int:
+    """Counts one segment; answers how many of its bytes are no batches that can be read."""
+    end, next_offset, unread = seen.readable_bytes(segment), segment.base_offset, 0
+
+    def skip(position: int, why: int) -> int:
+        nonlocal unread
+        behind = next_batch(file, position + 1, end, min_offset=next_offset, base_offset=segment.base_offset)
+        stop = end if behind is None else behind.position
+        unread += max(0, end - position - _UNSEEN_BYTES) if behind is None else stop - position
+        progress(stop - position)
+        return stop
+
+    for piece in slices_past_damage(file, end, skip):
+        unread += found.feed(piece, seen.log_start_offset)
+        next_offset = max(next_offset, int(piece.table["last_offset"][-1]) + 1)
+        progress(int(piece.table["size"].sum()))
+    return unread

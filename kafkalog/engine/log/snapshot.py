@@ -219,6 +219,7 @@ class Snapshot:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.end_position = 0
+        self.recovery_point = 0  # what lies below it was flushed, by the checkpoint at the time of the look
         self.tail_timestamp = -1  # the largest of the last segment's batches behind its offset index's last entry
         self.tail_head = b""  # the first bytes of the last segment, where they are known
         self.tail_is_plain = False  # all of the last segment was walked over: no transaction, no marker is in it

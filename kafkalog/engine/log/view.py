@@ -230,6 +230,7 @@ class PartitionView(Closing):
         checkpoint = self._checkpoints.line(names.LOG_START_OFFSET_CHECKPOINT_FILE, self.topic_partition) or 0
         start = max(checkpoint, seen.bases[0]) if seen.bases else checkpoint
         seen.mtime_ms = mtime_ms
+        seen.recovery_point = flushed or 0
         seen.log_end_offset = start
         why = batches.OK
         if seen.segments:

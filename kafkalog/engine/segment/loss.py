@@ -13,7 +13,7 @@ import numpy as np
 
 from kafkalog._limits import INT_MAX
 from kafkalog._native.codec import batches as native
-from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD, magic_byte
+from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD, declared_size, magic_byte
 from kafkalog.engine.segment.resync import next_batch, sensible
 from kafkalog.engine.segment.scan import LogScan
 
@@ -38,7 +38,12 @@ def reason(verdict: int) -> str:
 
 
 class Lost(NamedTuple):
-    """Bytes of the source that were not copied; `first_offset` to `last_offset` are missing (last < first: none)."""
+    """A range of a log that was left out, as `on_damage` and `salvage` tell it.
+
+    `path`, `position` and `length`: the file, the first byte of the range, and how many bytes it has.  The offsets
+    `first_offset` to `last_offset`, both included, are missing as far as it is known (last < first: none that anything
+    tells of); of a compacted log some were not there before.  `what`: why it cannot be read.
+    """
 
     path: str
     position: int
@@ -152,6 +157,18 @@ def told_by_header(file: File, position: int, base_offset: int, next_offset: int
     span = header.last_offset - header.base_offset + 1
     right = next_offset <= header.base_offset and 0 < header.count <= span and sensible(header, base_offset)
     return Told(header.count, header.last_offset + 1, first_time(header), header.max_timestamp) if right else None
+
+
+def told_end(file: File, position: int, end: int, base_offset: int, next_offset: int) -> int:
+    """The offset behind the last record that the headers of damaged batches in [position, end) tell of, one after the
+    other, while each goes on where the last one ended and has a record an offset; `next_offset` where none does."""
+    while position < end:
+        told = told_by_header(file, position, base_offset, next_offset)
+        if told is None or told.next_offset - next_offset != told.records:
+            break
+        next_offset = told.next_offset
+        position += max(declared_size(file.pread(RECORD_BATCH_OVERHEAD, position)), RECORD_BATCH_OVERHEAD)
+    return next_offset
 
 
 def all_zero(file: File, position: int, end: int) -> bool:
