@@ -70,7 +70,7 @@ class PartitionCopy:
         self._end_of = end_of
         self._taken: dict[str, Taken] = {}
         self._wrong: list[Finding] = []  # with small files, and behind the log's end
-        self._looked_again = False  # at what seemed wrong
+        self._seemed: frozenset[tuple[str, int]] = frozenset()  # where something seemed wrong at the look before
         try:
             self._topic_id = topic_id_of(view.directory, placing.files)
         except OSError as error:
@@ -363,8 +363,9 @@ class PartitionCopy:
                     is_sound,
                 )
             )
-        if (doubted or self._wrong) and not self._looked_again:
-            self._looked_again = True
+        seems = frozenset((each.path, each.position) for each in (*report.findings, *self._wrong))
+        if seems - self._seemed:  # a writer may have cut the log meanwhile; damage is there at the next look, too
+            self._seemed = seems
             self._wrong.clear()
             for base in doubted:
                 prefix = names.filename_prefix_from_offset(base)
