@@ -434,6 +434,33 @@ def test_a_partition_that_never_rests(shop: Path, tmp_path: Path, monkeypatch: p
     assert sorted(os.listdir(tmp_path)) == ["shop"]
 
 
+def test_what_seems_wrong_somewhere_else_at_each_look_is_looked_at_again(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a writer cuts the log and goes on, again and again, within one tick of the file system's clock."""
+    monkeypatch.setattr("kafkalog.toolbox.backup_partition.REST_S", 0)
+    path = shop / "orders-0" / LOG
+    data, times = path.read_bytes(), os.stat(path)
+    looks = 0
+
+    class Lying(UnsyncedFiles):
+        def open(self, path_: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
+            nonlocal looks
+            if exclusive and path_.endswith(f"orders-0/{LOG}"):
+                looks += 1
+                seen = bytearray(data)
+                if looks < 4:
+                    seen[len(data) - 100 * looks] ^= 1
+                path.write_bytes(seen)
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            return super().open(path_, writable=writable, create=create, exclusive=exclusive)
+
+    report = backup(shop, tmp_path / "saved", files=Lying())
+    assert report.findings == []
+    assert looks == 4
+    assert verify(copy_of(tmp_path / "saved"), deep=True).ok
+
+
 def test_a_partition_that_goes_away(shop: Path, tmp_path: Path) -> None:
     files = Meanwhile(
         tmp_path / "saved.kafkalog-partial" / "log-dir-1" / "orders-0", 2, lambda: shutil.rmtree(shop / "orders-0")
