@@ -54,7 +54,7 @@ class SegmentCheck:
         self.epoch = -1
         self._losses = Losses(directory, files)
         self.tells_gaps = False
-        self.told_end = False  # where the segment that was checked last ends, or goes on, is not known: a finding has it
+        self.told_end = False  # a finding has that the end of the segment checked last is not known
         self.tells_unread = False  # a file that cannot be read is a finding; else its error is raised
         self._around = False  # read the segment's log around blocks that the disk cannot give
         self.observe: Observe | None = None
