@@ -49,7 +49,7 @@ from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
-from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, unread
+from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, no_file, unread
 
 COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
 
@@ -353,6 +353,8 @@ class _Salvage:
         """Of a segment that a crash kept from taking the place of others, the offset behind its last good batch."""
         end = base = names.offset_from_filename(swap)
         path = os.path.join(self._source, swap)
+        if no_file(path, self._files) is not None:
+            return end  # told with its segment
         try:
             with self._open(path) as file:
                 size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
@@ -374,16 +376,22 @@ class _Salvage:
     def _segment(self, base: int, following: int | None, path: str) -> bool:
         """Copies what can be read; False as `run`."""
         self._next_offset = max(self._next_offset, base)
+        odd = no_file(path, self._files)
         try:
-            self._copy_segment(base, following, path)
+            if odd is None:
+                self._copy_segment(base, following, path)
+                return True
         except OSError as error:
             if is_of_bad_blocks(error) and not self._around and unread(error, self._source) is not None:
                 return False
-            first, end = self._next_offset, self._next_offset if following is None else following
-            self._tell_unread(error, path, first, end - 1)
-            self._report.ranges.append(self._losses.segment(path, first, following))
-            self._told_up_to, self._has_told_end = end, following is None
-            self._settle_copy(names.log_file(self._target, base), is_last=following is None)
+            odd = unread(error, self._source)
+            if odd is None:
+                raise
+        first, end = self._next_offset, self._next_offset if following is None else following
+        self._report.lost.append(Lost(path, 0, 0, first, end - 1, odd.what))
+        self._report.ranges.append(self._losses.segment(path, first, following))
+        self._told_up_to, self._has_told_end = end, following is None
+        self._settle_copy(names.log_file(self._target, base), is_last=following is None)
         return True
 
     def _settle_copy(self, copy: str, *, is_last: bool) -> None:

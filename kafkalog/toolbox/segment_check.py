@@ -30,7 +30,7 @@ from kafkalog.errors import (
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.losses import Losses
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report, told
-from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, unread
+from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, no_file, unread
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files
@@ -65,6 +65,13 @@ class SegmentCheck:
 
     def check(self, base: int, following: int | None) -> bool:
         """One segment's log and indexes, by its `base` offset and the `following` one's.  False: it is not there."""
+        odd = no_file(names.log_file(self.directory, base), self.files) if self.tells_unread else None
+        if odd is not None:
+            self.report.segments += 1
+            self.report.findings.append(odd)
+            self.report.lost.append(self._losses.segment(odd.path, base, following))
+            self.next_offset, self.told_end = base if following is None else following, True
+            return True
         whole, begin = self.report, (self.next_offset, self.epoch)
         newest = self._losses.last_timestamp
         path = names.log_file(self.directory, base)

@@ -32,8 +32,10 @@ from kafkalog.engine.format.checkpoints import (
 )
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import read_partition_metadata
+from kafkalog.engine.format.small_files import read_small
 from kafkalog.engine.format.snapshots import read_snapshot
 from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.host.topic_configs import known_in
 from kafkalog.engine.remote.read_only import ReadOnlyFiles
 from kafkalog.errors import (
     KafkalogError,
@@ -129,6 +131,9 @@ def verify_directory(root: str, files: Files, report: Report) -> None:
         path = os.path.join(root, name)
         if files.exists(path):
             reads[path] = OffsetCheckpointFile(path, files, create=False).read
+    path = os.path.join(root, names.TOPIC_CONFIGS_FILE)
+    if files.exists(path):
+        reads[path] = lambda: known_in(read_small(path, files), path)
     _check_small_files(reads, report)
     _check_blank(root, files, report)
     for path, partition in folders_of(root, files).other_names.items():

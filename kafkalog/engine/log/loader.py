@@ -171,12 +171,12 @@ class LogLoader:
             elif suffix == names.SWAP_FILE_SUFFIX:
                 swap.append(name)
         # A .cleaned that is refused is met before anything is deleted (with Kafka it depends on the folder's order).
+        gone = set(deleted)
         for name in deleted:
             if self._refuses:
-                self._unlink_indexes_of(name, present)
+                gone.update(self._unlink_indexes_of(name, present))
             self._apply(name, min_cleaned, None)
         if not (swap or cleaned):
-            gone = set(deleted)
             self._listing = listing._replace(files=[name for name in present if name not in gone]) if gone else listing
             return  # nothing was replaced: no range, nothing superseded
         self._snapshots_changed = True
@@ -258,9 +258,9 @@ class LogLoader:
             for name in files:
                 if name.endswith(names.LOG_FILE_SUFFIX):
                     loaded.append(self._load_segment(name, present, stems, loaded))
-            for name in alone:
-                self.context.logger.warning("deleting orphaned index file %s", name)
-                self.files.unlink_if_exists(os.path.join(self.dir, name))
+                elif name in alone:
+                    self.context.logger.warning("deleting orphaned index file %s", name)
+                    self.files.unlink_if_exists(os.path.join(self.dir, name))
         finally:
             self.segments.add_all(loaded)
 
@@ -305,15 +305,17 @@ class LogLoader:
                 log = names.log_file("", names.offset_from_filename(name))
                 raise missing_log_error(path, log)
 
-    def _unlink_indexes_of(self, deleted: str, present: Iterable[str]) -> None:
+    def _unlink_indexes_of(self, deleted: str, present: Iterable[str]) -> list[str]:
         """Of a segment whose log is on its way out, and was renamed first: once that is gone its indexes would look like
-        those of a log that is missing."""
+        those of a log that is missing.  Their names."""
         log = deleted.removesuffix(names.DELETED_FILE_SUFFIX)
-        if names.segment_base(log) is not None and log not in present:
-            for suffix in names.INDEX_FILE_SUFFIXES:
-                name = log.removesuffix(names.LOG_FILE_SUFFIX) + suffix
-                if name in present:
-                    self.files.unlink_if_exists(os.path.join(self.dir, name))
+        if names.segment_base(log) is None or log in present:
+            return []
+        stem = log.removesuffix(names.LOG_FILE_SUFFIX)
+        unlinked = [stem + suffix for suffix in names.INDEX_FILE_SUFFIXES if stem + suffix in present]
+        for name in unlinked:
+            self.files.unlink_if_exists(os.path.join(self.dir, name))
+        return unlinked
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         """Recovers a segment because of its indexes, whether it was flushed or not."""
