@@ -152,7 +152,8 @@ def _print(result: Recovered, act: bool) -> None:
     if result.error is not None:
         had = "was not" if act else "would not be"
         is_written = isinstance(result.error, BeingWrittenException)
-        emit(f"{result.partition}: {'is being written' if is_written else f'{had} opened'}")
+        changed = ", but was changed before that" if act and (result.added or result.removed or result.changed) else ""
+        emit(f"{result.partition}: {'is being written' if is_written else f'{had} opened{changed}'}")
     else:
         done = "recovered" if act else "would be recovered (--yes does it)"
         emit(

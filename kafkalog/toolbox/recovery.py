@@ -40,7 +40,7 @@ from kafkalog.toolbox.losses import LostRange, indexed_time
 from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
-from kafkalog.toolbox.unread import unread, unread_file
+from kafkalog.toolbox.unread import no_file, unread, unread_file
 
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
@@ -207,7 +207,13 @@ def _recover(
             result = Recovered(partition, points.get(partition, 0))
             watch.cuts, watch.damages, watch.lost = [], [], []
             before: dict[str, _Seen] | None = None
+            odd: Finding | None = None
             try:
+                logs = [name for name in files.list_dir(folder) if names.segment_base(name) is not None]
+                found = (no_file(os.path.join(folder, name), files) for name in logs)
+                odd = next((each for each in found if each is not None), None)
+                if odd is not None:  # the engine would go on without it, and drop what belongs to it
+                    raise KafkaStorageException(f"cannot read {partition}", path=odd.path)
                 before = _look(files, folder)
                 trusted = [base for base in names.offsets_in(before) if base <= result.recovery_point]
                 result.unread_below = trusted[-1] if len(trusted) > 1 else None
@@ -234,7 +240,7 @@ def _recover(
                         watch.lost.append(end.range_of(partition))
                         result.lost_records += end.last_offset + 1 - end.first_offset
             except (KafkalogError, OSError) as error:
-                result.unread = unread_file(error, folder, files)
+                result.unread = odd or unread_file(error, folder, files)
                 if isinstance(error, KafkalogError):
                     result.error = error
                 elif result.unread is not None:

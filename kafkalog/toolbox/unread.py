@@ -55,21 +55,19 @@ def unread(error: BaseException, *folders: str) -> Finding | None:
 
 
 def no_file(path: str, files: Files) -> Finding | None:
-    """What is wrong with a name of a log that is no regular file (a folder, a pipe), or a link that leads nowhere; Kafka
-    reads on as if it were not there.  None for a file, also for one that is gone."""
+    """What is wrong with the name of a log that is no regular file (a folder, a pipe), or a link that leads nowhere:
+    Kafka reads on as if it were not there.  None for a file, also for one that is gone."""
     try:
         stat = files.stat(path)
     except OSError as error:
         if not (isinstance(error, FileNotFoundError) or error.errno == errno.ELOOP) or not files.is_link(path):
             return None  # told by who opens it
-        what = "a symbolic link that leads nowhere"
-        return Finding(path, 0, 0, f"{CANNOT_BE_READ}: found {what}, expected a file (is its disk mounted?)")
+        return Finding(path, 0, 0, _what(errno.ENOENT, "a symbolic link that leads nowhere, is its disk mounted?"))
     except KafkalogError:
         return None
     if stat.is_file:
         return None
-    what = "a folder" if stat.is_dir else "what is no regular file"
-    return Finding(path, 0, 0, f"{CANNOT_BE_READ}: found {what}, expected a file; move it away, and put the log back")
+    return Finding(path, 0, 0, _what(errno.EISDIR, os.strerror(errno.EISDIR) if stat.is_dir else "no regular file"))
 
 
 def unread_file(error: Exception, folder: str, files: Files) -> Finding | None:
@@ -123,8 +121,8 @@ def _what(number: int, text: str) -> str:
 class FileAroundBadBlocks(ReadOnlyFile):
     """Another file, to be read: zeros stand for its blocks that the disk cannot give.
 
-    Behind BAD_BLOCKS_MAX bad blocks each takes a stretch with it that is not asked for, STRETCH_BYTES long, and twice as
-    long as the one before while nothing behind that can be read: a disk may take seconds for each.  OSError, as the
+    Behind BAD_BLOCKS_MAX bad blocks each takes a stretch with it that is not asked for, STRETCH_BYTES long, and twice
+    as long as the one before while nothing behind that can be read: a disk may take seconds for each.  OSError, as the
     file's own, for any other failure.  Used by one thread.
     """
 

@@ -63,7 +63,7 @@ def missing_log_error(index: str, log: str) -> CorruptRecordException:
     return CorruptRecordException(
         f"found an index without its log {log}: the records of its segment are missing.  Nothing was deleted",
         path=index,
-        hint=f"put {log} back, or remove the index if they are to be missed; `kafkalog verify {folder}` tells all that is "
+        hint=f"put {log} back, or remove the index if nobody misses them; `kafkalog verify {folder}` tells all that is "
         'wrong, on_damage="truncate" deletes the index and goes on, as Kafka does',
     )
 

@@ -306,8 +306,8 @@ class LogLoader:
                 raise missing_log_error(path, log)
 
     def _unlink_indexes_of(self, deleted: str, present: Iterable[str]) -> list[str]:
-        """Of a segment whose log is on its way out, and was renamed first: once that is gone its indexes would look like
-        those of a log that is missing.  Their names."""
+        """Of a segment whose log is on its way out, and was renamed first: once that is gone its indexes would look
+        like those of a log that is missing.  Their names."""
         log = deleted.removesuffix(names.DELETED_FILE_SUFFIX)
         if names.segment_base(log) is None or log in present:
             return []
