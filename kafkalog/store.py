@@ -417,7 +417,8 @@ def open_store(
     A log that was not closed cleanly is recovered as Kafka's broker does: where that finds damage, the log ends there,
     and what lies behind it is gone, also what could be read.  `on_damage` says what happens then: "truncate" cuts, with
     a warning in the log "kafkalog.log" that names file, position, bytes and offsets; "raise" refuses with
-    CorruptRecordException before anything is cut of any log (indexes may have been rebuilt by then), which leaves time
+    CorruptRecordException before anything is cut of any log but zeros behind its end (indexes may have been rebuilt by
+    then, and files that were on their way out deleted), and for an index whose log is missing; which leaves time
     for a copy, `kafkalog salvage`, or reading with `read_only=True`; a function is called with each
     `kafkalog.engine.log.damage.Damage` before its cut, in one of several threads, and what it raises ends the open.
 

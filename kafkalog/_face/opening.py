@@ -84,7 +84,8 @@ def open_log(
     producers stay open.  `on_damage` says what happens where that recovery finds damage: "truncate" cuts the log there
     and drops all behind it, with a warning in the log "kafkalog.log", as Kafka does; "raise" refuses with
     CorruptRecordException before anything is cut, of the coordinators' logs too (indexes may have been rebuilt by
-    then), and with CorruptIndexException where an index of aborted transactions was cut, which Kafka does not look at;
+    then), also for an index whose log is missing, and with CorruptIndexException where an index of aborted transactions
+    was cut, which Kafka does not look at;
     a function is called with each `kafkalog.engine.log.damage.Damage` before its cut.
 
     A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the

@@ -26,6 +26,7 @@ from kafkalog.engine.format.names import INTERNAL_TOPICS
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     BadBytesError,
+    CorruptCheckpointException,
     InvalidRecordException,
     KafkalogError,
     KafkaStorageException,
@@ -85,7 +86,7 @@ def check_missing(given: str, log_dir: str, named: Sequence[str], skip_hint: str
     count = 0
     try:
         missing = missing_partitions([log_dir], whole_topics(named))
-    except KafkaStorageException as error:
+    except (CorruptCheckpointException, KafkaStorageException) as error:
         if skip_hint is not None:
             raise
         note(f"note: whether partitions are missing cannot be told: {one_line(error)}")

@@ -89,7 +89,7 @@ def print_all(
         if result.error is not None:
             note(f"kafkalog: {result.partition}: {result.unread or one_line(result.error)}")
             code = worse(code, exit_code_of(result.error) if result.unread is None else FINDINGS)
-        if result.lost_bytes:
+        if result.lost_bytes or result.lost_end is not None:
             code = worse(code, FINDINGS)
     left = {log_dir: not_recovered(log_dir) for log_dir in log_dirs}
     if as_json:
@@ -139,6 +139,7 @@ def _json(result: Recovered, act: bool) -> dict[str, Any]:
         "endOffset": result.end_offset,
         "lostRecords": result.lost_records,
         "lostBytes": result.lost_bytes,
+        "lostEnd": None if result.lost_end is None else str(result.lost_end),
         "cuts": [fields(cut) for cut in result.cuts],
         "dropped": [{"path": path, "bytes": size} for path, size in result.dropped.items()],
         "added": result.added,
@@ -151,7 +152,8 @@ def _print(result: Recovered, act: bool) -> None:
     if result.error is not None:
         had = "was not" if act else "would not be"
         is_written = isinstance(result.error, BeingWrittenException)
-        emit(f"{result.partition}: {'is being written' if is_written else f'{had} opened'}")
+        changed = ", but was changed before that" if act and (result.added or result.removed or result.changed) else ""
+        emit(f"{result.partition}: {'is being written' if is_written else f'{had} opened{changed}'}")
     else:
         done = "recovered" if act else "would be recovered (--yes does it)"
         emit(
@@ -163,6 +165,8 @@ def _print(result: Recovered, act: bool) -> None:
             f"  old end {result.old_end_offset}, new end {result.end_offset}: "
             f"{_lost(result.lost_records, result.lost_bytes)} {'lost' if act else 'would be lost'}"
         )
+    if result.lost_end is not None:
+        emit(f"  {result.lost_end}")
     for cut in result.cuts:
         emit(f"  {'cut' if act else 'cutting'} {cut.length} bytes from byte {cut.position} of {cut.path} on: {cut.why}")
     for path, size in result.dropped.items():

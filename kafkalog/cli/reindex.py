@@ -17,7 +17,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.host.log_dirs import refuse_foreign
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes, find_wrong_indexes, rewrite
-from kafkalog.toolbox.unread import unread_file
+from kafkalog.toolbox.unread import CANNOT_BE_READ, unread_file
 
 
 @click.command("reindex", short_help="Rebuild indexes that are missing or wrong.")
@@ -62,7 +62,7 @@ def command(
             try:
                 if yes:
                     found: Iterable[SegmentIndexes] = check_indexes(
-                        path, index_interval_bytes=interval, progress=bar.advance
+                        path, index_interval_bytes=interval, progress=bar.advance, tells_unread=True
                     )
                 else:
                     try:
@@ -111,6 +111,10 @@ def _tell(segment: SegmentIndexes, yes: bool, as_json: bool) -> None:
         return
     for finding in segment.findings:
         emit(str(finding))
+    if any(
+        finding.path == segment.log_path and finding.what.startswith(CANNOT_BE_READ) for finding in segment.findings
+    ):
+        return
     if damaged:
         emit(f"{segment.log_path}: damaged, its indexes are left alone (`kafkalog recover` cuts the log and rebuilds)")
     else:

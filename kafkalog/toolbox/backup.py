@@ -91,6 +91,7 @@ from kafkalog.toolbox.backup_places import (
     target_path,
 )
 from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import Finding, told
 from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
 from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
@@ -442,6 +443,11 @@ class _Run:
                 view.refresh()
             copy = PartitionCopy(self._placing, view, target, self._end, self._progress)
             backed = copy.take()
+            if not view.segments:  # of others the view tells
+                lost = RecoveryPoints(directory.source, self.files).lost_end(
+                    partition, view.directory, [], view.log_end_offset
+                )
+                self.report.findings += [] if lost is None else [lost.finding]
         except UnknownTopicOrPartitionException:
             self.files.remove_tree(target)
             moved = self._moved_to(directory, partition)

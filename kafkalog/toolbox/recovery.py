@@ -37,9 +37,10 @@ from kafkalog.errors import (
 )
 from kafkalog.partition import Partition
 from kafkalog.toolbox.losses import LostRange, indexed_time
+from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
-from kafkalog.toolbox.unread import unread, unread_file
+from kafkalog.toolbox.unread import no_file, unread, unread_file
 
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
@@ -74,6 +75,7 @@ class Recovered:
     error: KafkalogError | None = None  # it does not open
     unread: Finding | None = None  # what cannot be read, where that is why
     lost: list[LostRange] = field(default_factory=list)  # what each cut takes, with its times
+    lost_end: Finding | None = None  # offsets that were flushed and are not there; a recovery forgets that they were
     unread_below: int | None = None  # whole segments below it were not looked at: they are below the recovery point
 
     @property
@@ -180,6 +182,7 @@ def _wrong(result: Recovered) -> list[Wrong]:
     """What a clean log would not say of itself."""
     wrong = [Wrong(cut.path, cut.position, cut.why) for cut in result.cuts]
     wrong += [Wrong(path, None, "dropped") for path in result.dropped]
+    wrong += [] if result.lost_end is None else [Wrong(result.lost_end.path, None, result.lost_end.what)]
     if result.error is None:
         return wrong
     return [*wrong, Wrong.of(result.error)] if may_pass(result.error) else []
@@ -196,7 +199,7 @@ def _recover(
 ) -> Generator[Recovered]:
     refuse_foreign(root, files)
     with files.lock(os.path.join(root, names.LOCK_FILE)):
-        points = _distrust(root, partitions, files, from_start=from_start)
+        flushed, points = _distrust(root, partitions, files, from_start=from_start)
     hold = hold_directory(root, files)
     try:
         for partition in partitions:
@@ -204,7 +207,13 @@ def _recover(
             result = Recovered(partition, points.get(partition, 0))
             watch.cuts, watch.damages, watch.lost = [], [], []
             before: dict[str, _Seen] | None = None
+            odd: Finding | None = None
             try:
+                logs = [name for name in files.list_dir(folder) if names.segment_base(name) is not None]
+                found = (no_file(os.path.join(folder, name), files) for name in logs)
+                odd = next((each for each in found if each is not None), None)
+                if odd is not None:  # the engine would go on without it, and drop what belongs to it
+                    raise KafkaStorageException(f"cannot read {partition}", path=odd.path)
                 before = _look(files, folder)
                 trusted = [base for base in names.offsets_in(before) if base <= result.recovery_point]
                 result.unread_below = trusted[-1] if len(trusted) > 1 else None
@@ -222,8 +231,16 @@ def _recover(
                 result.old_end_offset = max((damage.old_end for damage in watch.damages), default=-1)
                 result.old_end_offset = max(result.old_end_offset, result.end_offset)
                 result.lost_records = sum(damage.records for damage in watch.damages)
+                if not watch.lost:  # a cut is told with all behind it
+                    bases = names.offsets_in(before)
+                    end = lost_end(folder, bases, flushed.get(partition, 0), result.end_offset, result.log_start_offset)
+                    if end is not None:
+                        result.lost_end = end.finding
+                        result.old_end_offset = end.last_offset + 1
+                        watch.lost.append(end.range_of(partition))
+                        result.lost_records += end.last_offset + 1 - end.first_offset
             except (KafkalogError, OSError) as error:
-                result.unread = unread_file(error, folder, files)
+                result.unread = odd or unread_file(error, folder, files)
                 if isinstance(error, KafkalogError):
                     result.error = error
                 elif result.unread is not None:
@@ -288,18 +305,19 @@ def open_undamaged(
 
 def _distrust(
     root: str, partitions: Collection[TopicPartition], files: Files, *, from_start: bool
-) -> dict[TopicPartition, int]:
-    """Make the directory one that was not closed cleanly; answers the recovery points that count."""
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Make the directory one that was not closed cleanly; answers the recovery points that it has, and those that
+    count."""
     CleanShutdownFile(root, files).delete()
     path = os.path.join(root, names.RECOVERY_POINT_CHECKPOINT_FILE)
     if not files.exists(path):
-        return {}
+        return {}, {}
     checkpoint = OffsetCheckpointFile(path, files)
-    points = checkpoint.read_or_empty()
+    flushed = points = checkpoint.read_or_empty()
     if from_start:
         points = {partition: offset for partition, offset in points.items() if partition not in partitions}
         checkpoint.write(points)
-    return points
+    return flushed, points
 
 
 class _Seen(NamedTuple):

@@ -26,6 +26,7 @@ from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import Finding, Report
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.transactions import TransactionCheck
+from kafkalog.toolbox.unread import no_file, unread
 
 __all__ = ["SegmentIndexes", "check_indexes", "find_wrong_indexes", "rewrite"]
 
@@ -48,54 +49,78 @@ def check_indexes(
     index_interval_bytes: int = INDEX_INTERVAL_BYTES,
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
+    tells_unread: bool = False,
 ) -> Iterator[SegmentIndexes]:
-    """Each segment of a partition's folder, in order.  `progress` is called with the bytes of logs just read."""
+    """Each segment of a partition's folder, in order.  `progress` is called with the bytes of logs just read;
+    `tells_unread`: a segment of which a file cannot be read has that as its finding, and the others go on."""
     bases = names.offsets_in(files.list_dir(directory))
     transactions = TransactionCheck(directory, files)
     for base, following in zip_longest(bases, bases[1:]):
-        last_segment = following is None
-        report = Report()
-        check = IndexCheck(directory, base, files, report, last_segment=last_segment)
-        plan = native.IndexPlan(base, index_interval_bytes)
-        next_offset, fits = base, True
-        limit = highest_offset(base, following)
-        transactions.begin(base)
-        is_cut_off = False  # good batches lie behind damage
-        log_path = names.log_file(directory, base)
-        with files.open(log_path, writable=False) as log:
-            size = min(log.size(), SEGMENT_FILE_BYTES_MAX)
-            scan = LogScan(log, 0, size)
-            for piece in scan:
-                check.feed(piece.table)
-                fits = fits and not misfits(piece.table, next_offset, limit) and plan.add_table(piece.table)
-                next_offset = int(piece.table["last_offset"][-1]) + 1
-                transactions.feed(piece)
-                if progress is not None:
-                    progress(int(piece.table["size"].sum()))
-            if scan.position < size and not all_zero(log, scan.position, size):
-                is_cut_off = _check_behind_damage(log, scan.position, size, check, base, next_offset, following)
-        check.finish()
-        fits = plan.add_last_time_entry() and fits
-        offset_path, time_path = names.offset_index_file(directory, base), names.time_index_file(directory, base)
-        txn_path = names.transaction_index_file(directory, base)
-        for path, what in check.remarks:
-            report.add(path, 0, 0, what)
-        if last_segment:
-            for path in (offset_path, time_path):
-                if not files.exists(path):
-                    report.add(path, 0, 0, "missing")
-        whole = scan.end - scan.position <= TAIL_BYTES or (last_segment and not is_cut_off)
-        if not (whole and fits):
-            transactions.lose_track()
-            yield SegmentIndexes(base, log_path, report.findings, None)
-            continue
-        wrong, aborted = transactions.finish(next_offset - 1 if last_segment else limit)
-        for what in wrong:
-            report.add(txn_path, 0, 0, what)
-        right = {offset_path: plan.offset_entries, time_path: plan.time_entries}
-        if aborted or files.exists(txn_path):
-            right[txn_path] = aborted
-        yield SegmentIndexes(base, log_path, report.findings, right)
+        path = names.log_file(directory, base)
+        wrong = no_file(path, files) if tells_unread else None
+        try:
+            if wrong is None:
+                yield _check(directory, base, following, index_interval_bytes, files, progress, transactions)
+                continue
+        except OSError as error:
+            wrong = unread(error, directory) if tells_unread else None
+            if wrong is None:
+                raise
+        transactions.lose_track()
+        yield SegmentIndexes(base, path, [wrong], None)
+
+
+def _check(
+    directory: str,
+    base: int,
+    following: int | None,
+    index_interval_bytes: int,
+    files: Files,
+    progress: Callable[[int], None] | None,
+    transactions: TransactionCheck,
+) -> SegmentIndexes:
+    last_segment = following is None
+    report = Report()
+    check = IndexCheck(directory, base, files, report, last_segment=last_segment)
+    plan = native.IndexPlan(base, index_interval_bytes)
+    next_offset, fits = base, True
+    limit = highest_offset(base, following)
+    transactions.begin(base)
+    is_cut_off = False  # good batches lie behind damage
+    log_path = names.log_file(directory, base)
+    with files.open(log_path, writable=False) as log:
+        size = min(log.size(), SEGMENT_FILE_BYTES_MAX)
+        scan = LogScan(log, 0, size)
+        for piece in scan:
+            check.feed(piece.table)
+            fits = fits and not misfits(piece.table, next_offset, limit) and plan.add_table(piece.table)
+            next_offset = int(piece.table["last_offset"][-1]) + 1
+            transactions.feed(piece)
+            if progress is not None:
+                progress(int(piece.table["size"].sum()))
+        if scan.position < size and not all_zero(log, scan.position, size):
+            is_cut_off = _check_behind_damage(log, scan.position, size, check, base, next_offset, following)
+    check.finish()
+    fits = plan.add_last_time_entry() and fits
+    offset_path, time_path = names.offset_index_file(directory, base), names.time_index_file(directory, base)
+    txn_path = names.transaction_index_file(directory, base)
+    for path, what in check.remarks:
+        report.add(path, 0, 0, what)
+    if last_segment:
+        for path in (offset_path, time_path):
+            if not files.exists(path):
+                report.add(path, 0, 0, "missing")
+    whole = scan.end - scan.position <= TAIL_BYTES or (last_segment and not is_cut_off)
+    if not (whole and fits):
+        transactions.lose_track()
+        return SegmentIndexes(base, log_path, report.findings, None)
+    wrong, aborted = transactions.finish(next_offset - 1 if last_segment else limit)
+    for what in wrong:
+        report.add(txn_path, 0, 0, what)
+    right = {offset_path: plan.offset_entries, time_path: plan.time_entries}
+    if aborted or files.exists(txn_path):
+        right[txn_path] = aborted
+    return SegmentIndexes(base, log_path, report.findings, right)
 
 
 def _check_behind_damage(
@@ -139,6 +164,7 @@ def find_wrong_indexes(
             index_interval_bytes=index_interval_bytes,
             files=files,
             progress=progress,
+            tells_unread=True,
         )
         return [each if each.right is None else each._replace(right={}) for each in found]
 

@@ -30,7 +30,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.engine.host.topic_configs import take_over
 from kafkalog.engine.log import load_cases
-from kafkalog.engine.segment.loss import VERDICT_TEXT, Lost
+from kafkalog.engine.segment.loss import VERDICT_TEXT, Lost, all_zero
 from kafkalog.engine.segment.order import highest_offset, misfits
 from kafkalog.engine.segment.resync import next_batch, slices_past_damage
 from kafkalog.engine.segment.scan import ScanSlice
@@ -44,11 +44,12 @@ from kafkalog.errors import (
 from kafkalog.toolbox.backup_places import made_whole, partial_path, refuse_one_in_other, target_path
 from kafkalog.toolbox.epoch_order import EpochOrder
 from kafkalog.toolbox.losses import Losses, LostRange
+from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
-from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, unread
+from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, no_file, unread
 
 COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
 
@@ -322,21 +323,20 @@ class _Salvage:
         """Segments that were behind the last one, or offsets that were flushed, and are not there."""
         if self._has_told_end:
             return
-        path = os.path.join(self._source, segments[-1][1]) if segments else self._source
         first = max(self._next_offset, self._start)
-        last = self._flushed - 1
+        bases = [base for base, _ in segments]
+        end = lost_end(self._source, bases, self._flushed, self._next_offset, self._start)
         lonely = [each for each in lonely if each >= first]
         if lonely:
             path = names.log_file(self._source, lonely[0])
-            what = "the file is missing, of which an index is left"
-        elif first <= last:
-            what = "the log ends here"
+            what = "the file is missing, of which an index is left" + ("" if end is None else f"; {end.what}")
+        elif end is not None:
+            path, what = end.path, end.what
         else:
             return
-        if first <= last:
-            what += f"; offsets up to {last} were flushed ({names.RECOVERY_POINT_CHECKPOINT_FILE})"
-        self._report.lost.append(Lost(path, 0, 0, first, max(last, first - 1), what))
-        self._report.ranges.append(self._losses.segment(path, first, last + 1 if first <= last else None))
+        last = first - 1 if end is None else end.last_offset
+        self._report.lost.append(Lost(path, 0, 0, first, last, what))
+        self._report.ranges.append(self._losses.segment(path, first, None if end is None else last + 1))
 
     # --- what is there -------------------------------------------------------------------------------
 
@@ -353,6 +353,8 @@ class _Salvage:
         """Of a segment that a crash kept from taking the place of others, the offset behind its last good batch."""
         end = base = names.offset_from_filename(swap)
         path = os.path.join(self._source, swap)
+        if no_file(path, self._files) is not None:
+            return end  # told with its segment
         try:
             with self._open(path) as file:
                 size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
@@ -374,16 +376,22 @@ class _Salvage:
     def _segment(self, base: int, following: int | None, path: str) -> bool:
         """Copies what can be read; False as `run`."""
         self._next_offset = max(self._next_offset, base)
+        odd = no_file(path, self._files)
         try:
-            self._copy_segment(base, following, path)
+            if odd is None:
+                self._copy_segment(base, following, path)
+                return True
         except OSError as error:
             if is_of_bad_blocks(error) and not self._around and unread(error, self._source) is not None:
                 return False
-            first, end = self._next_offset, self._next_offset if following is None else following
-            self._tell_unread(error, path, first, end - 1)
-            self._report.ranges.append(self._losses.segment(path, first, following))
-            self._told_up_to, self._has_told_end = end, following is None
-            self._settle_copy(names.log_file(self._target, base), is_last=following is None)
+            odd = unread(error, self._source)
+            if odd is None:
+                raise
+        first, end = self._next_offset, self._next_offset if following is None else following
+        self._report.lost.append(Lost(path, 0, 0, first, end - 1, odd.what))
+        self._report.ranges.append(self._losses.segment(path, first, following))
+        self._told_up_to, self._has_told_end = end, following is None
+        self._settle_copy(names.log_file(self._target, base), is_last=following is None)
         return True
 
     def _settle_copy(self, copy: str, *, is_last: bool) -> None:
@@ -462,7 +470,7 @@ class _Salvage:
             last = following - 1
         else:
             last = self._next_offset - 1
-            if unreadable is None and (why == native.OK or not any(file.pread(min(4096, size - position), position))):
+            if unreadable is None and (why == native.OK or all_zero(file, position, size)):
                 return end  # a few bytes or zeros behind the end of the log: nothing was there
             self._has_told_end = True
         self._told_up_to = max(self._told_up_to, last + 1)

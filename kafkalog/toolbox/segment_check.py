@@ -30,7 +30,7 @@ from kafkalog.errors import (
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.losses import Losses
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report, told
-from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, unread
+from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, no_file, unread
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files
@@ -54,6 +54,7 @@ class SegmentCheck:
         self.epoch = -1
         self._losses = Losses(directory, files)
         self.tells_gaps = False
+        self.told_end = False  # a finding has that the end of the segment checked last is not known
         self.tells_unread = False  # a file that cannot be read is a finding; else its error is raised
         self._around = False  # read the segment's log around blocks that the disk cannot give
         self.observe: Observe | None = None
@@ -64,6 +65,13 @@ class SegmentCheck:
 
     def check(self, base: int, following: int | None) -> bool:
         """One segment's log and indexes, by its `base` offset and the `following` one's.  False: it is not there."""
+        odd = no_file(names.log_file(self.directory, base), self.files) if self.tells_unread else None
+        if odd is not None:
+            self.report.segments += 1
+            self.report.findings.append(odd)
+            self.report.lost.append(self._losses.segment(odd.path, base, following))
+            self.next_offset, self.told_end = base if following is None else following, True
+            return True
         whole, begin = self.report, (self.next_offset, self.epoch)
         newest = self._losses.last_timestamp
         path = names.log_file(self.directory, base)
@@ -86,6 +94,7 @@ class SegmentCheck:
                         self.report.add(path, 0, 0, told(error))
                         self.report.lost = [self._losses.segment(path, base, following)]
                         self.next_offset = base if following is None else following
+                        self.told_end = True
                     elif last and self.files.exists(path):
                         raise
                 except RemoteStorageException as error:
@@ -94,6 +103,7 @@ class SegmentCheck:
                     self.report.add(path, error.position or 0, 0, told(error))
                     self.report.lost = [self._losses.segment(path, base, following)]
                     self.next_offset = base if following is None else following
+                    self.told_end = True
                 except OSError as error:
                     wrong = unread(error, self.directory) if self.tells_unread else None
                     if wrong is None:
@@ -101,6 +111,7 @@ class SegmentCheck:
                     self.report.findings.append(wrong)
                     self.report.lost = [self._losses.segment(path, base, following)]
                     self.next_offset = base if following is None else following
+                    self.told_end = True
                 found = self.report.findings
                 if (gone or found) and not self.files.exists(path):
                     self.next_offset, self.epoch = begin
@@ -145,6 +156,7 @@ class SegmentCheck:
     def _look_around(self, base: int, following: int | None) -> None:
         """As `_look`; a log of which the disk cannot give some blocks is looked at once more, around them."""
         begin, newest = (self.next_offset, self.epoch), self._losses.last_timestamp
+        self.told_end = False
         try:
             self._look(base, following)
         except OSError as error:
@@ -278,6 +290,7 @@ class SegmentCheck:
                 what += f" ({gone} offsets lost)"
         elif following is None:
             what += "; nothing good behind it (an unclean open cuts here)"
+            self.told_end = True
         self.report.add(path, position, end - position, what)
         end_offset = following if found is None else found.base_offset
         if end_offset is not None or not is_read:  # else an open cuts here, and entries of what it cuts are wrong

@@ -19,12 +19,13 @@ from kafkalog.toolbox.report import Finding
 if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files
 
-__all__ = ["FileAroundBadBlocks", "is_of_bad_blocks", "unread", "unread_file"]
+__all__ = ["FileAroundBadBlocks", "is_of_bad_blocks", "no_file", "unread", "unread_file"]
 
 CANNOT_BE_READ = "cannot be read"  # what a finding begins with
 READ_BYTES = 1 << 20
 BLOCK_BYTES = 4096
-BAD_BLOCKS_MAX = 1024  # each may take a disk seconds; one with more is not read further
+BAD_BLOCKS_MAX = 1024  # each may take a disk seconds; behind them not every block is asked for
+STRETCH_BYTES = 1 << 20
 _BAD_BLOCKS = frozenset(
     number
     for name in ("EIO", "ENXIO", "EBADMSG", "EUCLEAN", "ENODATA", "EREMOTEIO")
@@ -51,6 +52,22 @@ def unread(error: BaseException, *folders: str) -> Finding | None:
     if error.errno is None or not path or (folders and not any(_is_below(path, folder) for folder in folders)):
         return None
     return Finding(path, 0, 0, _what(error.errno, error.strerror or os.strerror(error.errno)))
+
+
+def no_file(path: str, files: Files) -> Finding | None:
+    """What is wrong with the name of a log that is no regular file (a folder, a pipe), or a link that leads nowhere:
+    Kafka reads on as if it were not there.  None for a file, also for one that is gone."""
+    try:
+        stat = files.stat(path)
+    except OSError as error:
+        if not (isinstance(error, FileNotFoundError) or error.errno == errno.ELOOP) or not files.is_link(path):
+            return None  # told by who opens it
+        return Finding(path, 0, 0, _what(errno.ENOENT, "a symbolic link that leads nowhere, is its disk mounted?"))
+    except KafkalogError:
+        return None
+    if stat.is_file:
+        return None
+    return Finding(path, 0, 0, _what(errno.EISDIR, os.strerror(errno.EISDIR) if stat.is_dir else "no regular file"))
 
 
 def unread_file(error: Exception, folder: str, files: Files) -> Finding | None:
@@ -104,15 +121,19 @@ def _what(number: int, text: str) -> str:
 class FileAroundBadBlocks(ReadOnlyFile):
     """Another file, to be read: zeros stand for its blocks that the disk cannot give.
 
-    OSError, as the file's own, for any other failure, and from BAD_BLOCKS_MAX bad blocks on.  Used by one thread.
+    Behind BAD_BLOCKS_MAX bad blocks each takes a stretch with it that is not asked for, STRETCH_BYTES long, and twice
+    as long as the one before while nothing behind that can be read: a disk may take seconds for each.  OSError, as the
+    file's own, for any other failure.  Used by one thread.
     """
 
-    __slots__ = ("_bad", "_inner", "_why")
+    __slots__ = ("_bad", "_failures", "_inner", "_stretch", "_why")
 
     def __init__(self, inner: File) -> None:
         super().__init__(inner.path)
         self._inner = inner
         self._bad: set[int] = set()  # numbers of blocks
+        self._failures = 0
+        self._stretch = STRETCH_BYTES // BLOCK_BYTES
         self._why = ""
 
     def size(self) -> int:
@@ -138,11 +159,18 @@ class FileAroundBadBlocks(ReadOnlyFile):
     def _block(self, block: int, count: int, position: int) -> bytes:
         if block not in self._bad:
             try:
-                return self._inner.pread(count, position).ljust(count, b"\0")
+                data = self._inner.pread(count, position).ljust(count, b"\0")
+                self._stretch = STRETCH_BYTES // BLOCK_BYTES
+                return data
             except OSError as error:
-                if not is_of_bad_blocks(error) or len(self._bad) >= BAD_BLOCKS_MAX:
+                if not is_of_bad_blocks(error):
                     raise
+                self._failures += 1
                 self._bad.add(block)
+                if self._failures > BAD_BLOCKS_MAX:
+                    end = min(block + self._stretch, -(-self.size() // BLOCK_BYTES))
+                    self._bad.update(range(block, end))
+                    self._stretch *= 2
                 told = unread(error)
                 self._why = CANNOT_BE_READ if told is None else told.what
         return bytes(count)
@@ -160,8 +188,8 @@ class FileAroundBadBlocks(ReadOnlyFile):
 
     def why_not(self, position: int, end: int) -> str | None:
         """Why some of these bytes could not be read; None where all could."""
-        has_bad = any(position < (block + 1) * BLOCK_BYTES and block * BLOCK_BYTES < end for block in self._bad)
-        return self._why if has_bad else None
+        blocks = range(position // BLOCK_BYTES, -(-end // BLOCK_BYTES))
+        return None if self._bad.isdisjoint(blocks) else self._why
 
     def close(self) -> None:
         super().close()

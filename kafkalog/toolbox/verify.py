@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
@@ -32,8 +32,10 @@ from kafkalog.engine.format.checkpoints import (
 )
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import read_partition_metadata
+from kafkalog.engine.format.small_files import read_small
 from kafkalog.engine.format.snapshots import read_snapshot
 from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.host.topic_configs import known_in
 from kafkalog.engine.remote.read_only import ReadOnlyFiles
 from kafkalog.errors import (
     KafkalogError,
@@ -43,6 +45,7 @@ from kafkalog.errors import (
 )
 from kafkalog.toolbox.folders import another_name, folders_of
 from kafkalog.toolbox.losses import LostRange
+from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import SECOND_LOOK_S, Report, told
 from kafkalog.toolbox.segment_check import SegmentCheck
 from kafkalog.toolbox.unread import unread
@@ -96,11 +99,16 @@ def verify(
     # Where the checkpoint has logs begin; what is wrong with it is told elsewhere.
     checkpoint = os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE)
     starts = OffsetCheckpointFile(checkpoint, files, create=False).read_or_empty()
+    points = RecoveryPoints(root, files)
     for partition, path in chosen.items():
         report.partitions += 1
         try:
             log_start = starts.get(partition, 0)
-            verify_partition(path, files, report, deep=deep, gaps=gaps, log_start=log_start, progress=progress)
+            walked = verify_partition(path, files, report, deep=deep, gaps=gaps, log_start=log_start, progress=progress)
+            end = None if walked is None else points.lost_end(partition, path, *walked, log_start)
+            if end is not None:
+                report.findings.append(end.finding)
+                report.lost.append(end.range_of(partition))
         except OSError as error:
             wrong = unread(error, path)
             if wrong is not None:  # the folder, or what is in it beside segments
@@ -123,6 +131,9 @@ def verify_directory(root: str, files: Files, report: Report) -> None:
         path = os.path.join(root, name)
         if files.exists(path):
             reads[path] = OffsetCheckpointFile(path, files, create=False).read
+    path = os.path.join(root, names.TOPIC_CONFIGS_FILE)
+    if files.exists(path):
+        reads[path] = lambda: known_in(read_small(path, files), path)
     _check_small_files(reads, report)
     _check_blank(root, files, report)
     for path, partition in folders_of(root, files).other_names.items():
@@ -188,13 +199,15 @@ def verify_partition(
     gaps: bool = False,
     log_start: int = 0,
     progress: Callable[[int], None] | None = None,
-) -> None:
-    """Check one partition's folder into `report`; `log_start` as it was checkpointed."""
+) -> tuple[Sequence[int], int] | None:
+    """Check one partition's folder into `report`; `log_start` as it was checkpointed.
+
+    Returns the base offsets of its segments, and the log's end; None where that is not known, and told."""
     try:
         listed = files.list_dir(directory)
     except FileNotFoundError:
         report.notes.append(f"{directory}: went away before it was looked at")
-        return
+        return None
     bases = []
     small: dict[str, Callable[[], object]] = {}
     for name in listed:
@@ -234,6 +247,7 @@ def verify_partition(
             deep_check.begin_anew()  # all before it has gone too
     if deep_check is not None:
         deep_check.finish(checker.next_offset)
+    return None if checker.told_end else (bases, checker.next_offset)
 
 
 def _without_log(listed: list[str]) -> set[str]:

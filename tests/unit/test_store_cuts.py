@@ -183,3 +183,47 @@ def test_a_second_handle_wants_the_same(root: Path) -> None:
         pytest.raises(kafkalog.errors.LogDirLockedException, match="on_damage: found str 'raise'"),
     ):
         kafkalog.open(root, on_damage="raise")
+
+
+@pytest.mark.parametrize("lost", ["first", "all"])
+@pytest.mark.parametrize("way", ["store", "log"])
+def test_raise_keeps_an_index_whose_log_is_missing(tmp_path: Path, lost: str, way: str) -> None:
+    """It is all that tells of the records that were there."""
+    with kafkalog.open(tmp_path, config={"internal.segment.bytes": "700"}) as store:
+        topic = store.create_topic("orders", 1)
+        for number in range(COUNT):
+            topic.append(b"v%02d" % number)
+    found = sorted((tmp_path / "orders-0").glob("*.log"))
+    assert len(found) > 2
+    for path in found[:1] if lost == "first" else found:
+        path.unlink()
+    unclean(tmp_path)
+    before = {path: path.read_bytes() for path in (tmp_path / "orders-0").iterdir()}
+
+    def open_it() -> None:
+        if way == "store":
+            kafkalog.open(tmp_path, on_damage="raise").close()
+        else:
+            kafkalog.open_log(tmp_path, "orders-0", on_damage="raise").close()
+
+    for _ in range(2):
+        with pytest.raises(CorruptRecordException, match=f"an index without its log {found[0].name}") as caught:
+            open_it()
+        assert str(caught.value.path).startswith(str(found[0])[:-4])
+        assert {path: path.read_bytes() for path in (tmp_path / "orders-0").iterdir()} == before
+    with kafkalog.open(tmp_path):
+        assert not list((tmp_path / "orders-0").glob(f"{found[0].stem}.*index")) or found[0].exists()
+
+
+def test_raise_opens_a_log_whose_first_segment_was_on_its_way_out(tmp_path: Path) -> None:
+    """A crash behind the rename of its log leaves its indexes: these tell of no loss."""
+    with kafkalog.open(tmp_path, config={"internal.segment.bytes": "700"}) as store:
+        topic = store.create_topic("orders", 1)
+        for number in range(COUNT):
+            topic.append(b"v%02d" % number)
+    first = min((tmp_path / "orders-0").glob("*.log"))
+    first.rename(f"{first}.deleted")
+    unclean(tmp_path)
+    with kafkalog.open(tmp_path, on_damage="raise") as store:
+        assert store.topic("orders").partition(0).end_offset == COUNT
+    assert not list((tmp_path / "orders-0").glob(f"{first.stem}*index"))

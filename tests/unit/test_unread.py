@@ -146,8 +146,24 @@ def test_a_disk_that_gives_nothing_is_not_asked_for_each_block(tmp_path: Path, m
     monkeypatch.setattr("kafkalog.toolbox.unread.BAD_BLOCKS_MAX", 2)
     (tmp_path / "a.log").write_bytes(bytes(5 * BLOCK_BYTES))
     inner = disk_with_bad_blocks("a.log", *range(5)).open(str(tmp_path / "a.log"), writable=False)
-    with FileAroundBadBlocks(inner) as file, pytest.raises(OSError, match="Input/output error"):
-        file.pread(1 << 20, 0)
+    with FileAroundBadBlocks(inner) as file:
+        assert file.pread(1 << 20, 0) == bytes(5 * BLOCK_BYTES)
+        assert file.bad_ranges() == [(0, 5 * BLOCK_BYTES)]
+
+
+def test_what_is_readable_behind_many_bad_blocks_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog.toolbox.unread.BAD_BLOCKS_MAX", 4)
+    monkeypatch.setattr("kafkalog.toolbox.unread.STRETCH_BYTES", 2 * BLOCK_BYTES)
+    data = os.urandom(64 * BLOCK_BYTES)
+    (tmp_path / "a.log").write_bytes(data)
+    inner = disk_with_bad_blocks("a.log", *range(16), 40).open(str(tmp_path / "a.log"), writable=False)
+    with FileAroundBadBlocks(inner) as file:
+        found = file.pread(len(data), 0)
+        # Stretches of two, four, eight and sixteen blocks, and of two again behind what can be read.
+        behind = 18 * BLOCK_BYTES
+        assert file.bad_ranges() == [(0, behind), (40 * BLOCK_BYTES, 42 * BLOCK_BYTES)]
+        assert found[behind : 40 * BLOCK_BYTES] == data[behind : 40 * BLOCK_BYTES]
+        assert found[42 * BLOCK_BYTES :] == data[42 * BLOCK_BYTES :]
 
 
 # --- verify -----------------------------------------------------------------------------------------------
@@ -486,3 +502,68 @@ def test_reindex_goes_on_with_other_partitions(
     assert (shop / "orders-2" / SECOND).with_suffix(".index").exists() == bool(act)
     monkeypatch.setattr("kafkalog.toolbox.unread._error_of_reading", lambda path, files: None)  # it was a write's
     assert invoke(["reindex", str(shop), "orders", *act]) == 3
+
+
+@pytest.mark.parametrize("act", [[], ["--yes"]])
+def test_reindex_goes_on_with_other_segments(shop: Path, act: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    odd(shop / "orders-1" / SECOND, "folder")
+    third = shop / "orders-1" / "00000000000000000040.index"
+    third.unlink()
+    assert invoke(["reindex", str(shop), "orders-1", *act]) == 1
+    told = capsys.readouterr().out
+    assert f"{shop / 'orders-1' / SECOND}: cannot be read: Is a directory (" in told
+    assert f"{third}: missing" in told
+    assert "damaged, its indexes" not in told
+    assert third.exists() == bool(act)
+
+
+# --- what is no file --------------------------------------------------------------------------------------
+
+
+def odd(path: Path, kind: str) -> None:
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path.name if kind == "loop" else "/not/mounted/x.log")
+
+
+@pytest.mark.parametrize("name", [SECOND, "00000000000000000040.log"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "loop"])
+def test_a_log_that_is_no_file_is_told_and_the_others_go_on(
+    shop: Path, tmp_path: Path, kind: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shop / "orders-1" / name
+    base = int(path.stem)
+    odd(path, kind)
+    beside = sorted(os.listdir(shop / "orders-1"))
+    report = verify(shop, files=FAST)
+    assert [each.path for each in report.findings if each.what.startswith("cannot be read: ")] == [str(path)]
+    assert report.records == 160
+    saved = salvage(shop, tmp_path / "new", folders(shop), files=FAST)
+    assert [(each.path, each.first_offset) for each in saved.lost] == [(str(path), base)]
+    assert values(tmp_path / "new")[1] == [offset for offset in range(60) if not base <= offset < base + 20]
+    backed = backup(shop, tmp_path / "backup", files=FAST)
+    assert backed.left_out == [TopicPartition("orders", 1)]
+    assert [each.path for each in backed.findings] == [str(path)]
+    for command in (["verify"], ["recover"], ["recover", "--yes"], ["reindex"]):
+        assert invoke([command[0], str(shop), *command[1:], "orders"]) == 1
+        assert f"{path}: cannot be read: " in "".join(capsys.readouterr())
+        assert sorted(os.listdir(shop / "orders-1")) == beside
+
+
+# --- topics' settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["unread", "garbage"])
+def test_verify_reads_the_topics_settings(shop: Path, damage: str) -> None:
+    path = shop / ".kafkalog_topics"
+    files: Files = refusing("shop/.kafkalog_topics")
+    if damage == "garbage":
+        path.write_text("garbage{")
+        files = FAST
+    report = verify(shop, files=files)
+    assert {each.path for each in report.findings} == {str(path)}
+    assert report.records == 180

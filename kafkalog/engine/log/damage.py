@@ -57,6 +57,17 @@ def lost_end_error(flushed: int, log_end_offset: int, folder: str) -> CorruptRec
     )
 
 
+def missing_log_error(index: str, log: str) -> CorruptRecordException:
+    """An index has entries, and its segment has no log: a file is missing, and nothing else tells."""
+    folder = os.path.dirname(index)
+    return CorruptRecordException(
+        f"found an index without its log {log}: the records of its segment are missing.  Nothing was deleted",
+        path=index,
+        hint=f"put {log} back, or remove the index if nobody misses them; `kafkalog verify {folder}` tells all that is "
+        'wrong, on_damage="truncate" deletes the index and goes on, as Kafka does',
+    )
+
+
 def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], files: Files) -> Damage:
     """What a cut of `segment` at `position` takes, when the segments in `rest` go with it."""
     path = segment.log.path

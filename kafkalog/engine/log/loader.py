@@ -25,7 +25,7 @@ from kafkalog.engine.files.turns import resting
 from kafkalog.engine.format import names
 from kafkalog.engine.log import load_cases
 from kafkalog.engine.log.context import PartitionContext
-from kafkalog.engine.log.damage import Damage, damage_at
+from kafkalog.engine.log.damage import Damage, damage_at, missing_log_error, refuse
 from kafkalog.engine.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.engine.log.load_cases import Action
 from kafkalog.engine.log.local_log import delete_segment_files, open_new_segment
@@ -34,6 +34,7 @@ from kafkalog.engine.log.replacement import split_overflowed_segment
 from kafkalog.engine.log.replay import RecoveryReplay, rebuild_producer_state
 from kafkalog.engine.segment.log_segment import LogSegment
 from kafkalog.engine.segment.log_segments import LogSegments
+from kafkalog.engine.segment.loss import all_zero
 from kafkalog.engine.segment.types import LogOffsetMetadata
 from kafkalog.errors import (
     CorruptIndexException,
@@ -105,6 +106,7 @@ class LogLoader:
         self._reusable: ProducerStateManager | None = None
         self._recovered: list[LogSegment] = []
         self._on_damage = on_damage
+        self._refuses = on_damage is refuse and not self.dir.endswith(names.DELETE_DIR_SUFFIX)
         self._refused = False  # it raised: the load ends as if it were interrupted
         self._listing = listing  # what is in the folder, while nothing has changed it
         self._snapshots_changed = False  # by others than our producer state manager
@@ -169,10 +171,12 @@ class LogLoader:
             elif suffix == names.SWAP_FILE_SUFFIX:
                 swap.append(name)
         # A .cleaned that is refused is met before anything is deleted (with Kafka it depends on the folder's order).
+        gone = set(deleted)
         for name in deleted:
+            if self._refuses:
+                gone.update(self._unlink_indexes_of(name, present))
             self._apply(name, min_cleaned, None)
         if not (swap or cleaned):
-            gone = set(deleted)
             self._listing = listing._replace(files=[name for name in present if name not in gone]) if gone else listing
             return  # nothing was replaced: no range, nothing superseded
         self._snapshots_changed = True
@@ -243,13 +247,20 @@ class LogLoader:
         files, others = self._take_listing()
         present = {*files, *others}
         stems = names.log_stems(files)  # nearly every file belongs to one of these
+        alone = [name for name in files if name.endswith(names.INDEX_FILE_SUFFIXES)]
+        alone = [name for name in alone if name.partition(".")[0] not in stems and self._is_orphaned(name, present)]
+        if self._refuses:
+            for name in alone:
+                self._refuse_orphaned(name)
+            alone = []
         loaded: list[LogSegment] = []
         try:
             for name in files:
                 if name.endswith(names.LOG_FILE_SUFFIX):
                     loaded.append(self._load_segment(name, present, stems, loaded))
-                elif name.endswith(names.INDEX_FILE_SUFFIXES) and name.partition(".")[0] not in stems:
-                    self._delete_if_orphaned(name, present)
+                elif name in alone:
+                    self.context.logger.warning("deleting orphaned index file %s", name)
+                    self.files.unlink_if_exists(os.path.join(self.dir, name))
         finally:
             self.segments.add_all(loaded)
 
@@ -281,11 +292,30 @@ class LogLoader:
         self._rebuild_indexes(segment)
         return segment
 
-    def _delete_if_orphaned(self, name: str, present: set[str]) -> None:
+    @staticmethod
+    def _is_orphaned(name: str, present: set[str]) -> bool:
         stem = names.filename_prefix_from_offset(names.offset_from_filename(name))
-        if stem + names.LOG_FILE_SUFFIX not in present:
-            self.context.logger.warning("deleting orphaned index file %s", name)
+        return stem + names.LOG_FILE_SUFFIX not in present
+
+    def _refuse_orphaned(self, name: str) -> None:
+        """CorruptRecordException for an index that has entries, and no log: it is all that tells of one."""
+        path = os.path.join(self.dir, name)
+        with self.files.open(path, writable=False) as file:
+            if not all_zero(file, 0, file.size()):
+                log = names.log_file("", names.offset_from_filename(name))
+                raise missing_log_error(path, log)
+
+    def _unlink_indexes_of(self, deleted: str, present: Iterable[str]) -> list[str]:
+        """Of a segment whose log is on its way out, and was renamed first: once that is gone its indexes would look
+        like those of a log that is missing.  Their names."""
+        log = deleted.removesuffix(names.DELETED_FILE_SUFFIX)
+        if names.segment_base(log) is None or log in present:
+            return []
+        stem = log.removesuffix(names.LOG_FILE_SUFFIX)
+        unlinked = [stem + suffix for suffix in names.INDEX_FILE_SUFFIXES if stem + suffix in present]
+        for name in unlinked:
             self.files.unlink_if_exists(os.path.join(self.dir, name))
+        return unlinked
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         """Recovers a segment because of its indexes, whether it was flushed or not."""

@@ -266,14 +266,14 @@ class PartitionView(Closing):
             try:
                 stat = stats.get(name) or self._files.glance(path)
             except FileNotFoundError as error:
+                if self._files.is_link(path):
+                    what = "a symbolic link that leads nowhere, is its disk mounted?"
+                    raise OSError(errno.ENOLINK, what, path) from error
                 gone[base] = error
                 continue
-            except OSError as error:
-                if error.errno != errno.ELOOP:
-                    raise
-                continue  # a link that leads nowhere
             if not stat.is_file:
-                continue
+                what = os.strerror(errno.EISDIR) if stat.is_dir else "no regular file"
+                raise OSError(errno.EISDIR if stat.is_dir else errno.EINVAL, what, path)
             old = known.get(path)
             if old is not None and old.is_of(stat):
                 segments.append(old)

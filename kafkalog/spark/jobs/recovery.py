@@ -118,6 +118,8 @@ def _not_recovered(task: tuple[Chosen, Loan], error: KafkalogError) -> tuple[Don
 
 def _really(result: Recovered, own: TaskDirectory) -> Recovered:
     result.cuts = [cut._replace(path=own.real(cut.path)) for cut in result.cuts]
+    if result.lost_end is not None:
+        result.lost_end = result.lost_end._replace(path=own.real(result.lost_end.path))
     result.dropped = {own.real(path): size for path, size in result.dropped.items()}
     if result.error is not None:
         own.real_error(result.error)
