@@ -113,7 +113,9 @@ class WireFormat:
         found = f"{len(value)} bytes that begin with 0x{value[:8].hex()}" if value else "no bytes"
         what = "message indexes of Protobuf behind the schema id" if ids[row] == BAD_INDEXES else _EXPECTED
         text = f"found {found}, {what if what is _EXPECTED else f'expected {what}'}"
-        error = RecordDeserializationException(f"value: {text}", hint='errors="null" makes a null of it')
+        error = RecordDeserializationException(
+            f"value: {text}", hint='wire_format(decode, errors="null") makes a null of it'
+        )
         error.row = row
         raise error
 

@@ -22,7 +22,12 @@ import pyarrow as pa
 from kafkalog._face import json_schema
 from kafkalog._native.codec import json_columns
 from kafkalog.engine.format.values import flag, shown
-from kafkalog.errors import IllegalArgumentException, IllegalStateException, RecordDeserializationException
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    KafkalogError,
+    RecordDeserializationException,
+)
 
 # A field of a value that is named as one of these is a column value_<name>, whatever columns were asked for.
 RECORD_COLUMNS = (
@@ -58,6 +63,11 @@ class _Where:
     batch: pa.RecordBatch | None = None
     topic: str | None = None
     partition: int | None = None
+
+    def told(self, row: int) -> str:
+        """Which record that is, as far as it is known."""
+        error = self.error(row, "")
+        return error.message.removesuffix(": ")
 
     def error(self, row: int, message: str, *, hint: str | None = None) -> RecordDeserializationException:
         """The error of a row, which names its record as far as that is known."""
@@ -272,6 +282,13 @@ class ValueDecoding:
             if error.topic is not None or error.row < 0:
                 raise
             raise where.error(error.row, error.message, hint=error.hint) from error
+        except Exception as error:
+            if len(column) and not isinstance(error, KafkalogError):
+                given = "a sample of the values"
+                if where.batch is not None:
+                    given = f"the values of {where.told(0)} to {where.told(len(column) - 1)}"
+                error.add_note(f"raised by the function of values=, which was given {given}")
+            raise
         found, columns = _as_columns(made)
         lengths = {len(each) for each in columns} or {len(column)}
         if lengths != {len(column)}:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import kafkalog
 from kafkalog._native.codec.wire_format import BAD_INDEXES, IS_NULL, NO_MAGIC, gather, split
 from kafkalog.decoding import wire_format
 from kafkalog.errors import IllegalArgumentException, RecordDeserializationException
@@ -178,3 +180,25 @@ def test_native_bounds() -> None:
         with pytest.raises(IndexError, match="a payload lies outside"):
             gather(b"abc", np.array(start), np.array(end), np.array([row]))
     assert pa.record_batch(gather(b"abc", numbers, numbers + 2, numbers[::-1])).column(0).to_pylist() == [b"bc", b"ab"]
+
+
+def test_an_error_of_the_function_says_where_it_was(tmp_path: Path) -> None:
+    def fails(values: Any) -> Any:
+        raise KeyError("sku")
+
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        topic = store.create_topic("t")
+        topic.append_many([b"a", b"b", b"c"])
+        for schema, given in (
+            (None, "a sample"),
+            ({"id": "int64"}, "topic t, partition 0, offset 0 to topic t, partition 0, offset 2"),
+        ):
+            with pytest.raises(KeyError) as caught:
+                topic.read_arrow(values=fails, schema=schema)
+            (note,) = caught.value.__notes__
+            assert note.startswith("raised by the function of values=")
+            assert given in note
+        decode = wire_format(lambda schema_id, payloads: payloads)
+        with pytest.raises(RecordDeserializationException, match=r"wire_format\(decode, ") as refused:
+            topic.read_arrow(values=decode, schema={"id": "int64"})
+        assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("t", 0, 0)
