@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import ChunkReader as ChunkReader
     from kafkalog._face.chunk_reader import MessageSetSend as MessageSetSend
     from kafkalog._face.chunk_reader import MultiMessageSetSend as MultiMessageSetSend
+    from kafkalog._face.decoded import Decoding as Decoding
     from kafkalog._face.opening import open_log
     from kafkalog._face.readable import Reading as Reading
     from kafkalog._face.selection import Filters as Filters
@@ -83,6 +84,7 @@ _MOVED = {
 _HOME = {
     "ChunkReader": "kafkalog._face.chunk_reader",
     "CompactionStats": "kafkalog.engine.cleaner.passes",
+    "Decoding": "kafkalog._face.decoded",
     "Filters": "kafkalog._face.selection",
     "KafkalogError": "kafkalog.errors",
     "LogConfig": "kafkalog.config",
