@@ -15,6 +15,7 @@ from kafkalog.cli.console import Progress, emit, emit_json, note, some, time_wor
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
+    note_left_alone,
     parse_bytes,
     partitions_at,
     setting_fields,
@@ -89,7 +90,7 @@ def command(
             )
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     act = asked and not plan.missing
-    _note_skipped(plan)
+    note_left_alone(plan.skipped)
     if wanted_free is not None:
         _note_kept_for_ever(plan, known)
     _note_unread(plan)
@@ -107,15 +108,6 @@ def command(
     if wanted_free is not None and not as_json:
         _tell_free(plan, wanted_free, asked, act)
     return FINDINGS if plan.missing else CLEAN
-
-
-def _note_skipped(plan: Plan) -> None:
-    """One line for all that is left alone for one reason: __consumer_offsets alone has fifty partitions."""
-    by_reason: dict[str, list[str]] = {}
-    for partition, why in plan.skipped.items():
-        by_reason.setdefault(why, []).append(str(partition))
-    for why, partitions in by_reason.items():
-        note(f"note: {some(partitions)} {'is' if len(partitions) == 1 else 'are'} left alone: {why}")
 
 
 def _note_kept_for_ever(plan: Plan, known: TopicSettings) -> None:
