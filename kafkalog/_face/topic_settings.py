@@ -42,6 +42,12 @@ class ConfigSource(StrEnum):
     STATIC = "server.properties"
     DEFAULT = "default"
     GUESS = "guessed default"
+    # Set for all topics; the topic may have another, which nobody knows.
+    DYNAMIC_UNSURE = "dynamic, unless the topic sets it"
+    STATIC_UNSURE = "server.properties, unless the topic sets it"
+
+
+_UNSURE = (ConfigSource.GUESS, ConfigSource.DYNAMIC_UNSURE, ConfigSource.STATIC_UNSURE)
 
 
 def broker_properties(
@@ -237,23 +243,25 @@ class TopicSettings:
             return ConfigSource.GIVEN
         if key in self._sure_own(topic):
             return ConfigSource.TOPIC
-        if not self.knows(topic) and (self.is_of_cluster or not any(self._content)):
-            return ConfigSource.GUESS  # a broker may have set it for the topic
+        # A broker may have set it for the topic.
+        unsure = not self.knows(topic) and (self.is_of_cluster or not any(self._content))
         if key in self._dynamic:
-            return ConfigSource.DYNAMIC
+            return ConfigSource.DYNAMIC_UNSURE if unsure else ConfigSource.DYNAMIC
         if key in self.static_defaults:
-            return ConfigSource.STATIC
+            return ConfigSource.STATIC_UNSURE if unsure else ConfigSource.STATIC
+        if unsure:
+            return ConfigSource.GUESS
         return ConfigSource.GUESS if self._lacks_static else ConfigSource.DEFAULT
 
     def is_known(self, topic: str, key: str) -> bool:
         """Whether somebody set it, or nobody can have set it: what deletes or compacts may go by it."""
-        return self.source(topic, key) is not ConfigSource.GUESS
+        return self.source(topic, key) not in _UNSURE
 
     def says(self, topic: str, key: str) -> bool:
         """Whether the topic's `key` was given or set for it, or it is known that it was not."""
         source = self.source(topic, key)
         return source in (ConfigSource.GIVEN, ConfigSource.TOPIC) or (
-            self.knows(topic) and source is not ConfigSource.GUESS
+            self.knows(topic) and source not in _UNSURE
         )
 
     def described(self, topic: str, keys: Iterable[str]) -> dict[str, tuple[object, ConfigSource]]:

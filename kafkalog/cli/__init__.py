@@ -7,6 +7,7 @@ written, 141 closed pipe.  Commands live in modules of their own that are import
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from importlib.util import find_spec
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Entry point of the `kafkalog` command; does not return."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # while modules are imported, or at the end; between them the command tells it
+        with contextlib.suppress(OSError, ValueError):
+            print("kafkalog: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _main() -> None:
     missing = [name for name in ("click", "rich") if find_spec(name) is None]
     if missing:
         print(f"kafkalog: the command line needs {' and '.join(missing)}: pip install 'kafkalog[cli]'", file=sys.stderr)

@@ -16,6 +16,7 @@ from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, n
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
+    note_left_alone,
     parse_bytes,
     partitions_at,
     setting_fields,
@@ -97,8 +98,7 @@ def command(
     wanted = {partition: path for partition, path in chosen.items() if partition not in alone}
     if not wanted and named:
         raise Usage("; ".join(sorted({f"{partition.topic}: {why.text}" for partition, why in alone.items()})))
-    for partition, why in alone.items():
-        note(f"note: {partition} is left alone: {why.text}")
+    note_left_alone({partition: why.text for partition, why in alone.items()})
     if any(watermarks_are_blank(log_dir, partition) for partition in [*wanted][:1]):
         note(
             f"note: {names.HIGH_WATERMARK_CHECKPOINT_FILE} is an empty file: all replicas count as having every record"

@@ -66,7 +66,8 @@ def command(
     Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  Each setting
     is shown with where it comes from: given (-X), set by the topic (beside the data, or in the cluster's metadata),
     dynamic, server.properties (--config), default.  It is a guessed default if the cluster's metadata or the
-    server.properties that may set it is not known.
+    server.properties that may set it is not known; what --config says counts unless the topic sets it, where its own
+    settings are not known.
 
     Reads only, takes no lock, works beside a running broker.  Exit 1 when timestamps lie in the future, a time index
     lost its entries or the checkpoint of high watermarks cannot be read.
@@ -91,10 +92,9 @@ def command(
             guessed = [key for key in keys if not known.is_known(wanted.topic, key)]
             if guessed and wanted.topic not in told_of:
                 why = known.why_unknown(wanted.topic)
-                note(
-                    f"note: guessed: {', '.join(guessed)}: {why} (--config names the broker's server.properties, -X "
-                    "gives a setting)"
-                )
+                gives = "" if broker_file else "--config names the broker's server.properties, "
+                what = "the topic may have others" if broker_file else "guessed"
+                note(f"note: {what}: {', '.join(guessed)}: {why} ({gives}-X gives a setting)")
             if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
                 note(
                     f"note: a cleaner compacted {wanted}: its cleanup.policy is compact, or has it (-X cleanup.policy=)"

@@ -81,6 +81,15 @@ def without_metadata(chosen: Mapping[TopicPartition, str]) -> dict[TopicPartitio
     return left
 
 
+def note_left_alone(why: Mapping[TopicPartition, str]) -> None:
+    """One line for all that is left alone for one reason: __consumer_offsets alone has fifty partitions."""
+    by_reason: dict[str, list[str]] = {}
+    for partition, reason in why.items():
+        by_reason.setdefault(reason, []).append(str(partition))
+    for reason, partitions in by_reason.items():
+        note(f"note: {some(partitions)} {'is' if len(partitions) == 1 else 'are'} left alone: {reason}")
+
+
 def log_dirs_at(paths: Sequence[str]) -> list[str]:
     """Log directories as they were named, each once; Usage for what is none (it may be empty)."""
     found: dict[str, str] = {}

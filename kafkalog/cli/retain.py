@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 
@@ -14,6 +15,7 @@ from kafkalog.cli.console import Progress, emit, emit_json, note, some, time_wor
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
+    note_left_alone,
     parse_bytes,
     partitions_at,
     setting_fields,
@@ -21,7 +23,9 @@ from kafkalog.cli.places import (
     topic_settings,
 )
 from kafkalog.engine.files import SYSTEM_CLOCK
+from kafkalog.engine.files.usage import free_bytes
 from kafkalog.engine.format import names
+from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.retain import Choice, Plan, carry_out, plan_by_rules, plan_until_free
 
 RULES = ("retention.ms", "retention.bytes")
@@ -56,10 +60,10 @@ def command(
     watermark; Kafka's own topics and compacted ones only where they are named and -X cleanup.policy=delete says so.
     Log start and checkpoints are left as a broker expects them.
 
-    Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  Exit 1 when
-    --target-free cannot be reached.
+    Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  Where
+    --target-free cannot be reached nothing is deleted, and the exit code is 1: a smaller number takes what can go.
     """
-    act = yes and not dry_run
+    asked = yes and not dry_run
     wanted_free = None if target_free is None else parse_bytes(target_free, "--target-free")
     log_dir, chosen, named = partitions_at(place, partitions)
     # Rules that nobody gave are off: what deletes goes by nothing that was not said.
@@ -85,7 +89,11 @@ def command(
                 log_dir, chosen, known, wanted_free, also_compacted=also_compacted, progress=bar.advance
             )
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
-    _note_skipped(plan)
+    act = asked and not plan.missing
+    note_left_alone(plan.skipped)
+    if wanted_free is not None:
+        _note_kept_for_ever(plan, known)
+    _note_unread(plan)
 
     def tell(choice: Choice) -> None:
         _tell(plan, choice, known, act, as_json)
@@ -97,16 +105,40 @@ def command(
         for choice in plan.choices:
             tell(choice)
     _sum_up(plan, act, gained, as_json)
+    if wanted_free is not None and not as_json:
+        _tell_free(plan, wanted_free, asked, act)
     return FINDINGS if plan.missing else CLEAN
 
 
-def _note_skipped(plan: Plan) -> None:
-    """One line for all that is left alone for one reason: __consumer_offsets alone has fifty partitions."""
-    by_reason: dict[str, list[str]] = {}
-    for partition, why in plan.skipped.items():
-        by_reason.setdefault(why, []).append(str(partition))
-    for why, partitions in by_reason.items():
-        note(f"note: {some(partitions)} {'is' if len(partitions) == 1 else 'are'} left alone: {why}")
+def _note_kept_for_ever(plan: Plan, known: TopicSettings) -> None:
+    """The oldest go by age alone, whatever somebody said of how long a topic is kept."""
+    kept = [
+        choice.partition
+        for choice in plan.choices
+        if known.of(choice.partition.topic).retention_ms < 0 and known.source(choice.partition.topic, RULES[0]) in SET
+    ]
+    if kept:
+        note(
+            f"note: retention.ms=-1 keeps {some(map(str, kept))} for ever: --target-free takes the oldest all the same"
+        )
+
+
+def _note_unread(plan: Plan) -> None:
+    """Whose cursors of this directory have not read what goes."""
+    if not plan.choices:
+        return
+    from kafkalog.toolbox.cursors import CursorLook  # much: mostly nothing goes
+
+    starts = {choice.partition: choice.new_start for choice in plan.choices}
+    with contextlib.suppress(KafkalogError, OSError):  # `kafkalog cursors` tells
+        for name, group in CursorLook([plan.log_dir]).groups.items():
+            behind = [
+                f"{partition} (at {committed.offset})"
+                for partition, committed in group.committed.items()
+                if committed.offset < starts.get(partition, 0)
+            ]
+            if behind:
+                note(f"note: group {name!r} has not read all of what goes: {some(behind)}")
 
 
 def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: bool) -> None:
@@ -139,7 +171,7 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
         return
     emit(
         f"{choice.partition}: {len(going)} segments, {_sizes(choice.size, choice.allocated)} "
-        f"{'deleted' if act else 'would go (--yes deletes them)'}; log start {choice.log_start_offset} -> "
+        f"{_doing(plan, act)}; log start {choice.log_start_offset} -> "
         f"{choice.new_start}"
     )
     if any(each.rule is not None for each in going):
@@ -151,6 +183,12 @@ def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: 
             f"  {names.filename_prefix_from_offset(segment.base_offset)}.log  {_shown.size(segment.size):>10}  "
             f"up to {time_words(segment.largest_timestamp)}{why}"
         )
+
+
+def _doing(plan: Plan, act: bool) -> str:
+    if act:
+        return "deleted"
+    return "could go" if plan.missing else "would go (--yes deletes them)"
 
 
 def _sizes(log_bytes: int, allocated: int) -> str:
@@ -170,6 +208,7 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
                 "bytes": plan.allocated,
                 "gained": gained if act else None,
                 "missing": plan.missing,
+                "free": plan.free,
                 "deletedFolders": list(plan.deleted_folders),
                 "skipped": {str(partition): why for partition, why in plan.skipped.items()},
             }
@@ -184,5 +223,21 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
         + _sizes(sum(choice.size for choice in plan.choices), plan.allocated)
         + (f", {_shown.size(gained)} given back" if act else "")
     )
+
+
+def _tell_free(plan: Plan, wanted: int, asked: bool, act: bool) -> None:
+    """How much of the file system is free, and where the target cannot be reached, which can."""
+    assert plan.free is not None
+    target = _shown.size(wanted)
+    if act:
+        emit(f"{_shown.size(free_bytes(plan.log_dir))} are free now, {_shown.size(plan.free)} were before")
+    elif wanted <= plan.free:
+        emit(f"{_shown.size(plan.free)} are free now: {target} are free already")
+    else:
+        emit(f"{_shown.size(plan.free)} are free now")
     if plan.missing:
-        emit(f"not enough: {_shown.size(plan.missing)} more would have to go; what is left may not be deleted")
+        emit(
+            f"{'nothing is deleted: ' if asked else ''}{target} free cannot be reached: not enough, "
+            f"{_shown.size(plan.missing)} more would have to go; what is left may not be deleted.  At most "
+            f"{_shown.size(plan.allocated)} can be freed: --target-free {plan.free + plan.allocated} takes that"
+        )

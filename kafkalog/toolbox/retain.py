@@ -66,13 +66,15 @@ class Choice:
 
 @dataclass
 class Plan:
-    """What goes of a directory.  `missing`: bytes that cannot be freed, of those that were asked for."""
+    """What goes of a directory.  `missing`: bytes that cannot be freed, of those that were asked for; `free`: bytes of
+    its file system that were free before, where some were asked for."""
 
     log_dir: str
     choices: list[Choice] = field(default_factory=list)
     deleted_folders: dict[str, int] = field(default_factory=dict)  # `-delete` -> bytes on disk
     skipped: dict[TopicPartition, str] = field(default_factory=dict)
     missing: int = 0
+    free: int | None = None
 
     @property
     def allocated(self) -> int:
@@ -122,7 +124,8 @@ def plan_until_free(
     partitions, which a broker removes when it runs, go first.  A topic without any cleanup.policy loses nothing.
     `progress` as `plan_by_rules`."""
     plan = Plan(log_dir)
-    plan.missing = max(0, target_free - free_bytes(log_dir))
+    plan.free = free_bytes(log_dir)
+    plan.missing = max(0, target_free - plan.free)
     for folder in folders_of(log_dir, files).deleted:
         if plan.missing:
             size = sum(used.allocated for used in walk(folder))

@@ -428,6 +428,41 @@ def test_retain_until_enough_is_free_takes_the_oldest_of_all(root: Path) -> None
     assert not (root / f"gone-0.{HEX}-delete").exists()
 
 
+def test_retain_deletes_nothing_for_a_target_that_cannot_be_reached(root: Path, run: Run) -> None:
+    before = snapshot(root)
+    code, told = run.json("retain", root, "--target-free", "999PiB", "--yes")
+    assert (code, snapshot(root)) == (1, before)
+    assert (told[-1]["done"], told[-1]["gained"]) == (False, None)
+    assert told[-1]["bytes"] > 0
+    assert told[-1]["missing"] + told[-1]["bytes"] + told[-1]["free"] == 999 << 50
+    code, out, _ = run("retain", root, "--target-free", "999PiB", "--yes")
+    assert (code, snapshot(root)) == (1, before)
+    assert "could go; log start 0" in out
+    assert "are free now\nnothing is deleted: " in out
+    assert " free cannot be reached: not enough, " in out
+    assert "can be freed: --target-free " in out
+    code, out, _ = run("retain", root, "--target-free", "10", "--yes")
+    assert (code, snapshot(root)) == (0, before)
+    assert " were before" in out
+    assert "are free now: 10 B are free already" in run("retain", root, "--target-free", "10")[1]
+
+
+def test_retain_tells_who_has_not_read_what_goes(root: Path, run: Run) -> None:
+    stored_topic(root, "kept", {"retention.ms": "-1"})
+    with kafkalog.open(root, maintenance=False) as store:
+        for name, count in (("billing", 3), ("done", 20)):
+            with store.reader(name, topics=["kept"]) as reader:
+                assert len(reader.poll(count)) == count
+                reader.commit()
+    err = run("retain", root, *RETAIN_FREE)[2]
+    assert "note: retention.ms=-1 keeps kept-0 for ever: --target-free takes the oldest all the same" in err
+    assert "note: group 'billing' has not read all of what goes: kept-0 (at 3)" in err
+    assert "'done'" not in err
+    err = run("retain", root / "kept-0", "-X", "retention.ms=1000")[2]
+    assert "'billing' has not read" in err
+    assert "for ever" not in err
+
+
 def test_retain_leaves_alone_what_may_not_begin_later(root: Path, run: Run) -> None:
     fill(root, "__consumer_offsets-0")
     fill(root, "c-0")
