@@ -155,3 +155,23 @@ def test_what_is_open_in_many_partitions_is_ended_by_one_command(run: Run, tmp_p
             assert ends == [f"  to end it: kafkalog transactions abort {tmp_path} --transactional-id 'biller 1'"]
             words = shlex.split(ends[0].split(": kafkalog ")[1])
             assert run(*words).out.count("would be aborted") == 3
+
+
+def test_reading_committed_records_tells_where_a_transaction_is_open(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    with kafkalog.open(root, maintenance=False) as store:
+        topic = store.create_topic("t", 2)
+        topic.append(b"before", partition=0)
+        topic.append(b"all", partition=1)
+        with store.transaction("biller") as txn:
+            txn.append("t", b"open", partition=0)
+            topic.append(b"behind", partition=0)
+            told = "note: t-0: read up to 1, where a transaction is open; 2 offsets lie behind it"
+            for argv in (["cat", root, "t"], ["export", root, "t", "--to", tmp_path / "t.jsonl", "--force"]):
+                result = run(*argv, "--committed")
+                assert (result.code, result.err.count("transaction is open")) == (CLEAN, 1)
+                assert told in result.err
+                for other in ([], ["--committed", "--until", "1"]):
+                    assert "is open" not in run(*argv, *other).err
+            assert "is open" not in run("cat", root, "t", "--committed", "--limit", "1").err
+        assert "is open" not in run("cat", root, "t", "--committed").err
