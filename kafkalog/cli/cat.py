@@ -68,10 +68,13 @@ def command(
         raise Usage(f"--follow takes one partition, found {len(places)}")
     found = 0
     for partition in places:
+        before = found
         with PartitionView(chosen.log_dir, partition) as view:
             for record in islice(_records(view, asked, lenient=len(chosen.folders) > 1, follow=follow), limit):
                 show(record)
                 found += 1
+            if limit is None or found - before < limit:
+                choosing.note_open(view, asked.selection)
     choosing.tell_lost(asked.lost)
     if said and not found:
         note(choosing.NOT_THERE)

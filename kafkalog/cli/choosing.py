@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import functools
 import os
 import re
@@ -293,6 +294,22 @@ def _asked(
         on_damage=lost.append if skip_damage else "raise",
     )
     return Asked(selection, last, wanted, partition_count, lost)
+
+
+def note_open(view: PartitionView, selection: Selection) -> None:
+    """Tells where --committed ended before the end: at an open transaction, if that lies before --until's offset."""
+    window = selection.unpruned().window
+    if selection.isolation != isolation(True):
+        return
+    with contextlib.suppress(KafkalogError, OSError):  # told by who read it
+        stable, end = view.last_stable_offset, view.visible_end()
+        if isinstance(window.end, int) and window.end <= stable:
+            return
+        if stable < end:
+            note(
+                f"note: {view.topic_partition}: read up to {stable}, where a transaction is open; {end - stable} "
+                "offsets lie behind it (`kafkalog transactions` tells whose it is)"
+            )
 
 
 def tell_lost(lost: Sequence[Lost], *, as_json: bool = False) -> None:

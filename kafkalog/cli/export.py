@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import click
@@ -12,6 +13,8 @@ from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.export import FORMATS, ExportedFile, ExportOptions, ExportReport, export
 
 SUFFIXES = tuple(f".{name}" for name in FORMATS)
@@ -81,6 +84,10 @@ def command(
         for file in report.files:
             _tell(file, as_json)
         choosing.tell_lost(asked.lost, as_json=as_json)
+    if asked.selection.isolation == choosing.isolation(True):
+        for partition in chosen:
+            with contextlib.suppress(KafkalogError, OSError), PartitionView(log_dir, partition) as view:
+                choosing.note_open(view, asked.selection)
     if said and not report.records:
         note(choosing.NOT_THERE)
     if as_json:

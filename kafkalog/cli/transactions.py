@@ -167,8 +167,15 @@ def _json(partition: TopicPartition, txn: OpenTransaction, holders: _Holders) ->
 
 def _tell(results: list[PartitionTransactions], holders: _Holders) -> None:
     begun = [(found, txn) for found in results for txn in found.open]
-    for found, txn in sorted(begun, key=lambda each: (not each[1].hanging, -each[1].age_ms)):
+    begun.sort(key=lambda each: (not each[1].hanging, -each[1].age_ms))
+    ended_by = [_how_to_end(found.partition, txn, holders) if txn.hanging else [] for found, txn in begun]
+    last = {tuple(lines): place for place, lines in enumerate(ended_by)}
+    for place, (found, txn) in enumerate(begun):
         _tell_open(found, txn, holders)
+        # What is open in many partitions ends in all of them by one command, which stands behind the last.
+        if last[tuple(ended_by[place])] == place:
+            for line in ended_by[place]:
+                emit(line)
     for found in results:
         behind = found.log_end_offset - found.last_stable_offset
         stable = f"last stable offset {found.last_stable_offset}"
@@ -193,13 +200,22 @@ def _tell_open(found: PartitionTransactions, txn: OpenTransaction, holders: _Hol
         emit(f"  holds back {txn.held_records} records of read_committed readers, for {span(txn.age_ms)}")
     else:
         emit(f"  would hold back {txn.held_records} records, were those before it ended")
-    if txn.hanging:
-        place = shlex.join([holders.log_dir, str(partition)])
-        take_over = " --take-over" if holders.is_brokers else ""
-        emit(f"  to end it: kafkalog transactions abort {place} --start-offset {txn.first_offset}{take_over}")
-        if holders.is_brokers:
-            running = kafkas_command(partition, txn.first_offset, holder if is_its else None)
-            emit(f"  while the broker runs: {running}")
+
+
+def _how_to_end(partition: TopicPartition, txn: OpenTransaction, holders: _Holders) -> list[str]:
+    """The commands.  By the transactional id it ends in all partitions, if its coordinator has it under way."""
+    holder, is_its = holders.of(partition, txn)
+    take_over = " --take-over" if holders.is_brokers else ""
+    if holder is not None and is_its:
+        words = [holders.log_dir, "--transactional-id", holder.transactional_id]
+    else:
+        words = [holders.log_dir, str(partition), "--start-offset", str(txn.first_offset)]
+    lines = [f"  to end it: kafkalog transactions abort {shlex.join(words)}{take_over}"]
+    if holders.is_brokers:
+        lines.append(
+            f"  while the broker runs: {kafkas_command(partition, txn.first_offset, holder if is_its else None)}"
+        )
+    return lines
 
 
 def _whose(holder: TransactionOf | None, is_its: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,37 @@ def test_a_bad_duration(run: Run, tmp_path: Path, text: str) -> None:
     result = run("transactions", tmp_path, "--hanging-after", text)
     assert result.code == USAGE
     assert "expected such as 900000ms, 90s, 15m, 1h or 2d" in result.err
+
+
+def test_what_is_open_in_many_partitions_is_ended_by_one_command(run: Run, tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t", 3)
+        with store.transaction("biller 1") as txn:
+            for number in range(3):
+                txn.append("t", b"open", partition=number)
+            shown = run("transactions", tmp_path, "--hanging-after", "0ms")
+            assert sum(": hanging for " in line for line in shown.lines) == 3
+            ends = [line for line in shown.lines if "to end it" in line]
+            assert ends == [f"  to end it: kafkalog transactions abort {tmp_path} --transactional-id 'biller 1'"]
+            words = shlex.split(ends[0].split(": kafkalog ")[1])
+            assert run(*words).out.count("would be aborted") == 3
+
+
+def test_reading_committed_records_tells_where_a_transaction_is_open(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    with kafkalog.open(root, maintenance=False) as store:
+        topic = store.create_topic("t", 2)
+        topic.append(b"before", partition=0)
+        topic.append(b"all", partition=1)
+        with store.transaction("biller") as txn:
+            txn.append("t", b"open", partition=0)
+            topic.append(b"behind", partition=0)
+            told = "note: t-0: read up to 1, where a transaction is open; 2 offsets lie behind it"
+            for argv in (["cat", root, "t"], ["export", root, "t", "--to", tmp_path / "t.jsonl", "--force"]):
+                result = run(*argv, "--committed")
+                assert (result.code, result.err.count("transaction is open")) == (CLEAN, 1)
+                assert told in result.err
+                for other in ([], ["--committed", "--until", "1"]):
+                    assert "is open" not in run(*argv, *other).err
+            assert "is open" not in run("cat", root, "t", "--committed", "--limit", "1").err
+        assert "is open" not in run("cat", root, "t", "--committed").err
