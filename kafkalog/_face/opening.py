@@ -85,7 +85,8 @@ def open_log(
     and drops all behind it, with a warning in the log "kafkalog.log", as Kafka does; "raise" refuses with
     CorruptRecordException before anything is cut but zeros behind a log's end, of the coordinators' logs too (indexes
     may have been rebuilt by then), also for an index whose log is missing, and with CorruptIndexException where an
-    index of aborted transactions was cut, which Kafka does not look at; a function is called with each `kafkalog.engine.log.damage.Damage` before its cut.
+    index of aborted transactions was cut, which Kafka does not look at; a function is called with each
+    `kafkalog.engine.log.damage.Damage` before its cut.
 
     A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the
     broker's place.  If the topic's settings are not known then, `delete_old_segments` deletes nothing by them.
