@@ -260,9 +260,7 @@ class TopicSettings:
     def says(self, topic: str, key: str) -> bool:
         """Whether the topic's `key` was given or set for it, or it is known that it was not."""
         source = self.source(topic, key)
-        return source in (ConfigSource.GIVEN, ConfigSource.TOPIC) or (
-            self.knows(topic) and source not in _UNSURE
-        )
+        return source in (ConfigSource.GIVEN, ConfigSource.TOPIC) or (self.knows(topic) and source not in _UNSURE)
 
     def described(self, topic: str, keys: Iterable[str]) -> dict[str, tuple[object, ConfigSource]]:
         """The value of each setting, and where it comes from."""

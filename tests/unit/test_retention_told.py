@@ -211,9 +211,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "cleanup.policy=delete (guessed default)" in out
     assert "the topic may have others: cleanup.policy, retention.ms, retention.bytes: nothing beside the data" in err
     assert "--config" not in err
-    assert (
-        invoke(["retain", str(root), "--config", str(properties), "--yes"]) == 2
-    )  # it may not count
+    assert invoke(["retain", str(root), "--config", str(properties), "--yes"]) == 2  # it may not count
     capsys.readouterr()
     for place in (root, root / "orders"):
         assert [line["topic"] for line in run(str(place))[1] if line["kind"] == "summary"] == ["orders"]
