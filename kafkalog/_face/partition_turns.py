@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from kafkalog._face import store_cursors
@@ -110,7 +110,9 @@ class PartitionTurns:
         source.recheck()
         topic_id = home.info(partition.topic).topic_id or ZERO_UUID
         position = options.start_offsets.get(partition)
-        committed = self._committed(partition, topic_id, stable=options.committed and position is None)
+        committed = None
+        with nullcontext() if position is None else suppress(KafkaStorageException):  # it is wanted for a rewind alone
+            committed = self._committed(partition, topic_id, stable=options.committed and position is None)
         goes_on = position is None and committed is not None
         if goes_on:
             assert committed is not None

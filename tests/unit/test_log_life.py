@@ -211,7 +211,7 @@ def test_a_cut_beyond_what_was_promised_is_refused_on_request(tmp_path: Path) ->
             log.append(b"v" * 100)
         assert log.engine is not None
         last = log.engine.active_segment.base_offset
-    for path in (root / "t-0").glob(f"{last:020d}.log"):
+    for path in (root / "t-0").glob(f"{last:020d}.*"):
         path.unlink()
     with pytest.raises(CorruptRecordException, match="offsets up to 19 were flushed, but the log ends at"):
         kafkalog.open_log(root, "t-0", config=config, on_damage="raise")
