@@ -112,6 +112,8 @@ class SoleMarkers(LogMarkers):
 class Coordinators:
     """Of one store, whose manager is started before `start`."""
 
+    ends_left = True
+
     # More than eight parameters: what it stands on, and what differs where a directory has single partitions open.
     def __init__(
         self,
@@ -212,14 +214,15 @@ class Coordinators:
     # --- what nobody asked for -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Settles every transaction that was left behind.
+        """Settles every transaction that was left behind, unless `ends_left` is off.
 
         SchemaException where a state partition cannot be understood: a decision may stand there.  What cannot be ended
         now (a partition's directory is offline) is told, and tried again in the background.
         """
         self._tell_of_those_away()
         self.transactions.load(self._catalog.numbers(TRANSACTION_STATE_TOPIC))
-        self._end_all()
+        if self.ends_left:
+            self._end_all()
 
     def _tell_of_those_away(self) -> None:
         for topic, what in ((GROUP_METADATA_TOPIC, "cursors"), (TRANSACTION_STATE_TOPIC, "transactional ids")):
@@ -235,7 +238,8 @@ class Coordinators:
     def end(self) -> None:
         """At the store's close, after which nobody writes: transactions that are open are aborted."""
         if not self._is_ended:
-            self._end_all()
+            if self.ends_left:
+                self._end_all()
             self._is_ended = True
 
     def _end_all(self) -> None:

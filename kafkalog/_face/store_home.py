@@ -75,6 +75,7 @@ class StoreHome:
 
     read_only = False
     how_to_write = ""
+    ends_left = True  # transactions that were left open are ended at its start, and those that are at its close
 
     # More than eight parameters: what `kafkalog.open` was given, and all but two are named.
     def __init__(
@@ -133,6 +134,7 @@ class StoreHome:
             self.catalog.finish()
             self._open_tier()
             self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
+            self.coordinators.ends_left = self.ends_left
             self.coordinators.start()
             self._forget_deleted()
             self._warn_of_unknown_settings()

@@ -362,7 +362,9 @@ def _opened(look: CursorLook, keeper: _Keeper, group: str) -> Iterator[GroupOffs
         clock=look.clock,
         files=look.files,
         metrics=None,
+        on_damage="raise",
     )
+    store.ends_left = False  # as `open_undamaged`: only what is asked for is changed
     try:
         store.start()
         made = store.offsets(group, create=True)

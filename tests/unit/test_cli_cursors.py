@@ -16,6 +16,7 @@ from kafkalog.engine.format.group_records import CommittedOffset
 from kafkalog.engine.format.names import TopicPartition
 from tests.unit.cli_kit import Run, run
 from tests.unit.cursor_kit import commit, leave_classic, store_home
+from tests.unit.store_kit import as_killed
 
 __all__ = ["run"]
 
@@ -105,6 +106,26 @@ def test_a_reset_tells_that_its_group_is_new(run: Run, root: Path, yes: list[str
     assert "note: group 'biling' is new: nothing has been committed for it; did you mean billing?" in result.err
     assert "is new" not in run("cursors", root, "--group", "billing", "--topic", "orders", "--to-earliest", *yes).err
     assert ("'biling'" in run("cursors", root, "--group", "biling").err) == (not yes)
+
+
+def test_a_reset_ends_no_transaction(run: Run, tmp_path: Path) -> None:
+    """Of a group that is there, and of new ones, in partitions of the cursors' topic that are there or not."""
+    with kafkalog.open(tmp_path / "alive") as store:
+        store.create_topic("a").append(b"0")
+        with store.reader("g", topics=["a"]) as reader:
+            reader.poll(1)
+            reader.commit()
+        txn = store.transaction("long")
+        txn.begin()
+        txn.append("a", b"1")
+        root = as_killed(tmp_path / "alive", tmp_path / "killed")
+    for group in ("g", "new1", "new2", "new3"):
+        assert run("cursors", root, "--group", group, "--topic", "a", "--to-earliest", "--yes").code == 0
+        with kafkalog.open(root, read_only=True) as store:
+            assert store.committed(group)[TopicPartition("a", 0)].offset == 0
+            partition = store.topic("a").partition(0)
+            assert [each.value for each in partition.records(isolation="read_committed")] == [b"0"]
+            assert partition.end_offset == 2  # no marker
 
 
 def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
