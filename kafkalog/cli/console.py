@@ -122,8 +122,9 @@ def time_words(timestamp_ms: int) -> str:
     return "-" if timestamp_ms < 0 else _shown.moment(timestamp_ms)
 
 
-def parse_time_ms(text: str) -> int:
-    """`@ms` or ISO 8601 (UTC unless it says otherwise) as milliseconds since 1970; Usage for anything else."""
+def parse_time_ms(text: str, *, or_offset: bool = True) -> int:
+    """`@ms` or ISO 8601 (UTC unless it says otherwise) as milliseconds since 1970; Usage for anything else, which says
+    whether an offset would do."""
     if text.startswith("@"):
         if re.fullmatch(r"@[0-9]{1,19}", text) and int(text[1:]) <= LONG_MAX:
             return int(text[1:])
@@ -131,9 +132,8 @@ def parse_time_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise Usage(
-            f"{text!r} is neither an offset nor a time, expected 42, 2026-11-21T09:00:00Z or @1700000000000"
-        ) from None
+        wrong, expected = ("neither an offset nor a time", "42, ") if or_offset else ("no time", "")
+        raise Usage(f"{text!r} is {wrong}, expected {expected}2026-11-21T09:00:00Z or @1700000000000") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (moment - EPOCH) // timedelta(milliseconds=1)  # a float's seconds may be a millisecond short
 

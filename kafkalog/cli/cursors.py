@@ -77,7 +77,7 @@ _DURATION = re.compile(
 @click.option("--delete", is_flag=True, help="Take away groups, and all that they committed.")
 @click.option("--members-gone", is_flag=True, help="The group's members will not come back: change it all the same.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would change; the default.")
-@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--yes", "--execute", "yes", is_flag=True, help="Do it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a group, an offset and a change.")
 def command(
     log_dirs: tuple[str, ...],
@@ -264,7 +264,7 @@ def _text_of(path: str) -> str:
 
 def _aim(how: str, value: object) -> Aim:
     if how == "to-datetime":
-        return Aim(how, parse_time_ms(str(value)))
+        return Aim(how, parse_time_ms(str(value), or_offset=False))
     if how == "by-duration":
         return Aim(how, SYSTEM_CLOCK.milliseconds() - duration_ms(str(value)))
     return Aim(how, value if isinstance(value, int) else 0)

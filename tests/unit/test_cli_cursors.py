@@ -128,6 +128,15 @@ def test_a_reset_ends_no_transaction(run: Run, tmp_path: Path) -> None:
             assert partition.end_offset == 2  # no marker
 
 
+def test_execute_is_yes_as_in_kafkas_tool(run: Run, root: Path) -> None:
+    argv = ("cursors", root, "--group", "reader", "--topic", "orders", "--to-earliest", "--execute")
+    assert run(*argv).code == run(*argv).code == 0
+    with kafkalog.open(root, read_only=True) as store:
+        assert {each.offset for each in store.committed("reader").values()} == {0}
+    told = run(*argv[:-2], "--to-datetime", "42").err
+    assert "'42' is no time, expected 2026-11-21T09:00:00Z or @1700000000000" in told
+
+
 def test_digits_of_a_day_are_told(run: Run, root: Path) -> None:
     result = run("cursors", root, "--group", "billing", "--topic", "orders:0", "--to-offset", "20261120")
     assert "20261120 lies behind the end: the end (--to-datetime 2026-11-20 is the day)" in result.err
@@ -293,7 +302,7 @@ def test_of_a_process_that_only_reads(run: Run, root: Path, tmp_path: Path) -> N
         ("--group g --topic orders --shift-by 1", "nothing is committed that could be shifted"),
         ("--group g --topic orders --to-offset -1", "--to-offset"),
         ("--group g --topic orders --by-duration 1h", "--by-duration: found '1h'"),
-        ("--group g --topic orders --to-datetime yesterday", "'yesterday' is neither"),
+        ("--group g --topic orders --to-datetime yesterday", "'yesterday' is no time"),
         ("--group nobody --delete", "no group 'nobody'"),
         ("--group biling --delete", "did you mean billing?"),
         ("billing", "found a group in the place of a topic, expected --group billing"),
