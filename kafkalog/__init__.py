@@ -122,6 +122,14 @@ _OLD = {
     ),
 }  # fmt: skip
 
+
+def _asks_for_import() -> bool:
+    """Whether who asks for a name is `from kafkalog import ...`, which looks whether it is there, and asks again."""
+    import sys
+
+    return sys._getframe(2).f_code.co_filename == "<frozen importlib._bootstrap>"
+
+
 if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every name
 
     def __getattr__(name):
@@ -139,7 +147,8 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
             from kafkalog._renamed import warn
 
             home, there, instead = _OLD[name]
-            warn(f"kafkalog.{name}", instead)
+            if not _asks_for_import():
+                warn(f"kafkalog.{name}", instead)
             return getattr(importlib.import_module(home), there)
         home = _HOME.get(name)
         if home is None:

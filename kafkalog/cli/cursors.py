@@ -110,7 +110,8 @@ def command(
 
     Name all directories of a broker or store.  Reads only, takes no lock, works beside who writes.  With --cursors the
     cursors that a reading process keeps in a directory of its own stand in front of those of the same name.  An offset
-    whose topic is not there, or was made anew, is shown without a log end, and noted.
+    whose topic is not there, or was made anew, is shown without a log end, and noted.  One below the log
+    start is noted, too; its lag counts what was deleted, as Kafka's does.
 
     \b
     What changes cursors has the options and the rules of kafka-consumer-groups:
@@ -297,6 +298,7 @@ def _partitions(look: CursorLook, topics: Sequence[str], group: GroupCursors | N
         if not known and is_glob(topic):
             raise Usage(f"--topic: no topic matches {topic!r} in {', '.join(look.log_dirs)}")
         if not known:
+            named_partitions(look.known_partitions(), (topic,), ", ".join(look.log_dirs))  # one that is gone passes
             look.bounds(TopicPartition(topic, 0))  # says that it is not there
         found.update(dict.fromkeys(sorted(known)))
     return list(found)
@@ -344,6 +346,11 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
         for each in cursors:
             if each.gone is not None:
                 note(f"note: {group.listed.group}: {each.partition} is {each.gone}")
+            elif each.deleted and each.committed is not None:
+                note(
+                    f"note: {group.listed.group}: {each.partition}: its next offset {each.committed.offset} was "
+                    f"deleted; the log starts at {each.start}, {each.deleted} offsets are gone for it"
+                )
         for member in group.members:
             note(f"note: {group.listed.group}: member {member.member_id} of {member.client_id} at {member.client_host}")
     if is_empty and (also := [topic for topic, _ in scopes if topic in look.groups]):
@@ -406,6 +413,7 @@ def _list_json(group: GroupCursors, cursors: Sequence[Cursor]) -> None:
                 "topic": each.partition.topic,
                 "partition": each.partition.partition,
                 "offset": None if committed is None else committed.offset,
+                "logStartOffset": each.start,
                 "logEndOffset": each.end,
                 "lag": each.lag,
                 "commitTimestamp": None if committed is None else committed.commit_timestamp,

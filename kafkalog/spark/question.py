@@ -112,7 +112,7 @@ def _headers(text: str | None) -> tuple[tuple[str, str | None], ...] | None:
     if text is None:
         return None
     fields = _parsed(text, dict)
-    if fields is None:
+    if fields is None and not text.lstrip().startswith("{"):  # which begins JSON, be it broken
         name, sign, value = text.partition("=")
         fields = {name: value if sign else None}
     if not fields or not all(name and (value is None or isinstance(value, str)) for name, value in fields.items()):

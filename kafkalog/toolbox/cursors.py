@@ -46,8 +46,8 @@ class Bounds(NamedTuple):
 class Cursor(NamedTuple):
     """How far a group is in a partition.
 
-    `committed` is None where only open transactions, of the producer ids `pending`, have committed something.  `end`
-    is None where it is not known; `gone` says why, where the offset points into nothing.
+    `committed` is None where only open transactions, of the producer ids `pending`, have committed something.  `start`
+    and `end`, the partition's, are None where they are not known; `gone` says why the offset points into nothing.
     """
 
     partition: TopicPartition
@@ -56,6 +56,13 @@ class Cursor(NamedTuple):
     pending: tuple[int, ...]
     gone: str | None
     age_ms: int | None
+    start: int | None = None
+
+    @property
+    def deleted(self) -> int:
+        """How many offsets between it and the log start are gone, unread by the group; `lag` counts them, as Kafka's
+        does."""
+        return 0 if self.committed is None or self.start is None else max(self.start - self.committed.offset, 0)
 
     @property
     def lag(self) -> int | None:
@@ -179,8 +186,8 @@ class CursorLook:
             another = ZERO_UUID not in (committed.topic_id, found.topic_id or ZERO_UUID)
             if another and committed.topic_id != found.topic_id:
                 gone = ANOTHER_TOPIC
-        end = None if found is None or gone is not None else found.end
-        return Cursor(partition, committed, end, pending, gone, age_ms)
+        start, end = (None, None) if found is None or gone is not None else (found.start, found.end)
+        return Cursor(partition, committed, end, pending, gone, age_ms, start)
 
     def named(self, groups: Collection[str]) -> list[GroupCursors]:
         """Those of these names; GroupIdNotFoundException for one that is not there."""

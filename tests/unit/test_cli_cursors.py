@@ -75,6 +75,29 @@ def test_json(run: Run, root: Path) -> None:
     assert cursors["audit", "gone", 4]["gone"] == "not in these directories"
 
 
+def test_what_was_deleted_before_it_was_read_is_told(run: Run, root: Path) -> None:
+    with store_home(root) as home:
+        log = home.manager.get_log(FIRST)
+        assert log is not None
+        log.delete_records(4)  # where billing goes on
+    result = run("cursors", root, "--group", "billing")
+    assert "was deleted" not in result.err
+    with store_home(root) as home:
+        log = home.manager.get_log(FIRST)
+        assert log is not None
+        log.delete_records(7)
+    result = run("cursors", root, "--group", "billing")
+    said = "its next offset 4 was deleted; the log starts at 7, 3 offsets are gone for it"
+    assert f"note: billing: orders-0: {said}" in result.err
+    assert result.err.count("was deleted") == 1
+    assert result.lines[1].split()[3:6] == ["4", "10", "6"]  # Kafka's lag
+    entries = [json.loads(line) for line in run("cursors", root, "--json").lines]
+    starts = {
+        (each["group"], each["partition"]): each["logStartOffset"] for each in entries if each["kind"] == "cursor"
+    }
+    assert starts == {("billing", 0): 7, ("billing", 1): 0, ("audit", 4): None}
+
+
 def test_filters(run: Run, root: Path) -> None:
     def shown(*argv: object) -> list[tuple[str, ...]]:
         result = run("cursors", root, *argv)
@@ -296,8 +319,11 @@ def test_of_a_process_that_only_reads(run: Run, root: Path, tmp_path: Path) -> N
         ("--group g --topic orders --to-latest --export --json", "--export and --json"),
         ("--group g --topic orders:x --to-latest", "found 'orders:x'"),
         ("--group g --topic :1 --to-latest", "found ':1'"),
-        ("--group g --topic nowhere --to-latest", "no partition nowhere-0"),
+        ("--group g --topic nowhere --to-latest", "no topic or partition 'nowhere'"),
         ("--group g --topic orders:2 --to-latest", "no partition orders-2"),
+        ("--group g --topic order --to-earliest", "did you mean orders?"),
+        ("--group g --topic order --to-earliest", "no topic or partition 'order'"),
+        ("--group g --topic gone --to-earliest", "no partition gone-0"),
         ("--group audit --all-topics --to-latest", "no partition gone-4"),
         ("--group g --topic orders --shift-by 1", "nothing is committed that could be shifted"),
         ("--group g --topic orders --to-offset -1", "--to-offset"),

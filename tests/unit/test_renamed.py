@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,3 +155,10 @@ def test_a_view_is_where_its_warning_says(view: PartitionView) -> None:
         assert kafkalog.PartitionView is PartitionView
     assert [it.record.value for it in history(view, b"k1")][-1] == b"value-9"
     assert latest(view, LatestOptions()).keys == 2
+
+
+def test_an_import_of_an_old_name_is_told_once() -> None:
+    code = "from kafkalog import Log; print(Log.__name__)"
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "Partition\n"
+    assert done.stderr.count("DeprecationWarning") == 1

@@ -105,6 +105,7 @@ def test_times_leave_segments_out_of_the_plan(log_dir: str) -> None:
         ({"key": "[]"}, "option key is"),
         ({"headers": ""}, "option headers is"),
         ({"headers": '{"a":1}'}, "option headers is"),
+        ({"headers": '{"source":"web"'}, "option headers is"),
         ({"grep": "("}, "is no regular expression"),
         ({"where": "foo"}, "is no condition"),
         ({"startTime": "noon"}, "option startTime"),
