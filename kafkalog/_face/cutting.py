@@ -1,4 +1,4 @@
-"""What an open that recovers is to do at damage: cut as Kafka does and say so, refuse, or tell a function.
+"""What an open does where its recovery finds damage: it cuts as Kafka does and says so, refuses, or calls a function.
 
 Kafka's recovery cuts a log at the first batch that is damaged, and drops all behind it.
 """
@@ -19,7 +19,7 @@ OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
 
 
 def told_of_cuts(on_damage: OnDamage) -> Callable[[Damage], None]:
-    """Who is told of each cut before it is made."""
+    """The function that is called before each cut."""
     if callable(on_damage):
         return on_damage
     if not isinstance(on_damage, str) or on_damage not in ("truncate", "raise"):

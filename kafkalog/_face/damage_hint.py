@@ -1,4 +1,4 @@
-"""What the error of a Python call says at damage, beside the place: which argument reads on behind it.
+"""An error at damage says in Python, beside the place, which argument reads on behind it.
 
 The words of the error are the engine's, and often Kafka's; what to do is told by the door that somebody came in by.
 Commands have an option of their own for that, and readers without `on_damage` have none.

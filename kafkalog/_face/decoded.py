@@ -105,7 +105,7 @@ class DecodedColumns:
 
 
 def _fields_named(decode: ValueDecoding, columns: Sequence[str] | None) -> list[str]:
-    """Those names of columns that may be of fields of the values."""
+    """The names in `columns` that are no columns of records, and so may be fields of the values."""
     from kafkalog._face.arrow import PYTHON_COLUMNS
 
     if not isinstance(columns, Collection) or isinstance(columns, str | bytes | bytearray | memoryview):
@@ -143,7 +143,7 @@ class _Chosen:
         self._is_inferred = is_inferred
 
     def names(self, found: list[str], count: int) -> list[str]:
-        """Those of `found`, of which `count` are of values, in the order in which they are asked for."""
+        """The names in `found` that are asked for, in the order of the question; `count` of `found` are fields."""
         from kafkalog._face.arrow import PYTHON_COLUMNS
 
         fields = found[self._at : self._at + count]
@@ -169,7 +169,7 @@ class _Chosen:
         return pyarrow.schema([schema.field(name) for name in names], schema.metadata)
 
     def narrowed(self, decode: ValueDecoding) -> ValueDecoding:
-        """What decodes no other fields of JSON than those that are asked for."""
+        """The decoding without the fields of JSON that nobody asked for."""
         if decode.values != "json" or decode.schema is None or "value" in self._columns:
             return decode
         pyarrow = need_pyarrow()

@@ -297,7 +297,7 @@ def html_of_topic(home: Home, name: str, caption: str) -> str:
 def _described(source: Source, budget: Budget) -> PartitionDescription:
     surveyed = cast("Surveyed", source)
     tiered = surveyed.tiered()
-    # What a store has that writes the log is in the files by now.
+    # A store that writes the log has all of it in the files by now.
     known_end = 0 if isinstance(source, PartitionView) else source.log_end_offset
     seen_start, local, contents, is_whole, damage = surveyed.over(lambda seen: _look(seen, budget, known_end))
     start, end = source.log_start_offset, source.visible_end()

@@ -139,7 +139,7 @@ def _spelled(text: str) -> Any:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What stands between the commas that are in no brackets."""
+    """The parts of a text between its commas; a comma in brackets divides nothing."""
     depth = first = 0
     for at, char in enumerate(text):
         depth += (char in "<[(") - (char in ">])")

@@ -147,7 +147,7 @@ class PartitionTurns:
         return reader
 
     def _committed(self, partition: TopicPartition, topic_id: str, *, stable: bool) -> CommittedOffset | None:
-        """Of its cursor.  UnstableOffsetCommitException, as `store_cursors.start_of`."""
+        """What the reader's cursor has committed.  UnstableOffsetCommitException, as `store_cursors.start_of`."""
         cursor = self._options.cursor
         if cursor is None:
             return None

@@ -134,14 +134,13 @@ class Asked(NamedTuple):
 def _check_offsets(chosen: Chosen, window: Window) -> None:
     """Usage for --from beyond the ends of several partitions, where nothing is, and for it and --until beyond every
     end if they read like a day."""
-    bounds = {"--from": window.start, "--until": window.end}
-    asked = {option: offset for option, offset in bounds.items() if isinstance(offset, int)}
     asked = {
         option: offset
-        for option, offset in asked.items()
-        if day_of(offset) or (option == "--from" and len(chosen.folders) > 1)  # of one partition its reader tells
+        for option, offset in (("--from", window.start), ("--until", window.end))
+        if isinstance(offset, int)
+        and offset not in MILLISECONDS  # `found_in` tells
+        and (day_of(offset) or (option == "--from" and len(chosen.folders) > 1))  # of one partition its reader tells
     }
-    asked = {option: offset for option, offset in asked.items() if offset not in MILLISECONDS}  # `found_in` tells
     if not asked or not chosen.folders:
         return
     ends: dict[TopicPartition, int] = {}

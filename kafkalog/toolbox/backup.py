@@ -131,11 +131,11 @@ def backup(
 
     Returns a BackupReport.
 
-    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory, or
-    DEST.kafkalog-partial is one of the others; a base that is a log
-    directory), LogDirLockedException (another backup to `dest` is under way), UnknownTopicOrPartitionException,
-    NoSuchFileException, CorruptRecordException (`strict`), CorruptCheckpointException (a base with a damaged manifest),
-    BeingWrittenException (a partition that never rests), DiskFull, OSError.
+    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory, or DEST.kafkalog-partial
+    is one of the folders that are read; a base that is a log directory), LogDirLockedException (another backup to
+    `dest` is under way), UnknownTopicOrPartitionException, NoSuchFileException, CorruptRecordException (`strict`),
+    CorruptCheckpointException (a base with a damaged manifest), BeingWrittenException (a partition that never rests),
+    DiskFull, OSError.
     What is there of the backup is removed then.
 
         from kafkalog.toolbox.backup import backup

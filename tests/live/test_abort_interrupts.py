@@ -16,9 +16,9 @@ from kafkalog.toolbox.abort_transactions import Abort, Aimed, abort, plan_abort
 from kafkalog.toolbox.known_transactions import KnownTransactions
 from kafkalog.toolbox.verify import verify
 from tests.client_transaction import client_transaction
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, sampled_of
 from tests.live.oracle import in_a_thread, no_descriptors_below
-from tests.sampling import LONG, sampled
+from tests.sampling import LONG
 
 LIMIT = None if LONG else 15
 OURS = ("toolbox/abort", "_face/", "engine/coordinator/", "engine/log/", "engine/host/")
@@ -110,9 +110,7 @@ def test_an_interrupt_anywhere(world: tuple[Path, str], kind: str) -> None:
             abort(plan)
     judge(root, which)
     places = tracer.places
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    assert ours
-    for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
+    for number in sampled_of(places, OURS, LIMIT):
         root = shutil.copytree(base / "made", base / f"at-{number}")
         plan = planned(root, which)
         with suppress(Interrupted), Tracer(kind, number):
@@ -134,8 +132,7 @@ def test_an_open_after_an_interrupt_goes_on(base: Path) -> None:
     with Tracer(CALLS) as tracer:
         abort(plan)
     places = tracer.places
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
+    for number in sampled_of(places, OURS, LIMIT):
         root = shutil.copytree(base / "made", base / f"at-{number}")
         plan = planned(root, "coordinated")
         with suppress(Interrupted), Tracer(CALLS, number):

@@ -20,7 +20,7 @@ from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch,
 from kafkalog.engine.format.group_records import CommittedOffset
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import RequestError
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, sampled_of
 from tests.live.oracle import FAST, copy_as_killed, in_a_thread
 from tests.sampling import LONG, sampled
 from tests.unit.coordinator_logs import LogStore
@@ -144,8 +144,7 @@ def count(root: Path, operation: Callable[[World], None], kind: str) -> list[tup
 @pytest.mark.parametrize(("operation", "wanted"), OPERATIONS, ids=[each.__name__ for each, _ in OPERATIONS])
 def test_an_interrupt_anywhere(base: Path, operation: Callable[[World], None], wanted: bool | None, kind: str) -> None:
     places = count(base / "count", operation, kind)
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    numbers = [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]
+    numbers = sampled_of(places, OURS, LIMIT)
     assert len(numbers) > 10
     for number in numbers:
         root = base / str(number)

@@ -12,9 +12,9 @@ import pytest
 
 import kafkalog
 from kafkalog.errors import CorruptRecordException
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, sampled_of
 from tests.live.oracle import in_a_thread, no_descriptors_below
-from tests.sampling import LONG, sampled
+from tests.sampling import LONG
 
 LIMIT = None if LONG else 15
 OURS = ("store.py", "_face/", "engine/host/", "engine/log/")
@@ -58,9 +58,7 @@ def test_an_interrupt_anywhere(base: Path, load: str, kind: str) -> None:
         with Tracer(kind) as tracer:
             refused(root, load)
     places = tracer.places
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    assert ours
-    for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
+    for number in sampled_of(places, OURS, LIMIT):
         root = shutil.copytree(base / "made", base / f"at-{number}")
         with suppress(Interrupted), Tracer(kind, number):
             refused(root, load)

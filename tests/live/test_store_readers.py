@@ -24,9 +24,9 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.reader import StoreReader
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, sampled_of
 from tests.live.oracle import FAST, in_a_thread
-from tests.sampling import LONG, sampled
+from tests.sampling import LONG
 
 LIMIT = None if LONG else 15
 STORM_S = 60.0 if LONG else 4.0
@@ -124,8 +124,7 @@ def test_an_interrupt_anywhere(
             operation(reader, seen)
         assert sorted(seen) == ALL
     places = tracer.places
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
+    for number in sampled_of(places, OURS, LIMIT):
         found: Found = []
         reader = new()
         with contextlib.suppress(Interrupted), Tracer(kind, number) as tracer:
@@ -159,8 +158,7 @@ def test_an_interrupt_of_a_rewind(store: kafkalog.Store, kind: str) -> None:
             with Tracer(kind) as tracer:
                 reader.rewind()
         places = tracer.places
-        ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-        for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
+        for number in sampled_of(places, OURS, LIMIT):
             reader.poll(24)
             with contextlib.suppress(Interrupted), Tracer(kind, number):
                 reader.rewind()
@@ -196,8 +194,7 @@ def test_an_interrupt_of_a_commit(store: kafkalog.Store, kind: str) -> None:
         with Tracer(kind) as tracer:
             work(f"count-{kind}{next(numbers)}", [])
     places = tracer.places
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    for number in [ours[each] for each in sampled([places[number] for number in ours], LIMIT)]:
+    for number in sampled_of(places, OURS, LIMIT):
         name, done = f"{kind}{next(numbers)}", [0]
         with contextlib.suppress(Interrupted), Tracer(kind, number):
             work(name, done)
