@@ -63,8 +63,8 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> int:
-    """Compare the PARTITIONS (topic-0, a topic, or a glob; default: all) of the log directory DIR with those of OTHER: a
-    backup with its original, a copy with its source, the replicas of two brokers.
+    """Compare the PARTITIONS (topic-0, a topic, or a glob; default: all) of the log directory DIR with those of OTHER.
+    OTHER is a copy or a backup of DIR, or the directory of another broker with replicas.
 
     Of each partition that differs a line shows the offsets in each directory; how many offsets have another key, value,
     timestamp or other headers, and the first of them; how many records one directory has and the other has not, where
@@ -148,7 +148,7 @@ def _span(span: Span | None) -> str:
 
 
 def _missing(missing: Missing) -> str:
-    return f"{missing.count} from {missing.first_offset}" if missing.count else "-"
+    return f"{missing.records} from {missing.first_offset}" if missing.records else "-"
 
 
 def _what(each: Compared, common: bool) -> tuple[str, str]:
@@ -162,7 +162,7 @@ def _what(each: Compared, common: bool) -> tuple[str, str]:
         words.append("only in DIR")
     if each.differing:
         words.append("records differ")
-    if each.missing_here.count or each.missing_there.count:
+    if each.missing_here.records or each.missing_there.records:
         words.append("records missing")
     if each.byte_difference is not None:
         words.append("bytes differ")

@@ -12,7 +12,7 @@ Reads only, takes no lock, works beside writers.  Needs pyarrow where bytes diff
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,7 +67,7 @@ class Missing(NamedTuple):
     """Offsets of the common range that one log has not and the other has: how many, and the first (None: there are
     none)."""
 
-    count: int = 0
+    records: int = 0
     first_offset: int | None = None
 
     def plus(self, offsets: np.ndarray) -> Missing:
@@ -75,7 +75,10 @@ class Missing(NamedTuple):
         if not len(offsets):
             return self
         first = int(offsets[0]) if self.first_offset is None else self.first_offset
-        return Missing(self.count + len(offsets), first)
+        return Missing(self.records + len(offsets), first)
+
+
+NONE_MISSING = Missing()
 
 
 class ByteDifference(NamedTuple):
@@ -106,8 +109,8 @@ class Compared:
     there: Span | None = None
     differing: int = 0
     first_differing: int | None = None
-    missing_here: Missing = Missing()
-    missing_there: Missing = Missing()
+    missing_here: Missing = NONE_MISSING
+    missing_there: Missing = NONE_MISSING
     byte_difference: ByteDifference | None = None
     compared_end: int | None = None
     damage: list[Wrong] = field(default_factory=list)
@@ -125,8 +128,8 @@ class Compared:
             self.here is None
             or self.there is None
             or self.differing
-            or self.missing_here.count
-            or self.missing_there.count
+            or self.missing_here.records
+            or self.missing_there.records
             or self.byte_difference
             or self.damage
             or self.lost
@@ -362,7 +365,7 @@ class _Comparison:
                 self._compare_rows(here.take(upto), there.take(upto))
                 found.compared_end = upto + 1
 
-    def _batches(self, view: PartitionView, low: int, high: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, view: PartitionView, low: int, high: int) -> Generator[pa.RecordBatch, None, None]:
         def ready() -> PartitionView:
             return view
 
@@ -482,7 +485,7 @@ class _Rows:
         """Of the rows that can be taken at once; None at the end."""
         if self._batch is None:
             self._batch = next(self._batches, None)
-        return None if self._batch is None else self._batch.column("offset")[-1].as_py()  # type: ignore[no-any-return]
+        return None if self._batch is None else self._batch.column("offset")[-1].as_py()
 
     def take(self, upto: int) -> pa.RecordBatch | None:
         batch = self._batch
@@ -517,9 +520,9 @@ def _unequal(mine: pa.Array, its: pa.Array) -> np.ndarray:
     if pa.types.is_list(mine.type):  # headers, for which Arrow has no row by row
         pairs = zip(mine.to_pylist(), its.to_pylist(), strict=True)
         return np.fromiter((one != other for one, other in pairs), np.bool_, len(mine))
-    differ = pc.fill_null(pc.not_equal(mine, its), pa.scalar(False)).to_numpy(zero_copy_only=False)
-    nulls: np.ndarray = mine.is_null().to_numpy(zero_copy_only=False) != its.is_null().to_numpy(zero_copy_only=False)
-    return differ | nulls
+    differ: np.ndarray = pc.fill_null(pc.not_equal(mine, its), pa.scalar(False)).to_numpy(zero_copy_only=False)
+    differ |= mine.is_null().to_numpy(zero_copy_only=False) != its.is_null().to_numpy(zero_copy_only=False)
+    return differ
 
 
 def __dir__() -> list[str]:
