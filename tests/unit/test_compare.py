@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -221,10 +222,42 @@ def test_a_log_that_lost_its_end(here: Path, copy: Path) -> None:
     assert [wrong.path for wrong in found.damage] == [str(path)]  # the log was closed cleanly
 
 
-@pytest.mark.parametrize("scenario", ["recover_torn_tail"])
-def test_what_kafka_left(tmp_path: Path, scenario: str) -> None:
-    logs = of_kafka(scenario, tmp_path)
-    assert all(each.here == each.there and not each.differing for each in compare(logs, logs).partitions)
+def test_what_kafka_left(tmp_path: Path) -> None:
+    logs = of_kafka("recover_torn_tail", tmp_path)
+    found = compare(logs, logs).partitions
+    assert found
+    assert all(each.here == each.there and not each.differing for each in found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """What two mappings of offsets say, however the logs are cut, batched, compacted and compressed."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(module, "PIECE_BYTES", chance.choice([1, 100, 1000, 1 << 20]))
+    monkeypatch.setattr(module, "BATCH_ROWS", chance.choice([1, 3, 1000]))
+    monkeypatch.setattr(module, "CHUNK_BYTES", chance.choice([7, 100, 1 << 20]))
+    known: list[dict[int, Any]] = []
+    spans: list[Span] = []
+    for name in ("one", "two"):
+        changed = {chance.randrange(40): {"value": b"changed"} for _ in range(chance.choice([0, 1, 3]))}
+        config = {**SMALL, "compression.type": chance.choice(["uncompressed", "uncompressed", "gzip"])}
+        count, at_once = chance.randint(20, 40), chance.choice([1, 1, 4])
+        written(tmp_path / name, numbered(count), config=config, at_once=at_once, changed=changed)
+        with kafkalog.open_log(tmp_path / name, "t-0", config={**config, "cleanup.policy": "compact,delete"}) as log:
+            if chance.random() < 0.4:
+                log.compact()
+            if chance.random() < 0.4:
+                log.delete_records(chance.randint(0, log.end_offset))
+            spans.append(Span(log.log_start_offset, log.end_offset))
+            known.append({each.offset: (each.key, each.value, each.timestamp) for each in log.records()})
+    low, high = max(spans)[0], min(span.end_offset for span in spans)
+    mine, its = ({at: each for at, each in records.items() if low <= at < high} for records in known)
+    differ = sorted(at for at in mine.keys() & its if mine[at] != its[at])
+    found = one(tmp_path / "one", tmp_path / "two", check_bytes=chance.random() < 0.3)
+    assert (found.here, found.there, found.damage) == (*spans, [])
+    assert (found.differing, found.first_differing) == (len(differ), min(differ, default=None))
+    assert found.missing_here == Missing(len(its.keys() - mine), min(its.keys() - mine, default=None))
+    assert found.missing_there == Missing(len(mine.keys() - its), min(mine.keys() - its, default=None))
 
 
 def test_beside_a_writer(here: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
