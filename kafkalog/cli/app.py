@@ -43,6 +43,7 @@ COMMANDS = {
     "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
     "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
     "compact": "Compact partitions as a broker's cleaner does, offline.",
+    "compare": "Compare two log directories, record by record: a backup with its original, replicas.",
     "completion": "Print what completes commands, options, topics and partitions in bash, zsh or fish.",
     "cursors": "Show how far groups have read, and what lies before them; set and delete their offsets.",
     "delete-records": "Raise a partition's log start: what lies below is unreadable for ever.",
@@ -86,6 +87,10 @@ EXAMPLES = {
     "compact": (
         "kafkalog compact /var/kafka-logs",
         "kafkalog compact /var/kafka-logs/prices -X cleanup.policy=compact --yes",
+    ),
+    "compare": (
+        "kafkalog compare /var/kafka-logs /backups/2026-11-27/log-dir-1 --common",
+        "kafkalog compare /var/kafka-logs /mnt/broker-2/kafka-logs 'orders-*' --bytes",
     ),
     "completion": (
         "kafkalog completion bash > ~/.local/share/bash-completion/completions/kafkalog",

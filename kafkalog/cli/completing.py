@@ -27,6 +27,7 @@ WORDS_BEFORE = {
     "backup": 1,
     "cat": 1,
     "compact": 1,
+    "compare": 2,
     "describe": 1,
     "explain": 1,
     "export": 1,

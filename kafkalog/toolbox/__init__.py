@@ -7,6 +7,7 @@ __all__ = [
     "backup",
     "checkpoint_table",
     "compact",
+    "compare",
     "cursor_changes",
     "cursors",
     "delete_records",

@@ -17,6 +17,7 @@ COMMANDS = {
     "append": ("append", "DIR", "t-0", "--json"),
     "backup": ("backup", "DIR", "--to", "TARGET"),
     "cat": ("cat", "DIR", "t-0"),
+    "compare": ("compare", "DIR", "DIR", "--all"),
     "describe": ("describe", "DIR"),
     "cat filtered": ("cat", "DIR", "t-0", "--grep", "x", "--last", "1500"),
     "dump": ("dump", "--files", "LOG", "--print-data-log"),

@@ -87,6 +87,7 @@ def peak(*argv: str) -> tuple[int, int]:
         ("recover", "{root}", "--dry-run"),
         ("salvage", "{root}", "{target}"),
         ("backup", "{root}", "--to", "{target}"),
+        ("compare", "{root}", "{root}", "--bytes"),
     ],
     ids=lambda argv: " ".join(argv[:2]),
 )

@@ -40,6 +40,12 @@ LINES = {
         "compact {clean} --json",
         "compact {damaged} t -X cleanup.policy=compact --json",
     ],
+    "compare": [
+        "compare {clean} {clean} --all --json",
+        "compare {clean} {damaged} --json",
+        "compare {clean} {damaged} --skip-damage --json",
+        "compare {clean} {other} --json",
+    ],
     "cursors": [
         "cursors {store} --json",
         "cursors {store} --json --group billing --topic t --to-offset 9",
@@ -167,6 +173,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         "cat": set(),
         "checkpoint": {"partition", "directory", "change"},
         "compact": {"partition", "summary"},
+        "compare": {"partition", "lost", "summary"},
         "cursors": {"group", "cursor", "change", "deletedGroup"},
         "delete-records": {"partition"},
         "describe": {"partition"},

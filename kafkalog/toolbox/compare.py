@@ -1,0 +1,529 @@
+"""Are the partitions of two log directories the same?  A copy with its source, a backup with its original, replicas.
+
+Of a partition that both have, the offsets that both have are compared: from the larger log start to the smaller log
+end, as they were seen first.  That range is cut into pieces at offsets where both logs begin a batch.  Pieces with the
+same bytes are equal, whatever segments they lie in; only the others are decoded, and compared column by column.  So the
+layout of batches, compression, producer ids and leader epochs do not count, unless bytes are asked for.  Markers of
+transactions are no records and count only as bytes, and equal bytes are not checked: `verify` does that.
+
+Reads only, takes no lock, works beside writers.  Needs pyarrow where bytes differ.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kafkalog._face.named import names_of_partition
+from kafkalog._face.selected import batches_in, selected_range
+from kafkalog._face.selection import Selection
+from kafkalog.engine.files import OS_FILES, Files, local_path
+from kafkalog.engine.format import values
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.loss import Lost
+from kafkalog.errors import (
+    BadBytesError,
+    BeingWrittenException,
+    IllegalArgumentException,
+    KafkalogError,
+    OffsetOutOfRangeException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.toolbox.second_look import Wrong
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkalog.engine.files import File
+    from kafkalog.engine.log.snapshot import Snapshot
+
+__all__ = ["ByteDifference", "CompareReport", "Compared", "Missing", "Span", "compare"]
+
+COMPARED_COLUMNS = ("timestamp", "key", "value", "headers")
+CHUNK_BYTES = 1 << 20
+PIECE_BYTES = 8 << 20  # about so much is decoded where one byte differs
+BATCH_ROWS = 1 << 14
+BATCH_BYTES = 16 << 20
+LOOKS_MAX = 3
+
+Progress = Callable[[int], None]
+
+
+class Span(NamedTuple):
+    """The offsets of a log: from `start_offset` on, below `end_offset`."""
+
+    start_offset: int
+    end_offset: int
+
+
+class Missing(NamedTuple):
+    """Offsets of the common range that one log has not and the other has: how many, and the first (None: there are
+    none)."""
+
+    records: int = 0
+    first_offset: int | None = None
+
+    def plus(self, offsets: np.ndarray) -> Missing:
+        """With some more, which lie behind those that are known."""
+        if not len(offsets):
+            return self
+        first = int(offsets[0]) if self.first_offset is None else self.first_offset
+        return Missing(self.records + len(offsets), first)
+
+
+NONE_MISSING = Missing()
+
+
+class ByteDifference(NamedTuple):
+    """The first byte that differs, in the file of each directory."""
+
+    path: str
+    position: int
+    other_path: str
+    other_position: int
+
+    def __str__(self) -> str:
+        return f"{self.path} from byte {self.position} on, {self.other_path} from byte {self.other_position} on"
+
+
+@dataclass
+class Compared:
+    """One partition of two directories.
+
+    `here`: its offsets in the first directory, `there`: in the other one; None where the directory has it not.
+    `differing`: how many offsets have other records, from `first_differing` on.  `missing_here` and `missing_there`:
+    records of the common range that one directory has alone.  `byte_difference`: where bytes were asked for.
+    `damage`: what cannot be read; what lies from `compared_end` on was not compared then, unless damage was to be
+    passed over: then `lost` has what was left out.
+    """
+
+    partition: TopicPartition
+    here: Span | None = None
+    there: Span | None = None
+    differing: int = 0
+    first_differing: int | None = None
+    missing_here: Missing = NONE_MISSING
+    missing_there: Missing = NONE_MISSING
+    byte_difference: ByteDifference | None = None
+    compared_end: int | None = None
+    damage: list[Wrong] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both directories have the partition, the same offsets of it and the same records."""
+        return self.here == self.there and self.is_equal_in_common
+
+    @property
+    def is_equal_in_common(self) -> bool:
+        """Whether both have the partition, and the same records where both have offsets."""
+        return not (
+            self.here is None
+            or self.there is None
+            or self.differing
+            or self.missing_here.records
+            or self.missing_there.records
+            or self.byte_difference
+            or self.damage
+            or self.lost
+        )
+
+
+@dataclass
+class CompareReport:
+    """What `compare` saw: each partition that one of the directories has, and those that could not be compared since
+    somebody changed them at each look (`unsettled`)."""
+
+    log_dir: str
+    other: str
+    partitions: list[Compared] = field(default_factory=list)
+    unsettled: list[BeingWrittenException] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all of both was compared and is equal."""
+        return not self.unsettled and all(each.is_equal for each in self.partitions)
+
+    @property
+    def different(self) -> list[Compared]:
+        """The partitions that are not equal."""
+        return [each for each in self.partitions if not each.is_equal]
+
+
+def compare(
+    log_dir: str | os.PathLike[str],
+    other: str | os.PathLike[str],
+    partitions: Collection[TopicPartition | str] | None = None,
+    *,
+    check_bytes: bool = False,
+    skip_damage: bool = False,
+    files: Files = OS_FILES,
+    progress: Progress | None = None,
+) -> CompareReport:
+    """Compare the partitions of two log directories, record by record.
+
+    `partitions` are the only ones to compare: "orders-0", "orders", globs, or pairs.  `check_bytes`: the bytes of both
+    logs count, too.  `skip_damage`: go on behind damage.  `progress` is called with the bytes just read.
+
+    Returns a CompareReport.  Differences and damage are in it and raise nothing.
+
+    Errors: UnknownTopicOrPartitionException for a name that neither directory has, IllegalArgumentException,
+    MissingPackageException (without pyarrow, where bytes differ), OSError.
+
+        from kafkalog.toolbox.compare import compare
+
+        report = compare("shop", "backups/2026-11-27/log-dir-1")
+        for each in report.different:
+            print(each.partition, each.here, each.there, each.differing, each.first_differing)
+    """
+    values.function(progress, "progress", "a function of the bytes just read")
+    check_bytes = values.flag(check_bytes, "check_bytes")
+    skip_damage = values.flag(skip_damage, "skip_damage")
+    if isinstance(partitions, str | bytes):
+        raise IllegalArgumentException(f"partitions: found {partitions!r}, expected a list of names")
+    report = CompareReport(
+        local_path(log_dir, what="log_dir", files=files), local_path(other, what="other", files=files)
+    )
+    known = list_partitions(report.log_dir, files=files) | list_partitions(report.other, files=files)
+    for partition in _named(sorted(known), partitions, report):
+        try:
+            compared = _settled(report, partition, files, check_bytes, skip_damage, progress or _ignore)
+        except BeingWrittenException as error:
+            report.unsettled.append(error)
+            continue
+        if compared is not None:
+            report.partitions.append(compared)
+    return report
+
+
+def _ignore(count: int) -> None:
+    pass
+
+
+def _named(
+    known: list[TopicPartition], asked: Collection[TopicPartition | str] | None, report: CompareReport
+) -> list[TopicPartition]:
+    if asked is None:
+        return known
+    wanted = [str(name) for name in asked]
+    hits = {partition: names_of_partition(wanted, partition) for partition in known}
+    unknown = set(wanted).difference(*hits.values())
+    if unknown:
+        raise UnknownTopicOrPartitionException(
+            f"no topic or partition {min(unknown)!r} in {report.log_dir} or {report.other}"
+        )
+    return [partition for partition, names in hits.items() if names]
+
+
+# More than six parameters: those of `compare`.
+def _settled(
+    report: CompareReport,
+    partition: TopicPartition,
+    files: Files,
+    check_bytes: bool,
+    skip_damage: bool,
+    progress: Progress,
+) -> Compared | None:
+    """What a look finds in which nothing went away; None if both have deleted it meanwhile."""
+    gone: KafkalogError | None = None
+    for _ in range(LOOKS_MAX):
+        compared = Compared(partition)
+        with ExitStack() as stack:
+            views: list[PartitionView | None] = []
+            for folder in (report.log_dir, report.other):
+                try:
+                    views.append(stack.enter_context(PartitionView(folder, partition, files=files)))
+                except UnknownTopicOrPartitionException:
+                    views.append(None)
+                except BadBytesError as error:
+                    compared.damage.append(_wrong(error, folder))
+            if len(views) < 2:
+                return compared
+            here, there = views
+            compared.here, compared.there = _span(here), _span(there)
+            if here is None or there is None:
+                return None if here is there else compared
+            try:
+                _Comparison(compared, here, there, check_bytes, skip_damage, progress).run()
+                return compared
+            except (OffsetOutOfRangeException, UnknownTopicOrPartitionException) as error:
+                gone = error  # deleted or cut meanwhile: another look sees what is there now
+    raise BeingWrittenException(
+        f"{partition} is being written: what was seen of it had gone at each of {LOOKS_MAX} looks ({gone})",
+        hint="a broker, or another program, has it open: ask again, or when that has ended",
+    )
+
+
+def _span(view: PartitionView | None) -> Span | None:
+    return None if view is None else Span(view.log_start_offset, view.log_end_offset)
+
+
+def _wrong(error: KafkalogError, folder: str) -> Wrong:
+    return Wrong(error.path or folder, error.position, error.message)
+
+
+class _Comparison:
+    """Of one partition that both have."""
+
+    # More than six parameters: those of `compare`.
+    def __init__(
+        self,
+        found: Compared,
+        here: PartitionView,
+        there: PartitionView,
+        check_bytes: bool,
+        skip_damage: bool,
+        progress: Progress,
+    ) -> None:
+        self._found = found
+        self._here, self._there = here, there
+        self._check_bytes, self._skip_damage = check_bytes, skip_damage
+        self._progress = progress
+
+    def run(self) -> None:
+        found = self._found
+        assert found.here is not None
+        assert found.there is not None
+        start = max(found.here.start_offset, found.there.start_offset)
+        end = min(found.here.end_offset, found.there.end_offset)
+        try:
+            for low, high in self._pieces(start, end):
+                if not self._has_same_bytes(low, high):
+                    self._compare_records(low, high)
+                found.compared_end = high
+        except BadBytesError as error:
+            found.damage.append(_wrong(error, self._here.directory))
+        for view in (self._here, self._there):
+            try:
+                view.check_end()
+            except BadBytesError as error:
+                wrong = _wrong(error, view.directory)
+                if wrong not in found.damage:
+                    found.damage.append(wrong)
+
+    # --- bytes -------------------------------------------------------------------------------------
+
+    def _pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The common range, cut where both logs begin a batch."""
+        low = start
+        for near in _offsets_near(self._here.snapshot, start, end):
+            border = _batch_start(self._here.snapshot, near)
+            if border is None or not low < border < end:
+                continue
+            behind = _batch_start(self._there.snapshot, border)
+            if behind is not None and behind >= border:
+                yield low, border
+                low = border
+        if low < end:
+            yield low, end
+
+    def _has_same_bytes(self, low: int, high: int) -> bool:
+        """Whether the batches of a piece are the same bytes.  What cannot be read is not known to be: whoever decodes
+        it tells."""
+        try:
+            here, there = (_Stretch(view.snapshot, low, high) for view in (self._here, self._there))
+            if here.left != there.left and not self._check_bytes:
+                return False
+            while here.left and there.left:
+                count = min(CHUNK_BYTES, here.at_once, there.at_once)
+                mine, other = here.peek(count), there.peek(count)
+                self._progress(2 * count)
+                if mine != other:
+                    self._tell_bytes(here, there, _equal_bytes(mine, other))
+                    return False
+                if len(mine) < count:
+                    return False  # cut meanwhile
+                here.pass_over(count)
+                there.pass_over(count)
+            if here.left != there.left:
+                self._tell_bytes(here, there, 0)
+            return here.left == there.left
+        except (KafkalogError, OSError):
+            return False
+
+    def _tell_bytes(self, here: _Stretch, there: _Stretch, more: int) -> None:
+        if self._check_bytes and self._found.byte_difference is None:
+            self._found.byte_difference = ByteDifference(*here.place(more), *there.place(more))
+
+    # --- records -----------------------------------------------------------------------------------
+
+    def _compare_records(self, low: int, high: int) -> None:
+        found = self._found
+        with (
+            closing(self._batches(self._here, low, high)) as mine,
+            closing(self._batches(self._there, low, high)) as its,
+        ):
+            here, there = _Rows(mine), _Rows(its)
+            while (upto := _least(here.last_offset(), there.last_offset())) is not None:
+                self._compare_rows(here.take(upto), there.take(upto))
+                found.compared_end = upto + 1
+
+    def _batches(self, view: PartitionView, low: int, high: int) -> Generator[pa.RecordBatch, None, None]:
+        def ready() -> PartitionView:
+            return view
+
+        asked = Selection(low, high, on_damage=self._found.lost.append if self._skip_damage else "raise")
+        place = selected_range(ready, asked)
+        columns = ("offset", *COMPARED_COLUMNS)
+        yield from batches_in(
+            ready, asked, place, columns, BATCH_ROWS, batch_bytes=BATCH_BYTES, progress=self._progress
+        )
+
+    def _compare_rows(self, mine: pa.RecordBatch | None, its: pa.RecordBatch | None) -> None:
+        found = self._found
+        offsets, others = _offsets(mine), _offsets(its)
+        if not np.array_equal(offsets, others):
+            alone = ~np.isin(offsets, others, assume_unique=True)
+            other_alone = ~np.isin(others, offsets, assume_unique=True)
+            found.missing_there = found.missing_there.plus(offsets[alone])
+            found.missing_here = found.missing_here.plus(others[other_alone])
+            if mine is None or its is None:
+                return
+            mine, its = mine.filter(_mask(~alone)), its.filter(_mask(~other_alone))
+            offsets = offsets[~alone]
+        if mine is None or its is None:
+            return
+        differ = np.zeros(len(offsets), np.bool_)
+        for name in COMPARED_COLUMNS:
+            differ |= _unequal(mine.column(name), its.column(name))
+        if differ.any():
+            found.differing += int(differ.sum())
+            if found.first_differing is None:
+                found.first_differing = int(offsets[differ][0])
+
+
+def _offsets_near(seen: Snapshot, start: int, end: int) -> Iterator[int]:
+    """Offsets about PIECE_BYTES apart, if all records of a segment are of one size."""
+    for place, base in enumerate(seen.bases):
+        low = max(base, start)
+        high = min(seen.bases[place + 1] if place + 1 < len(seen.bases) else end, end)
+        count = max(1, seen.readable_bytes(seen.segments[place]) // PIECE_BYTES)
+        if low < high:
+            yield from (low + number * (high - low) // count for number in range(count))
+
+
+def _batch_start(seen: Snapshot, offset: int) -> int | None:
+    """Where the batch begins that ends at or behind an offset; None for a legacy one, which does not say it, and where
+    it cannot be told."""
+    try:
+        place, position = seen.position_of(offset)
+        header = seen.header_at(place, position) if place < len(seen.segments) else None
+    except (KafkalogError, OSError):
+        return None
+    return None if header is None or header.magic < 2 else header.base_offset
+
+
+class _Part(NamedTuple):
+    file: File
+    path: str
+    position: int
+    end: int
+
+
+class _Stretch:
+    """The bytes of a log's batches from the one that has an offset on, over its segments."""
+
+    def __init__(self, seen: Snapshot, low: int, high: int) -> None:
+        place, position = seen.position_of(low)
+        last, end = seen.end_position_of(high)
+        self._parts: list[_Part] = []
+        for number in range(place, last + 1):
+            segment = seen.segments[number]
+            stop = end if number == last else seen.readable_bytes(segment)
+            if position < stop:
+                self._parts.append(_Part(seen.file(segment), segment.path, position, stop))
+            position = 0
+        self._last = (seen.segments[last].path, end) if seen.segments else (seen.directory, 0)
+        self.left = sum(part.end - part.position for part in self._parts)
+
+    @property
+    def at_once(self) -> int:
+        """How many bytes lie in one piece."""
+        return self._parts[0].end - self._parts[0].position
+
+    def peek(self, count: int) -> bytes:
+        part = self._parts[0]
+        return part.file.pread(count, part.position)
+
+    def pass_over(self, count: int) -> None:
+        part = self._parts[0]
+        self.left -= count
+        if part.position + count == part.end:
+            del self._parts[0]
+        else:
+            self._parts[0] = part._replace(position=part.position + count)
+
+    def place(self, more: int) -> tuple[str, int]:
+        """The file and position so many bytes on."""
+        if not self._parts:
+            return self._last
+        return self._parts[0].path, self._parts[0].position + more
+
+
+def _equal_bytes(mine: bytes, its: bytes) -> int:
+    """How many bytes at the front are equal."""
+    least = min(len(mine), len(its))
+    wrong = np.flatnonzero(np.frombuffer(mine, np.uint8, least) != np.frombuffer(its, np.uint8, least))
+    return int(wrong[0]) if len(wrong) else least
+
+
+class _Rows:
+    """Record batches of one log, to be taken up to an offset."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._batch: pa.RecordBatch | None = None
+
+    def last_offset(self) -> int | None:
+        """Of the rows that can be taken at once; None at the end."""
+        if self._batch is None:
+            self._batch = next(self._batches, None)
+        return None if self._batch is None else self._batch.column("offset")[-1].as_py()
+
+    def take(self, upto: int) -> pa.RecordBatch | None:
+        batch = self._batch
+        if batch is None:
+            return None
+        count = int(np.searchsorted(_offsets(batch), upto, side="right"))
+        self._batch = batch.slice(count) if count < batch.num_rows else None
+        return batch.slice(0, count)
+
+
+def _least(*offsets: int | None) -> int | None:
+    return min((offset for offset in offsets if offset is not None), default=None)
+
+
+def _offsets(batch: pa.RecordBatch | None) -> np.ndarray:
+    return np.empty(0, np.int64) if batch is None else batch.column("offset").to_numpy(zero_copy_only=False)
+
+
+def _mask(wanted: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    return pa.array(wanted)
+
+
+def _unequal(mine: pa.Array, its: pa.Array) -> np.ndarray:
+    """Which rows of two columns differ; null equals null alone."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if mine.equals(its):
+        return np.zeros(len(mine), np.bool_)
+    if pa.types.is_list(mine.type):  # headers, for which Arrow has no row by row
+        pairs = zip(mine.to_pylist(), its.to_pylist(), strict=True)
+        return np.fromiter((one != other for one, other in pairs), np.bool_, len(mine))
+    differ: np.ndarray = pc.fill_null(pc.not_equal(mine, its), pa.scalar(False)).to_numpy(zero_copy_only=False)
+    differ |= mine.is_null().to_numpy(zero_copy_only=False) != its.is_null().to_numpy(zero_copy_only=False)
+    return differ
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,386 @@
+"""`compare`: two log directories that are equal, and every way in which they are not."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, USAGE
+from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, UnknownTopicOrPartitionException
+from kafkalog.toolbox import compare as module
+from kafkalog.toolbox.backup import backup
+from kafkalog.toolbox.compare import Compared, Missing, Span, compare
+from tests.unit.cli_kit import Run, of_kafka, run
+
+__all__ = ["run"]
+
+NOW = 1_700_000_000_000
+SMALL = {"internal.segment.bytes": "700", "index.interval.bytes": "100"}
+
+
+def written(
+    root: Path,
+    values: Iterable[bytes | None],
+    name: str = "t-0",
+    *,
+    config: dict[str, str] | None = None,
+    at_once: int = 1,
+    changed: dict[int, dict[str, Any]] | None = None,
+) -> Path:
+    """A directory with one record a value; `changed`: fields of single ones; `at_once`: records a batch."""
+    with kafkalog.open_log(root, name, config=SMALL if config is None else config) as log:
+        records = []
+        for number, value in enumerate(values):
+            fields: dict[str, Any] = {
+                "value": value,
+                "key": b"k%d" % (number % 5),
+                "timestamp": NOW + number,
+                "headers": [("h", b"\xff")],
+            }
+            records.append(fields | (changed or {}).get(number, {}))
+        for first in range(0, len(records), at_once):
+            columns: dict[str, list[Any]] = {"values": [], "keys": [], "timestamps": [], "headers": []}
+            for each in records[first : first + at_once]:
+                for name_, field in zip(columns, ("value", "key", "timestamp", "headers"), strict=True):
+                    columns[name_].append(each[field])
+            log.append_columns(**columns)
+    return root
+
+
+def numbered(count: int) -> list[bytes | None]:
+    return [b"value %d " % number + b"." * 50 for number in range(count)]
+
+
+def one(log_dir: Path, other: Path, **options: Any) -> Compared:
+    found = compare(log_dir, other, **options).partitions
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    return written(tmp_path / "here", numbered(30))
+
+
+@pytest.fixture
+def copy(here: Path) -> Path:
+    return Path(shutil.copytree(here, here.parent / "copy"))
+
+
+def flip(log_dir: Path, place: int = 1, at: int = -3) -> Path:
+    path = sorted((log_dir / "t-0").glob("*.log"))[place]
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def test_equal_needs_no_decoding(here: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "batches_in", None)
+    taken: list[int] = []
+    found = one(here, copy, check_bytes=True, progress=taken.append)
+    assert found.is_equal
+    assert found.here == found.there == Span(0, 30)
+    assert sum(taken) == 2 * sum(path.stat().st_size for path in (here / "t-0").glob("*.log"))
+
+
+def test_other_segments_are_the_same_bytes(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = written(tmp_path / "whole", numbered(30), config={})
+    assert len(list((whole / "t-0").glob("*.log"))) == 1 < len(list((here / "t-0").glob("*.log")))
+    monkeypatch.setattr(module, "batches_in", None)
+    assert one(here, whole, check_bytes=True).is_equal
+    assert one(whole, here, check_bytes=True).is_equal
+
+
+def test_a_prefix(here: Path, tmp_path: Path) -> None:
+    shorter = written(tmp_path / "shorter", numbered(20))
+    found = one(here, shorter)
+    assert (found.here, found.there) == (Span(0, 30), Span(0, 20))
+    assert not found.is_equal
+    assert found.is_equal_in_common
+    with kafkalog.open_log(here, "t-0", config=SMALL) as log:
+        log.delete_records(7)
+    found = one(here, shorter)
+    assert found.here == Span(7, 30)
+    assert found.is_equal_in_common
+
+
+def test_nothing_in_common(here: Path, tmp_path: Path) -> None:
+    shorter = written(tmp_path / "shorter", numbered(5))
+    with kafkalog.open_log(here, "t-0", config=SMALL) as log:
+        log.delete_records(30)
+    found = one(here, shorter)
+    assert (found.is_equal, found.is_equal_in_common, found.compared_end) == (False, True, None)
+    empty = written(tmp_path / "empty", [])
+    assert one(empty, empty).is_equal
+    assert one(empty, shorter).here == Span(0, 0)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"value": b"other"},
+        {"value": None},
+        {"key": None},
+        {"key": b""},
+        {"timestamp": NOW - 1},
+        {"headers": []},
+        {"headers": [("h", None)]},
+        {"headers": [("h", b"\xff"), ("h", b"\xff")]},
+    ],
+)
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_a_record_differs(here: Path, tmp_path: Path, field: dict[str, Any], at_once: int) -> None:
+    other = written(tmp_path / "other", numbered(30), changed={13: field, 29: field}, at_once=at_once)
+    found = one(here, other)
+    assert (found.differing, found.first_differing) == (2, 13)
+    assert (found.missing_here, found.missing_there) == (Missing(), Missing())
+    assert one(other, here).differing == 2
+
+
+def test_only_pieces_that_differ_are_decoded(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 300)
+    other = written(tmp_path / "other", numbered(30), changed={13: {"value": b"x"}})
+    places = []
+    real = module.selected_range
+
+    def noted(*args: Any) -> Any:
+        found = real(*args)
+        places.append((found.start, found.end))
+        return found
+
+    monkeypatch.setattr(module, "selected_range", noted)
+    assert one(here, other).differing == 1
+    assert len(set(places)) == 1
+    ((start, end),) = set(places)
+    assert start <= 13 < end <= start + 6
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 300, 1 << 20])
+@pytest.mark.parametrize("at_once", [1, 3, 30])
+def test_layout_and_codec_do_not_count(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int, at_once: int
+) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+    other = written(tmp_path / "other", numbered(30), config={**SMALL, "compression.type": "gzip"}, at_once=at_once)
+    assert one(here, other).is_equal
+    found = one(here, other, check_bytes=True)
+    assert (found.is_equal, found.differing) == (False, 0)
+    difference = found.byte_difference
+    assert difference is not None
+    mine, its = Path(difference.path).read_bytes(), Path(difference.other_path).read_bytes()
+    assert difference.position == difference.other_position
+    assert mine[: difference.position] == its[: difference.position]
+    assert mine[difference.position] != its[difference.position]
+
+
+def test_compacted_against_its_source(tmp_path: Path) -> None:
+    source = written(tmp_path / "source", numbered(30))
+    compacted = Path(shutil.copytree(source, tmp_path / "compacted"))
+    with kafkalog.open_log(compacted, "t-0", config={**SMALL, "cleanup.policy": "compact"}) as log:
+        log.compact()
+        left = [record.offset for record in log.records()]
+    assert 5 <= len(left) < 30
+    found = one(source, compacted)
+    gone = sorted(set(range(30)) - set(left))
+    assert found.missing_there == Missing(len(gone), gone[0])
+    assert (found.missing_here, found.differing) == (Missing(), 0)
+    assert one(compacted, source).missing_here == found.missing_there
+    assert one(compacted, compacted).is_equal
+
+
+def test_damage_is_told_with_its_place(here: Path, copy: Path) -> None:
+    path = flip(copy)
+    found = one(here, copy)
+    (wrong,) = found.damage
+    assert (wrong.path, found.is_equal) == (str(path), False)
+    assert wrong.position is not None
+    assert found.compared_end is not None
+    assert found.compared_end < 30
+    assert (found.differing, found.missing_there) == (0, Missing())
+
+    found = one(here, copy, skip_damage=True)
+    assert (found.damage, found.compared_end, found.differing) == ([], 30, 0)
+    (lost,) = found.lost
+    assert lost.path == str(path)
+    assert found.missing_there == Missing(lost.last_offset - lost.first_offset + 1, lost.first_offset)
+
+
+def test_a_log_that_lost_its_end(here: Path, copy: Path) -> None:
+    path = sorted((copy / "t-0").glob("*.log"))[-1]
+    path.write_bytes(path.read_bytes()[:-5])
+    found = one(here, copy)
+    assert found.there is not None
+    assert found.there.end_offset == 29
+    assert [wrong.path for wrong in found.damage] == [str(path)]  # the log was closed cleanly
+
+
+def test_what_kafka_left(tmp_path: Path) -> None:
+    logs = of_kafka("recover_torn_tail", tmp_path)
+    found = compare(logs, logs).partitions
+    assert found
+    assert all(each.here == each.there and not each.differing for each in found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """What two mappings of offsets say, however the logs are cut, batched, compacted and compressed."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(module, "PIECE_BYTES", chance.choice([1, 100, 1000, 1 << 20]))
+    monkeypatch.setattr(module, "BATCH_ROWS", chance.choice([1, 3, 1000]))
+    monkeypatch.setattr(module, "CHUNK_BYTES", chance.choice([7, 100, 1 << 20]))
+    known: list[dict[int, Any]] = []
+    spans: list[Span] = []
+    for name in ("one", "two"):
+        changed = {chance.randrange(40): {"value": b"changed"} for _ in range(chance.choice([0, 1, 3]))}
+        config = {**SMALL, "compression.type": chance.choice(["uncompressed", "uncompressed", "gzip"])}
+        count, at_once = chance.randint(20, 40), chance.choice([1, 1, 4])
+        written(tmp_path / name, numbered(count), config=config, at_once=at_once, changed=changed)
+        with kafkalog.open_log(tmp_path / name, "t-0", config={**config, "cleanup.policy": "compact,delete"}) as log:
+            if chance.random() < 0.4:
+                log.compact()
+            if chance.random() < 0.4:
+                log.delete_records(chance.randint(0, log.end_offset))
+            spans.append(Span(log.log_start_offset, log.end_offset))
+            known.append({each.offset: (each.key, each.value, each.timestamp) for each in log.records()})
+    low, high = max(spans)[0], min(span.end_offset for span in spans)
+    mine, its = ({at: each for at, each in records.items() if low <= at < high} for records in known)
+    differ = sorted(at for at in mine.keys() & its if mine[at] != its[at])
+    found = one(tmp_path / "one", tmp_path / "two", check_bytes=chance.random() < 0.3)
+    assert (found.here, found.there, found.damage) == (*spans, [])
+    assert (found.differing, found.first_differing) == (len(differ), min(differ, default=None))
+    assert found.missing_here == Missing(len(its.keys() - mine), min(its.keys() - mine, default=None))
+    assert found.missing_there == Missing(len(mine.keys() - its), min(mine.keys() - its, default=None))
+
+
+def test_beside_a_writer(here: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes behind the ends that were seen is not compared."""
+    real = module._Comparison.run
+
+    def run_later(self: Any) -> None:
+        with kafkalog.open_log(copy, "t-0", config=SMALL) as log:
+            log.append(b"later")
+        real(self)
+
+    monkeypatch.setattr(module._Comparison, "run", run_later)
+    assert one(here, copy).is_equal
+
+
+def test_what_goes_meanwhile(run: Run, here: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def gone(self: Any) -> None:
+        looks.append(self)
+        raise OffsetOutOfRangeException("the log start moved")
+
+    monkeypatch.setattr(module._Comparison, "run", gone)
+    report = compare(here, copy)
+    assert (report.partitions, len(report.unsettled), len(looks)) == ([], 1, module.LOOKS_MAX)
+    assert not report.is_equal
+    result = run("compare", here, copy)
+    assert (result.code, "is being written" in result.err) == (BEING_WRITTEN, True)
+
+
+def test_what_makes_no_sense(here: Path, copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownTopicOrPartitionException, match="'u' in"):
+        compare(here, copy, ["t", "u"])
+    with pytest.raises(IllegalArgumentException, match="partitions"):
+        compare(here, copy, "t-0")
+    with pytest.raises(IllegalArgumentException, match="progress"):
+        compare(here, copy, progress=3)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        compare(here, tmp_path / "nothing")
+    with pytest.raises(IllegalArgumentException):
+        compare(here / "t-0", copy)
+
+
+# --- the command -------------------------------------------------------------------------------------------
+
+
+def test_command_on_equal_ones(run: Run, here: Path, copy: Path) -> None:
+    result = run("compare", here, copy)
+    assert (result.code, result.lines) == (CLEAN, ["1 of 1 partitions are equal"]), result.err
+    result = run("compare", here, copy, "--all")
+    assert result.lines[0].split()[:3] == ["PARTITION", "DIR", "OTHER"]
+    assert result.lines[1].split() == ["t-0", "0..30", "0..30", "-", "-", "-", "-", "equal"]
+    assert run("compare", here / "t-0", copy / "t-0").lines == ["1 of 1 partitions are equal"]
+
+
+def test_command_on_partitions_of_one_alone(run: Run, here: Path, copy: Path) -> None:
+    written(here, numbered(3), "mine-0")
+    written(copy, numbered(4), "its-1")
+    result = run("compare", here, copy)
+    assert result.code == FINDINGS
+    rows = {line.split()[0]: line.split() for line in result.lines[1:3]}
+    assert rows["its-1"][1:3] == ["-", "0..4"]
+    assert rows["its-1"][-3:] == ["only", "in", "OTHER"]
+    assert rows["mine-0"][-3:] == ["only", "in", "DIR"]
+    assert result.lines[-1].startswith("1 of 3 partitions are equal, 2 differ")
+    assert run("compare", here, copy, "t").code == CLEAN
+    assert run("compare", here, copy, "m*", "t-0").code == FINDINGS
+    assert run("compare", here, copy, "--common", "--topic", "mine").code == FINDINGS
+
+
+def test_command_on_a_backup(run: Run, here: Path, tmp_path: Path) -> None:
+    backup(here, tmp_path / "saved")
+    saved = tmp_path / "saved" / "log-dir-1"
+    assert run("compare", here, saved, "--bytes").code == CLEAN
+    with kafkalog.open_log(here, "t-0", config=SMALL) as log:
+        log.append(b"later")
+    result = run("compare", here, saved)
+    assert (result.code, "ends differ" in result.out) == (FINDINGS, True)
+    result = run("compare", here, saved, "--common")
+    assert (result.code, result.lines) == (CLEAN, ["1 of 1 partitions are equal in the offsets that both have"])
+    result = run("compare", here, tmp_path / "saved")
+    assert (result.code, "log-dir-1" in result.err) == (USAGE, True)
+
+
+def test_command_on_damage(run: Run, here: Path, copy: Path) -> None:
+    path = flip(copy)
+    result = run("compare", here, copy)
+    assert result.code == FINDINGS
+    assert f"t-0: damaged: {path} at byte " in result.out
+    assert "--skip-damage" in result.err
+    result = run("compare", here, copy, "--skip-damage")
+    assert (result.code, f"lost: {path}" in result.err, "damaged, records missing" in result.out) == (1, True, True)
+
+
+def test_command_with_json(run: Run, here: Path, tmp_path: Path) -> None:
+    other = written(tmp_path / "other", numbered(29), changed={4: {"key": b"x"}})
+    result = run("compare", here, other, "--json", "--bytes")
+    assert result.code == FINDINGS
+    told, summary = map(json.loads, result.lines)
+    assert (told["topic"], told["partition"], told["equal"]) == ("t", 0, False)
+    assert told["here"] == {"startOffset": 0, "endOffset": 30}
+    assert (told["differing"], told["firstDiffering"]) == (1, 4)
+    assert told["missingHere"] == {"records": 0, "firstOffset": None}
+    assert told["byteDifference"]["position"] > 0
+    assert summary == {
+        "kind": "summary", "partitions": 1, "equal": 0, "different": 1, "onlyHere": 0, "onlyThere": 0,
+        "differing": 1, "damaged": 0, "unsettled": 0,
+    }  # fmt: skip
+    (summary,) = map(json.loads, run("compare", other, other, "--json").lines)
+    assert summary["equal"] == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["{here}", "{here}", "t-1"], "did you mean t-0?"),
+        (["{here}", "{here}", "x*"], "no topic or partition matches"),
+        (["{here}", "{here}x"], "not found"),
+        (["{here}"], "Missing argument 'OTHER'"),
+        (["{here}/t-0", "{here}/u-0"], "are two"),
+    ],
+)
+def test_command_with_a_slip(run: Run, here: Path, argv: list[str], said: str) -> None:
+    written(here, numbered(1), "u-0")
+    result = run("compare", *[word.format(here=here) for word in argv])
+    assert (result.code, said in result.err) == (USAGE, True), result.err
