@@ -101,6 +101,9 @@ class Moment:
             is_to_come = state is not None and state.state in PREPARED
             is_to_come = is_to_come and int(row["producer_epoch"]) >= state.producer_epoch  # type: ignore[union-attr]
             return self._has_decided(row) and not is_to_come
+        if state is not None and state.state is TransactionState.ONGOING:
+            # Those of the open one may come after T, and an older client's next ones look the same.
+            return int(row["producer_epoch"]) < state.producer_epoch
         return self._has_records(row, partition)
 
     # --- what T knows --------------------------------------------------------------------------------
