@@ -189,30 +189,37 @@ class SegmentReader:
         neighbours."""
         wrong = misfits(table, expected, self.limit)
         if wrong and (rows is None or wrong[0] < rows):
-            row = table[wrong[0]]
-            what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} and magic "
-            what += f"{int(row['magic'])} does not fit between its neighbours (the CRC does not cover these)"
-            raise Unreadable(self.file.path, int(row["position"]), what).error()
+            raise self._misfit(table[wrong[0]])
+
+    def _misfit(self, row: np.void) -> CorruptRecordException:
+        what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} and magic "
+        what += f"{int(row['magic'])} does not fit between its neighbours (the CRC does not cover these)"
+        return Unreadable(self.file.path, int(row["position"]), what).error()
 
     def find(self, offset: int, hint: tuple[int, int] | None = None) -> int | None:
         """The position of the first batch that ends at or behind `offset`; None when there is none."""
         for start in self.starts(hint):
-            first = bool(start)
+            expected = -1 if start else self.base_offset
             scan = LogScan(
                 self.file, start, self.end, check_crc=False, slice_bytes=None if hint is None else SEEK_BYTES
             )
             for table, _, _ in scan:
-                if first and table["base_offset"][0] > offset:
-                    break  # the hint pointed too far: walk from the start instead
-                first = False
+                if expected < 0:
+                    expected = int(table["base_offset"][0])
+                    if expected > offset:
+                        break  # the hint pointed too far: walk from the start instead
                 slots = np.flatnonzero(table["last_offset"] >= offset)
                 if len(slots):
                     row = table[slots[0]]
                     position = int(row["position"])
+                    if row["base_offset"] <= offset:  # what does not fit in front of it is no matter here
+                        if slots[0] in misfits(table[: slots[0] + 2], expected, self.limit):
+                            raise self._misfit(row)
                     if row["magic"] < 2 or row["base_offset"] > offset:
                         self.check(start, position)
                         self._check_jump(row)
                     return position
+                expected = int(table["last_offset"][-1]) + 1
             else:
                 self.check(start, self.end)
                 return None
