@@ -184,14 +184,14 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         "latest": set(),
         "log-dirs": set(),
         "move": {"move"},
-        "recover": {"partition", "summary"},
+        "recover": {"partition", "topicLoss", "summary"},
         "reindex": {"segment", "summary"},
         "restore": {"partition", "finding", "summary"},
         "retain": {"partition", "summary"},
-        "salvage": {"lost", "summary"},
+        "salvage": {"lost", "topicLoss", "summary"},
         "topics": {"topic", "summary"},
         "transactions": {"partition", "abort"},
-        "verify": {"finding", "summary"},
+        "verify": {"finding", "topicLoss", "summary"},
     }
     assert kinds == wanted.get(command, kinds)
 
