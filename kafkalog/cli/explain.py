@@ -50,7 +50,7 @@ GOES = {
 @SETTINGS
 @CONFIG
 @click.option("--exact", is_flag=True, help="Read all batch headers instead of believing time indexes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, a summary of each partition, and of several a topic.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: segments, a summary of each partition, topics.")
 @SEGMENTS
 @utc_option
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")

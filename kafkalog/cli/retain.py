@@ -45,7 +45,7 @@ SET = (ConfigSource.GIVEN, ConfigSource.TOPIC, ConfigSource.DYNAMIC, ConfigSourc
 @click.option("--yes", is_flag=True, help="Delete.  It cannot be undone.")
 @SEGMENTS
 @utc_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition that loses segments, a topic, a summary.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: partitions that lose segments, topics, a summary.")
 def command(
     place: str,
     partitions: tuple[str, ...],

@@ -46,7 +46,7 @@ class SourcePath(LocalPath):
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @utc_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a lost range and a topic that lost records, and a summary.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: lost ranges, topics that lost records, a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool, progress: bool) -> int:
     """Copy the PARTITIONS (default: all) of SOURCE to the new folder TARGET, past any damage, offsets kept.

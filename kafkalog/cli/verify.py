@@ -33,7 +33,7 @@ from kafkalog.toolbox.verify import verify
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding and a topic that lost records, and a summary.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: findings, topics that lost records, a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @utc_option
 @both_tiers

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from kafkalog.toolbox.explain import Explanation
     from kafkalog.toolbox.retain import Plan
 
-__all__ = ["RetentionSums", "TopicRetention", "planned_by_topic"]
-
 
 @dataclass
 class TopicRetention:
@@ -87,15 +85,9 @@ def planned_by_topic(plan: Plan) -> list[TopicRetention]:
         sums.going_bytes += choice.size
         sums.going_disk_bytes += choice.allocated
         sums.going_offsets += choice.new_start - choice.log_start_offset
-        sums.largest_timestamp = max(
-            sums.largest_timestamp, *(each.segment.largest_timestamp for each in choice.going)
-        )
+        sums.largest_timestamp = max(sums.largest_timestamp, *(each.segment.largest_timestamp for each in choice.going))
     for partition, until_ms in plan.due.items():
         sums = found.topic(partition.topic)
         sums.partitions.add(partition.partition)
         sums.due(until_ms)
     return found.rows()
-
-
-def __dir__() -> list[str]:
-    return __all__

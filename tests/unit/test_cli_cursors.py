@@ -83,7 +83,7 @@ def test_lags_of_groups_are_summed(run: Run, root: Path) -> None:
     result = run("cursors", root)
     lags = [line.split() for line in result.lines[len(result.rows) + 2 :]]
     assert lags == [
-        "LAG OF GROUP PARTITIONS LAG LARGEST OF PARTITION".split(),
+        ["LAG", "OF", "GROUP", "PARTITIONS", "LAG", "LARGEST", "OF", "PARTITION"],
         ["ahead", "2", "0", "-", "-"],  # beyond the end
         ["audit", "1", "unknown", "-", "-"],
         ["billing", "3", "6", "and", "unknown", "6", "orders-0"],
@@ -107,7 +107,7 @@ def test_the_sum_is_of_what_is_shown(run: Run, root: Path) -> None:
     with store_home(root) as home:
         commit(home, "copy", {FIRST: 1, SECOND: 0, GONE: 3})
     assert run("cursors", root, "--group", "copy", "--topic", "orders").lines[-1].split()[:3] == ["copy", "2", "9"]
-    for argv in (("--topic", "orders:0"), ("--group", "audit"), ("--group", "busy")):  # a cursor a group: its row has all
+    for argv in (("--topic", "orders:0"), ("--group", "audit"), ("--group", "busy")):  # its row has all
         assert "LAG OF GROUP" not in run("cursors", root, *argv).out
 
 

@@ -199,6 +199,37 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
     assert kinds == wanted.get(command, kinds)
 
 
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "json-lines.md").read_text()
+GROUPS = {"state", "type", "protocolType", "members", "logDir", "offsetsPartition"}  # named in a sentence there
+
+
+@pytest.mark.parametrize(
+    ("title", "command", "kind"),
+    [
+        ("topicLoss: records and times lost", "verify", "topicLoss"),
+        ("topicLoss: records and times lost", "salvage", "topicLoss"),
+        ("topicLoss: records and times lost", "recover", "topicLoss"),
+        ("topic, of explain", "explain", "topic"),
+        ("topic, of retain", "retain", "topic"),
+        ("group", "cursors", "group"),
+    ],
+)
+def test_sums_have_the_documented_names(
+    run: Run, places: dict[str, Path], tmp_path: Path, title: str, command: str, kind: str
+) -> None:
+    table = DOCUMENT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    documented = [
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    ]
+    found = []
+    for number, line in enumerate(LINES[command]):
+        lines = run(*line.format(**places, new=tmp_path / f"new{number}").split()).lines
+        found += [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+    assert found
+    for entry in found:
+        assert set(entry) - {"kind"} - (GROUPS if command == "cursors" else set()) == set(documented)
+
+
 @pytest.mark.parametrize(
     "argv", ["verify {damaged} --deep", "export {damaged} --to {new} --skip-damage", "cat {clean}"]
 )
