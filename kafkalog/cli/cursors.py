@@ -29,7 +29,7 @@ from kafkalog.toolbox.cursor_changes import (
     plan_offset_deletion,
     plan_reset,
 )
-from kafkalog.toolbox.cursors import Cursor, CursorLook, GroupCursors
+from kafkalog.toolbox.cursors import Cursor, CursorLook, GroupCursors, GroupLag
 from kafkalog.toolbox.words import span
 
 COLUMNS = (
@@ -44,6 +44,13 @@ COLUMNS = (
     Column("MEMBERS", right=True, drop=5),
     Column("PENDING", right=True, drop=4),
     Column("METADATA", right=True, drop=6),
+)
+LAG_COLUMNS = (
+    Column("LAG OF GROUP"),
+    Column("PARTITIONS", right=True, drop=2),
+    Column("LAG", right=True),
+    Column("LARGEST", right=True, drop=1),
+    Column("OF PARTITION", drop=1),
 )
 CHANGE_HEADERS = ("GROUP", "TOPIC", "PARTITION", "POSITION", "NEW OFFSET")
 NONE = "-"
@@ -107,6 +114,7 @@ def command(
     """Show the cursors (committed offsets of groups) that LOG_DIRS hold, or only those for the named
     PARTITIONS (topic-0, a topic, or a glob), as --topic: position, log end, lag, age of the commit,
     the group's state and members, the producers of open transactions with an offset that is pending, metadata.
+    A table of groups with their whole lag ends it if one of them has several cursors.
 
     Name all directories of a broker or store.  Reads only, takes no lock, works beside who writes.  With --cursors the
     cursors that a reading process keeps in a directory of its own stand in front of those of the same name.  An offset
@@ -333,7 +341,8 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
     scopes = [_topic(text) for text in topics]
     found = look.named(groups) if groups else list(look.groups.values())
     rows: list[Sequence[object]] = []
-    is_empty = True
+    lags: list[Sequence[object]] = []
+    is_empty, is_summed = True, False
     for group in found:
         cursors = [each for each in group.cursors if not scopes or _is_in(each.partition, scopes)]
         if scopes and not cursors and not groups:
@@ -343,6 +352,8 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
             _list_json(group, cursors)
             continue
         rows += [_row(group, each) for each in cursors] or [_row(group, None)]
+        lags += [_lag_row(group, cursors)] if cursors else []
+        is_summed |= len(cursors) > 1
         for each in cursors:
             if each.gone is not None:
                 note(f"note: {group.listed.group}: {each.partition} is {each.gone}")
@@ -359,6 +370,9 @@ def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_jso
         return
     elif rows:
         print_table(COLUMNS, rows)
+        if is_summed:
+            emit("")
+            print_table(LAG_COLUMNS, lags)
     else:
         note("no cursors: expected them in __consumer_offsets (name all log directories, or --cursors)")
 
@@ -390,8 +404,23 @@ def _row(group: GroupCursors, cursor: Cursor | None) -> Sequence[object]:
     ]
 
 
+def _lag_row(group: GroupCursors, cursors: Sequence[Cursor]) -> Sequence[object]:
+    sums = GroupLag.of(cursors)
+    lag: object = sums.lag
+    if sums.unknown:
+        lag = Cell("unknown" if sums.unknown == len(cursors) else f"{sums.lag} and unknown", "yellow")
+    largest = sums.largest
+    return [
+        group.listed.group,
+        len(cursors),
+        lag,
+        NONE if largest is None else largest.lag,
+        NONE if largest is None else largest.partition,
+    ]
+
+
 def _list_json(group: GroupCursors, cursors: Sequence[Cursor]) -> None:
-    listed = group.listed
+    listed, sums = group.listed, GroupLag.of(cursors)
     emit_json(
         {
             "kind": "group",
@@ -402,6 +431,10 @@ def _list_json(group: GroupCursors, cursors: Sequence[Cursor]) -> None:
             "members": [fields(each) for each in group.members],
             "logDir": group.log_dir,
             "offsetsPartition": group.number,
+            "cursors": len(cursors),
+            "lag": sums.lag,
+            "lagKnown": not sums.unknown,
+            "largestLag": 0 if sums.largest is None else sums.largest.lag,
         }
     )
     for each in cursors:

@@ -15,11 +15,14 @@ from kafkalog.cli.console import (
     log_bytes,
     note,
     paint,
+    some,
     tell_unsettled,
     time_words,
 )
 from kafkalog.cli.places import CONFIG, SETTINGS, SHOWN, partitions_at, setting_fields, setting_words, topic_settings
 from kafkalog.cli.remote_places import ReadPath, both_tiers
+from kafkalog.cli.retention_table import DETAILED_MOST, SEGMENTS, explained_json, note_left_out, print_explained
+from kafkalog.cli.tables import utc_option
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.engine.files.mounts import mounted
@@ -29,6 +32,7 @@ from kafkalog.engine.log.retention_rule import Rule
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.compaction_state import CompactionState
 from kafkalog.toolbox.explain import Explained, Explanation, explain
+from kafkalog.toolbox.retention_sums import RetentionSums
 from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted
 
 SHOWN_TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes")
@@ -46,7 +50,9 @@ GOES = {
 @SETTINGS
 @CONFIG
 @click.option("--exact", is_flag=True, help="Read all batch headers instead of believing time indexes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary of each partition.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: segments, a summary of each partition, topics.")
+@SEGMENTS
+@utc_option
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @both_tiers
 def command(
@@ -56,12 +62,16 @@ def command(
     broker_file: str | None,
     exact: bool,
     as_json: bool,
+    detailed: bool,
     progress: bool,
 ) -> int:
     """Tell why each segment of one partition (DIR/orders-0), of a topic (DIR/orders) or of a log directory (DIR, or DIR
     and PARTITIONS: topic-0, a topic, or a glob) is still here: which rule of retention keeps it, which bound, what
     would have to change, and when it goes; of a compacted one whether compaction has been over it, or what it waits
     for.  Kafka's own topics are left out of a directory unless they are named.
+
+    Of several partitions it ends with a table of topics: what goes, up to which time, and when the next segment is due.
+    Of more than 20 the table and what is out of order are all, unless --segments asks for each segment.
 
     Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  Each setting
     is shown with where it comes from: given (-X), set by the topic (beside the data, or in the cluster's metadata),
@@ -76,7 +86,11 @@ def command(
     known = topic_settings(log_dir, settings, broker_file)
     chosen = {each: path for each, path in found.items() if named or each.topic not in INTERNAL_TOPICS} or found
     now_ms = SYSTEM_CLOCK.milliseconds()
-    code, told_of = CLEAN, set()
+    is_detailed = as_json or detailed or len(chosen) <= DETAILED_MOST
+    code, sums, findings = CLEAN, RetentionSums(), 0
+    guesses: dict[str, dict[str, None]] = {}  # what is guessed -> of which topics
+    compacted: list[TopicPartition] = []
+    checkpoints = CheckpointLines(log_dir)
     with Progress(log_bytes(chosen.values()), "looked at", force=progress) as bar:
         for wanted in chosen:
             config = known.of(wanted.topic)
@@ -87,21 +101,57 @@ def command(
                     raise
                 code = worse(code, tell_unsettled(error))
                 continue
-            _tell(log_dir, known, told, now_ms, as_json)
-            keys = _keys(config)
-            guessed = [key for key in keys if not known.is_known(wanted.topic, key)]
-            if guessed and wanted.topic not in told_of:
-                why = known.why_unknown(wanted.topic)
-                gives = "" if broker_file else "--config names the broker's server.properties, "
-                what = "the topic may have others" if broker_file else "guessed"
-                note(f"note: {what}: {', '.join(guessed)}: {why} ({gives}-X gives a setting)")
-            if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
-                note(
-                    f"note: a cleaner compacted {wanted}: its cleanup.policy is compact, or has it (-X cleanup.policy=)"
-                )
-            told_of.add(wanted.topic)
+            sums.add(told)
+            if is_detailed:
+                _tell(log_dir, known, told, now_ms, as_json)
+            else:
+                for text in told.findings[: max(0, DETAILED_MOST - findings)]:
+                    emit(f"{wanted}: {paint(text, 'red')}")
+                findings += len(told.findings)
+            if guess := _guess(known, wanted.topic, _keys(config), broker_file):
+                guesses.setdefault(guess, {})[wanted.topic] = None
+            if config.delete and was_compacted(wanted, checkpoints):
+                compacted.append(wanted)
             code = worse(code, FINDINGS if told.findings else CLEAN)
+    if findings > DETAILED_MOST:
+        emit(paint(f"and {findings - DETAILED_MOST} findings more: --segments shows them", "red"))
+    if not is_detailed:
+        note_left_out(len(chosen))
+    for guess, topics in guesses.items():
+        note(f"note: {guess}" + (f"; so of {some(topics)}" if len({each.topic for each in chosen}) > 1 else ""))
+    if compacted:
+        note(
+            f"note: a cleaner compacted {some(map(str, compacted))}: its cleanup.policy is compact, or has it "
+            "(-X cleanup.policy=)"
+        )
+    _sum_up(sums, len(chosen), as_json)
     return code
+
+
+def _guess(known: TopicSettings, topic: str, keys: tuple[str, ...], broker_file: str | None) -> str | None:
+    """Which settings of a topic are guessed, and why."""
+    guessed = [key for key in keys if not known.is_known(topic, key)]
+    if not guessed:
+        return None
+    gives = "" if broker_file else "--config names the broker's server.properties, "
+    what = "the topic may have others" if broker_file else "guessed"
+    return f"{what}: {', '.join(guessed)}: {known.why_unknown(topic)} ({gives}-X gives a setting)"
+
+
+def _sum_up(sums: RetentionSums, partitions: int, as_json: bool) -> None:
+    topics = sums.rows()
+    if partitions == 1 or not topics:
+        return
+    if as_json:
+        for each in topics:
+            emit_json(explained_json(each))
+    else:
+        print_explained(topics)
+        emit(
+            f"in all: {sum(each.going_segments for each in topics)} of {sum(each.segments for each in topics)} "
+            f"segments of {sum(len(each.partitions) for each in topics)} partitions go with the next pass, "
+            f"{_shown.size(sum(each.going_bytes for each in topics))}"
+        )
 
 
 def _keys(config: LogConfig) -> tuple[str, ...]:

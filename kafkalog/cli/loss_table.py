@@ -1,11 +1,11 @@
-"""The table of records and times lost that `verify`, `recover` and `salvage` end with, one line a topic."""
+"""What `verify`, `recover` and `salvage` end with: records and times lost, one line a topic, as a table or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from kafkalog import _shown
-from kafkalog.cli.console import note_next
+from kafkalog.cli.console import emit_json, note_next
 from kafkalog.cli.tables import Cell, Column, When, print_table
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.losses import LostRange, TopicLoss, by_topic
@@ -23,9 +23,12 @@ UNKNOWN = Cell("unknown", "yellow")
 NAMED_MOST = 5  # partitions in a command to type; of more the whole directory is named
 
 
-def print_losses(ranges: Collection[LostRange]) -> None:
+def print_losses(ranges: Collection[LostRange], *, as_json: bool = False) -> None:
     """Nothing where nothing is lost."""
-    if ranges:
+    if as_json:
+        for topic in by_topic(ranges):
+            emit_json(_json(topic))
+    elif ranges:
         print_table(COLUMNS, [_row(topic) for topic in by_topic(ranges)])
 
 
@@ -40,6 +43,23 @@ def _row(topic: TopicLoss) -> list[object]:
         UNKNOWN if topic.first_timestamp < 0 else When(topic.first_timestamp, about),
         UNKNOWN if topic.last_timestamp < 0 else When(topic.last_timestamp, about),
     ]
+
+
+def _json(topic: TopicLoss) -> dict[str, object]:
+    """`records` at most, of the ranges of which they are known; `recordsKnown`: that is all.  A time is -1 if it is not
+    known, and `timesKnown` says whether those of all ranges are."""
+    return {
+        "kind": "topicLoss",
+        "topic": topic.topic,
+        "partitions": sorted(topic.partitions),
+        "ranges": topic.ranges,
+        "records": topic.records,
+        "recordsKnown": not topic.unsure,
+        "bytes": topic.bytes,
+        "firstTimestamp": topic.first_timestamp,
+        "lastTimestamp": topic.last_timestamp,
+        "timesKnown": not topic.unsure_times,
+    }
 
 
 def _records(topic: TopicLoss) -> object:

@@ -28,7 +28,7 @@ from kafkalog.toolbox.words import command as command_text
 @click.option("--from-start", is_flag=True, help="Distrust everything, not only what lies behind the recovery point.")
 @SETTINGS
 @utc_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: partitions, topics that lose records, a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(
     log_dir: str,
@@ -93,6 +93,7 @@ def print_all(
             code = worse(code, FINDINGS)
     left = {log_dir: not_recovered(log_dir) for log_dir in log_dirs}
     if as_json:
+        print_losses(lost, as_json=True)
         emit_json(
             {"kind": "summary", "done": act, **total, "notRecovered": [path for each in left.values() for path in each]}
         )

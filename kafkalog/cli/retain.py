@@ -22,11 +22,14 @@ from kafkalog.cli.places import (
     setting_words,
     topic_settings,
 )
+from kafkalog.cli.retention_table import DETAILED_MOST, SEGMENTS, note_left_out, planned_json, print_planned
+from kafkalog.cli.tables import utc_option
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.engine.files.usage import free_bytes
 from kafkalog.engine.format import names
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.retain import Choice, Plan, carry_out, plan_by_rules, plan_until_free
+from kafkalog.toolbox.retention_sums import planned_by_topic
 
 RULES = ("retention.ms", "retention.bytes")
 SET = (ConfigSource.GIVEN, ConfigSource.TOPIC, ConfigSource.DYNAMIC, ConfigSource.STATIC)
@@ -40,7 +43,9 @@ SET = (ConfigSource.GIVEN, ConfigSource.TOPIC, ConfigSource.DYNAMIC, ConfigSourc
 @CONFIG
 @click.option("--dry-run", is_flag=True, help="Only tell what would go; the default.")
 @click.option("--yes", is_flag=True, help="Delete.  It cannot be undone.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition that loses segments, and a summary.")
+@SEGMENTS
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="JSON: partitions that lose segments, topics, a summary.")
 def command(
     place: str,
     partitions: tuple[str, ...],
@@ -49,6 +54,7 @@ def command(
     broker_file: str | None,
     dry_run: bool,
     yes: bool,
+    detailed: bool,
     as_json: bool,
 ) -> int:
     """Delete old segments of a log directory (DIR), of one topic in it (DIR/orders) or of one partition (DIR/orders-0),
@@ -59,6 +65,10 @@ def command(
     partitions until so many bytes of the file system are free.  The active segment never goes, nothing above the high
     watermark; Kafka's own topics and compacted ones only where they are named and -X cleanup.policy=delete says so.
     Log start and checkpoints are left as a broker expects them.
+
+    It ends with a table of topics: what goes, up to which time, and when by the rules the next closed segment is due.
+    If more than 20 partitions would lose segments, only --segments shows each of them; what --yes deletes is always
+    shown.
 
     Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  Where
     --target-free cannot be reached nothing is deleted, and the exit code is 1: a smaller number takes what can go.
@@ -101,9 +111,11 @@ def command(
     gained = 0
     if act:
         gained = carry_out(plan, known, done=tell)
-    else:
+    elif as_json or detailed or len(plan.choices) <= DETAILED_MOST:
         for choice in plan.choices:
             tell(choice)
+    else:
+        note_left_out(len(plan.choices))
     _sum_up(plan, act, gained, as_json)
     if wanted_free is not None and not as_json:
         _tell_free(plan, wanted_free, asked, act)
@@ -198,7 +210,10 @@ def _sizes(log_bytes: int, allocated: int) -> str:
 
 def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
     segments = sum(len(choice.going) for choice in plan.choices)
+    topics = planned_by_topic(plan)
     if as_json:
+        for sums in topics:
+            emit_json(planned_json(sums, done=act))
         emit_json(
             {
                 "kind": "summary",
@@ -218,6 +233,7 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
         emit(
             f"{os.path.basename(folder)}: {_shown.size(size)} of a deleted partition {'removed' if act else 'would go'}"
         )
+    print_planned(topics, has_due=plan.free is None)
     emit(
         f"in all: {segments} segments of {len(plan.choices)} partitions, "
         + _sizes(sum(choice.size for choice in plan.choices), plan.allocated)

@@ -46,7 +46,7 @@ class SourcePath(LocalPath):
 @click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @utc_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a lost range, and a summary.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: lost ranges, topics that lost records, a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool, progress: bool) -> int:
     """Copy the PARTITIONS (default: all) of SOURCE to the new folder TARGET, past any damage, offsets kept.
@@ -69,6 +69,7 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
         emit(f"lost: {lost}")
     for text in report.notes:
         note(f"note: {text}")
+    print_losses(report.ranges, as_json=as_json)
     if as_json:
         emit_json(
             {
@@ -82,7 +83,6 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
             }
         )
     else:
-        print_losses(report.ranges)
         emit(
             f"salvaged: {report.partitions} partitions, {report.batches} batches, {report.records} records, "
             f"{_shown.size(report.bytes)} to {target}; {len(report.lost)} ranges lost"

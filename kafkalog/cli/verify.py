@@ -33,7 +33,7 @@ from kafkalog.toolbox.verify import verify
 @click.argument("log_dir", type=ReadPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, and a summary.")
+@click.option("--json", "as_json", is_flag=True, help="JSON: findings, topics that lost records, a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 @utc_option
 @both_tiers
@@ -58,6 +58,7 @@ def print_report(report: Report, as_json: bool, log_dir: str | None = None) -> i
     """Findings, notes, what is lost of each topic, and a summary; the exit code.  `log_dir`: the one directory of this
     machine that was looked at; then the command that helps next is named, too."""
     tell_findings(report.findings, report.notes, as_json=as_json)
+    print_losses(report.lost, as_json=as_json)
     if as_json:
         emit_json(
             {
@@ -72,7 +73,6 @@ def print_report(report: Report, as_json: bool, log_dir: str | None = None) -> i
             }
         )
     else:
-        print_losses(report.lost)
         verdict = paint("clean", "green") if report.ok else paint(f"{len(report.findings)} findings", "red")
         emit(
             f"{verdict}: {report.partitions} partitions, {report.segments} segments, {report.batches} batches, "

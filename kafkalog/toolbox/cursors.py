@@ -11,7 +11,7 @@ Each number is read once, and kept: what is shown together is of one look.  Not 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkalog._face.named import names_partition
@@ -68,6 +68,30 @@ class Cursor(NamedTuple):
     def lag(self) -> int | None:
         """How many offsets lie between it and the partition's end; None where that is not known."""
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
+
+
+class GroupLag(NamedTuple):
+    """The lags of a group's cursors together: `lag` is the sum of those that are known, where an offset beyond the end
+    counts as none; of `unknown` cursors it is not known.  `largest` is the one that is furthest behind."""
+
+    lag: int
+    unknown: int
+    largest: Cursor | None
+
+    @classmethod
+    def of(cls, cursors: Iterable[Cursor]) -> GroupLag:
+        """Of all of a group's cursors, or some."""
+        total, unknown = 0, 0
+        largest: Cursor | None = None
+        most = 0
+        for each in cursors:
+            if each.lag is None:
+                unknown += 1
+                continue
+            total += max(each.lag, 0)
+            if each.lag > most:
+                largest, most = each, each.lag
+        return cls(total, unknown, largest)
 
 
 class GroupCursors(NamedTuple):

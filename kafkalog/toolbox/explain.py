@@ -20,7 +20,7 @@ from kafkalog.config import LogConfig
 from kafkalog.engine.cleaner.to_clean import Bound
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.log.retention_rule import Rule, rules_of, runs_of
+from kafkalog.engine.log.retention_rule import Rule, due_ms, rules_of, runs_of
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError
@@ -262,7 +262,7 @@ def _time_reason(upto: _Upto, config: LogConfig, now_ms: int, lead: str) -> Reas
     if config.retention_ms < 0:
         return Reason("time", f"{lead}retention.ms is off (-1)")
     segment, holds = upto.segment, upto.latest
-    until = holds.largest_timestamp + config.retention_ms + 1
+    until = due_ms(holds.largest_timestamp, config.retention_ms)
     blocked = holds.largest_timestamp > segment.largest_timestamp
     of = f"segment {holds.base_offset} has to go first: its" if blocked else "its"
     whose = "file's time" if holds.record_timestamp < 0 else "largest timestamp"

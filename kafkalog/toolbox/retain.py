@@ -27,7 +27,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.directory import Lease
 from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.retention import delete_by
-from kafkalog.engine.log.retention_rule import Rule, runs_of
+from kafkalog.engine.log.retention_rule import Rule, due_ms, rules_of, runs_of
 from kafkalog.engine.log.types import LogStartOffsetIncrementReason
 from kafkalog.toolbox.folders import copies_known, folders_of
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
@@ -67,7 +67,8 @@ class Choice:
 @dataclass
 class Plan:
     """What goes of a directory.  `missing`: bytes that cannot be freed, of those that were asked for; `free`: bytes of
-    its file system that were free before, where some were asked for."""
+    its file system that were free before, where some were asked for.  `due`: when time deletes the next segment of a
+    partition, by the rules, as milliseconds since 1970; an active segment is not due."""
 
     log_dir: str
     choices: list[Choice] = field(default_factory=list)
@@ -75,6 +76,7 @@ class Plan:
     skipped: dict[TopicPartition, str] = field(default_factory=dict)
     missing: int = 0
     free: int | None = None
+    due: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def allocated(self) -> int:
@@ -102,12 +104,20 @@ def plan_by_rules(
         plan, partitions, settings, also_compacted, files, named=named, progress=progress
     ).items():
         choice = _choice(facts)
-        segments = facts.segments
-        for rule, count in runs_of(segments, facts.bounds, rules(partition.topic), now_ms):
+        segments, config = facts.segments, rules(partition.topic)
+        for rule, count in runs_of(segments, facts.bounds, config, now_ms):
             chosen, segments = segments[:count], segments[count:]
             choice.going += [_going(partition, plan, each, rule) for each in chosen if not each.active]
+        if segments and _is_due(segments[0], facts.high_watermark, config):
+            plan.due[partition] = due_ms(segments[0].largest_timestamp, config.retention_ms)
         _finish(plan, choice, facts)
     return plan
+
+
+def _is_due(segment: SegmentFacts, high_watermark: int, config: LogConfig) -> bool:
+    """Whether time alone holds the oldest segment that stays."""
+    by_time = Rule.TIME in rules_of(config) and config.retention_ms >= 0
+    return by_time and not segment.active and segment.end_offset <= high_watermark
 
 
 def plan_until_free(

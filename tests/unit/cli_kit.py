@@ -21,6 +21,11 @@ class Result:
         self.out = out.decode(errors="replace")
         self.lines = self.out.splitlines()
 
+    @property
+    def rows(self) -> list[str]:
+        """The first table's lines, without its head; an empty line ends it."""
+        return self.lines[1 : self.lines.index("") if "" in self.lines else None]
+
 
 Run = Callable[..., Result]
 

@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 def test_the_table(run: Run, root: Path) -> None:
     result = run("cursors", root)
     assert result.code == 0
-    head, *rows = [line.split() for line in result.lines]
+    head, rows = result.lines[0].split(), [line.split() for line in result.rows]
     assert head[:4] == ["GROUP", "TOPIC", "PARTITION", "POSITION"]
     assert [row[:6] for row in rows] == [
         ["audit", "gone", "4", "3", "gone", "-"],
@@ -75,6 +75,42 @@ def test_json(run: Run, root: Path) -> None:
     assert cursors["audit", "gone", 4]["gone"] == "not in these directories"
 
 
+def test_lags_of_groups_are_summed(run: Run, root: Path) -> None:
+    with store_home(root) as home:
+        commit(home, "billing", {GONE: 3})
+        commit(home, "copy", {FIRST: 1, SECOND: 0})
+        commit(home, "ahead", {FIRST: 99, SECOND: 0})
+    result = run("cursors", root)
+    lags = [line.split() for line in result.lines[len(result.rows) + 2 :]]
+    assert lags == [
+        ["LAG", "OF", "GROUP", "PARTITIONS", "LAG", "LARGEST", "OF", "PARTITION"],
+        ["ahead", "2", "0", "-", "-"],  # beyond the end
+        ["audit", "1", "unknown", "-", "-"],
+        ["billing", "3", "6", "and", "unknown", "6", "orders-0"],
+        ["copy", "2", "9", "9", "orders-0"],
+    ]
+    groups = [json.loads(line) for line in run("cursors", root, "--json").lines]
+    assert [
+        [each[name] for name in ("group", "cursors", "lag", "lagKnown", "largestLag")]
+        for each in groups
+        if each["kind"] == "group"
+    ] == [
+        ["ahead", 2, 0, True, 0],
+        ["audit", 1, 0, False, 0],
+        ["billing", 3, 6, False, 6],
+        ["busy", 0, 0, True, 0],
+        ["copy", 2, 9, True, 9],
+    ]
+
+
+def test_the_sum_is_of_what_is_shown(run: Run, root: Path) -> None:
+    with store_home(root) as home:
+        commit(home, "copy", {FIRST: 1, SECOND: 0, GONE: 3})
+    assert run("cursors", root, "--group", "copy", "--topic", "orders").lines[-1].split()[:3] == ["copy", "2", "9"]
+    for argv in (("--topic", "orders:0"), ("--group", "audit"), ("--group", "busy")):  # its row has all
+        assert "LAG OF GROUP" not in run("cursors", root, *argv).out
+
+
 def test_what_was_deleted_before_it_was_read_is_told(run: Run, root: Path) -> None:
     with store_home(root) as home:
         log = home.manager.get_log(FIRST)
@@ -102,7 +138,7 @@ def test_filters(run: Run, root: Path) -> None:
     def shown(*argv: object) -> list[tuple[str, ...]]:
         result = run("cursors", root, *argv)
         assert result.code == 0
-        return [tuple(line.split()[:3]) for line in result.lines[1:]]
+        return [tuple(line.split()[:3]) for line in result.rows]
 
     assert shown("--group", "billing") == [("billing", "orders", "0"), ("billing", "orders", "1")]
     assert shown("--topic", "orders:1") == [("billing", "orders", "1")]
@@ -246,7 +282,7 @@ def test_an_export_is_read_again(run: Run, root: Path, tmp_path: Path) -> None:
     assert result.code == 0, result.err
     path.write_bytes(both.octets)
     assert run("cursors", root, "--all-groups", "--from-file", path, "--yes").code == 1  # some it does not name
-    rows = [line.split()[:4] for line in run("cursors", root, "--topic", "orders").lines[1:]]
+    rows = [line.split()[:4] for line in run("cursors", root, "--topic", "orders").rows]
     assert rows == [
         [name, "orders", number, at] for name in ("billing", "copy") for number, at in (("0", "4"), ("1", "0"))
     ]
@@ -289,7 +325,7 @@ def test_of_a_process_that_only_reads(run: Run, root: Path, tmp_path: Path) -> N
         assert result.code in (2, 3)
         result = run("cursors", root, *own, "--group", "mine", "--topic", "orders", "--to-offset", 3, "--yes")
         assert result.code == 0, result.err
-        assert [line.split()[:4] for line in run("cursors", root, *own, "--group", "mine").lines[1:]] == [
+        assert [line.split()[:4] for line in run("cursors", root, *own, "--group", "mine").rows] == [
             ["mine", "orders", "0", "3"], ["mine", "orders", "1", "0"],
         ]  # fmt: skip
     assert run("cursors", root, "--group", "mine").code == 2

@@ -58,7 +58,7 @@ LINES = {
         "dump {clean}/t-0/00000000000000000000.log --print-data-log --json",
         "dump {clean}/t-0/{log}.index --json",
     ],
-    "explain": ["explain {clean}/t-0 -X retention.ms=1000 --json"],
+    "explain": ["explain {clean}/t-0 -X retention.ms=1000 --json", "explain {both} --json"],
     "export": ["export {clean} --to {new} --json", "export {damaged} --to {new} --skip-damage --json"],
     "history": ["history k {clean} --json", "history k {damaged} --json", "history hex:ff {clean} t-0 --json"],
     "latest": ["latest {clean} --json", "latest {damaged} --json", "latest {kafka} --json --uncommitted"],
@@ -120,6 +120,8 @@ def places(tmp_path: Path) -> dict[str, Path]:
         path.write_bytes(data)
     next((roots["damaged"] / "t-0").glob("*.index")).write_bytes(bytes([0, 0, 0, 9, 0, 0, 0, 9]))
     kafkalog.open_log(tmp_path / "other", "u-0").close()
+    for name in ("u-0", "u-1"):
+        kafkalog.open_log(tmp_path / "both", name).close()
     with store_home(tmp_path / "store") as home:
         home.create_topic("t", 2, None, None, exist_ok=False)
         commit(home, "billing", {TopicPartition("t", 0): 0, TopicPartition("gone", 0): 1})
@@ -132,6 +134,7 @@ def places(tmp_path: Path) -> dict[str, Path]:
         "tier": tmp_path / "tier",
         "store": tmp_path / "store",
         "other": tmp_path / "other",
+        "both": tmp_path / "both",
         "kafka": of_kafka("recover_torn_tail", tmp_path / "kafka"),
         "log": Path(f"{0:020}"),
     }
@@ -178,22 +181,53 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         "delete-records": {"partition"},
         "describe": {"partition"},
         "du": {"topic", "fileKind", "age", "summary"},
-        "explain": {"segment", "summary"},
+        "explain": {"segment", "summary", "topic"},
         "export": {"file", "lost", "summary"},
         "history": set(),
         "latest": set(),
         "log-dirs": set(),
         "move": {"move"},
-        "recover": {"partition", "summary"},
+        "recover": {"partition", "topicLoss", "summary"},
         "reindex": {"segment", "summary"},
         "restore": {"partition", "finding", "summary"},
-        "retain": {"partition", "summary"},
-        "salvage": {"lost", "summary"},
+        "retain": {"partition", "topic", "summary"},
+        "salvage": {"lost", "topicLoss", "summary"},
         "topics": {"topic", "summary"},
         "transactions": {"partition", "abort"},
-        "verify": {"finding", "summary"},
+        "verify": {"finding", "topicLoss", "summary"},
     }
     assert kinds == wanted.get(command, kinds)
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "json-lines.md").read_text()
+GROUPS = {"state", "type", "protocolType", "members", "logDir", "offsetsPartition"}  # named in a sentence there
+
+
+@pytest.mark.parametrize(
+    ("title", "command", "kind"),
+    [
+        ("topicLoss: records and times lost", "verify", "topicLoss"),
+        ("topicLoss: records and times lost", "salvage", "topicLoss"),
+        ("topicLoss: records and times lost", "recover", "topicLoss"),
+        ("topic, of explain", "explain", "topic"),
+        ("topic, of retain", "retain", "topic"),
+        ("group", "cursors", "group"),
+    ],
+)
+def test_sums_have_the_documented_names(
+    run: Run, places: dict[str, Path], tmp_path: Path, title: str, command: str, kind: str
+) -> None:
+    table = DOCUMENT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    documented = [
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    ]
+    found = []
+    for number, line in enumerate(LINES[command]):
+        lines = run(*line.format(**places, new=tmp_path / f"new{number}").split()).lines
+        found += [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+    assert found
+    for entry in found:
+        assert set(entry) - {"kind"} - (GROUPS if command == "cursors" else set()) == set(documented)
 
 
 @pytest.mark.parametrize(

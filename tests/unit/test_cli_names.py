@@ -134,7 +134,7 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
     argv = ("cursors", tmp_path, "--group", "g", "--to-latest")
     assert run(*argv, "--topic", "orders-*", "--yes").code == CLEAN
     shown = run("cursors", tmp_path, "--group", "g")
-    assert [line.split()[1] for line in shown.lines[1:]] == ["orders-eu", "orders-us"]
+    assert [line.split()[1] for line in shown.rows] == ["orders-eu", "orders-us"]
     assert len(run("cursors", tmp_path, "--group", "g", "--topic", "*us").lines) == 2
     lost = run(*argv, "--topic", "nobody*")
     assert lost.code == USAGE

@@ -170,13 +170,63 @@ def test_salvage_ends_with_the_table(run: Run, folder: Path, tmp_path: Path) -> 
     assert f"next: kafkalog verify {tmp_path / 'new'}" in result.err
 
 
-@pytest.mark.parametrize("command", ["verify", "recover", "salvage"])
-def test_json_has_no_table(run: Run, folder: Path, tmp_path: Path, command: str) -> None:
-    flip(folder / FIRST, 3 * BATCH + 100)
-    target = [tmp_path / "new"] if command == "salvage" else []
-    result = run(command, folder.parent, *target, "--json")
-    assert [json.loads(line)["kind"] for line in result.lines][-1] == "summary"
+def losses_in_json(run: Run, *argv: object) -> list[dict[str, object]]:
+    """The objects of kind topicLoss, which stand in front of the summary."""
+    result = run(*argv, "--json")
     assert "next:" not in result.err
+    *others, summary = map(json.loads, result.lines)
+    assert summary["kind"] == "summary"
+    found = [line for line in others if line["kind"] == "topicLoss"]
+    assert others[len(others) - len(found) :] == found
+    return found
+
+
+@pytest.mark.parametrize(("command", "records", "last"), [("verify", 1, 3), ("recover", 27, 29), ("salvage", 1, 3)])
+def test_the_table_is_in_the_json(
+    run: Run, folder: Path, tmp_path: Path, command: str, records: int, last: int
+) -> None:
+    flip(folder / FIRST, 3 * BATCH + 100)
+    more = {"salvage": [tmp_path / "new"], "recover": ["--from-start"]}.get(command, [])
+    assert losses_in_json(run, command, folder.parent, *more) == [
+        {
+            "kind": "topicLoss",
+            "topic": "orders",
+            "partitions": [0],
+            "ranges": 1,
+            "records": records,
+            "recordsKnown": True,
+            "bytes": records * BATCH,
+            "firstTimestamp": time_of(3),
+            "lastTimestamp": time_of(last),
+            "timesKnown": True,
+        }
+    ]
+
+
+@pytest.mark.parametrize("command", ["verify", "recover", "salvage"])
+def test_json_without_a_loss_has_no_table(run: Run, folder: Path, tmp_path: Path, command: str) -> None:
+    assert losses_in_json(run, command, folder.parent, *([tmp_path / "new"] if command == "salvage" else [])) == []
+
+
+def test_json_tells_what_is_not_known(run: Run, folder: Path) -> None:
+    os.truncate(folder / SECOND, 14 * BATCH + 20)
+    (folder / f"{15:020}.timeindex").unlink()
+    flip(folder / FIRST, 3 * BATCH + 100)
+    [loss] = losses_in_json(run, "verify", folder.parent)
+    assert (loss["ranges"], loss["records"], loss["recordsKnown"]) == (2, 1, False)
+    assert (loss["firstTimestamp"], loss["lastTimestamp"], loss["timesKnown"]) == (time_of(3), -1, False)
+
+
+def test_json_has_a_line_a_topic(run: Run, folder: Path) -> None:
+    shutil.copytree(folder, folder.parent / "orders-3")
+    shutil.copytree(folder, folder.parent / "bills-1")
+    for each in folder.parent.glob("*-[0-9]"):
+        flip(each / FIRST, 3 * BATCH + 100)
+    found = losses_in_json(run, "verify", folder.parent)
+    assert [(loss["topic"], loss["partitions"], loss["records"]) for loss in found] == [
+        ("bills", [1], 1),
+        ("orders", [0, 3], 2),
+    ]
 
 
 def test_many_partitions_are_named_by_their_directory(run: Run, folder: Path) -> None:

@@ -33,7 +33,11 @@ def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[dict[str, Any]]]:
     code = invoke(["recover", "--json", *argv])
-    *partitions, total = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    *told, total = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    partitions = [line for line in told if line["kind"] == "partition"]
+    losses = told[len(partitions) :]
+    assert {line["kind"] for line in losses} <= {"topicLoss"}
+    assert sum(line["bytes"] for line in losses) == total["lostBytes"]
     assert (total["kind"], total["partitions"]) == ("summary", len(partitions))
     for name in ("lostRecords", "lostBytes"):
         assert total[name] == sum(partition[name] for partition in partitions)

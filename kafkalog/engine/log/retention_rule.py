@@ -111,6 +111,11 @@ def condition_of(
             return lambda piece, following: to_int64(now_ms - piece.largest_timestamp) > retention_ms
 
 
+def due_ms(largest_timestamp: int, retention_ms: int) -> int:
+    """The first moment at which Rule.TIME deletes a segment; only where retention.ms is on."""
+    return largest_timestamp + retention_ms + 1
+
+
 def _size_breached(excess_bytes: int) -> Condition:
     """Segments that can go and leave at least the retained size."""
 
