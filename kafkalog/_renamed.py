@@ -1,13 +1,15 @@
 """Names of the release before: each still works, and tells what to write instead with a DeprecationWarning.
 
 Who renames a public name keeps it here for one release: `moved` for what lies in another module, `takes_old` for a
-function's parameters, `OldAttribute` for an attribute.  Imports nothing of kafkalog.
+function's parameters, `without` for those that have no successor, `OldAttribute` for an attribute.  Imports nothing of
+kafkalog.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -43,13 +45,14 @@ def takes_old(translate: Callable[[dict[str, Any], dict[str, Any]], None], **ins
 
     def decorate(function: F) -> F:
         shown = function.__qualname__.removesuffix(".__init__")
+        places = list(inspect.signature(function).parameters)
 
         @functools.wraps(function)
         def with_old(*args: Any, **named: Any) -> Any:
             old = {name: named.pop(name) for name in instead if name in named}
             for name in old:
                 new = instead[name].partition("=")[0]
-                if new in named:
+                if new in named or new in places[: len(args)]:
                     raise TypeError(f"{shown}() got both {name}= and {new}=, expected {new}= alone")
                 warn(f"{shown}({name}=)", instead[name])
             if old:
@@ -57,6 +60,25 @@ def takes_old(translate: Callable[[dict[str, Any], dict[str, Any]], None], **ins
             return function(*args, **named)
 
         return with_old  # type: ignore[return-value]
+
+    return decorate
+
+
+def without(shown: str, **gone: str) -> Callable[[F], F]:
+    """Has a function tell of keyword parameters that it had, and that nothing takes the place of: `gone` has each one's
+    name and what to do.  `shown`: the name by which users call it, which Python's own errors say, too."""
+
+    def decorate(function: F) -> F:
+        function.__qualname__ = shown
+
+        @functools.wraps(function)
+        def told(*args: Any, **named: Any) -> Any:
+            for name in gone:
+                if name in named:
+                    raise TypeError(f"{shown}() got {name}={named[name]!r}, which is gone: {gone[name]}")
+            return function(*args, **named)
+
+        return told  # type: ignore[return-value]
 
     return decorate
 

@@ -417,10 +417,13 @@ def open_store(
     A log that was not closed cleanly is recovered as Kafka's broker does: where that finds damage, the log ends there,
     and what lies behind it is gone, also what could be read.  `on_damage` says what happens then: "truncate" cuts, with
     a warning in the log "kafkalog.log" that names file, position, bytes and offsets; "raise" refuses with
-    CorruptRecordException before anything is cut of any log but zeros behind its end (indexes may have been rebuilt by
-    then, and files that were on their way out deleted), and for an index whose log is missing; which leaves time
-    for a copy, `kafkalog salvage`, or reading with `read_only=True`; a function is called with each
-    `kafkalog.engine.log.damage.Damage` before its cut, in one of several threads, and what it raises ends the open.
+    CorruptRecordException before a record's bytes are cut of any log, for an index whose log is missing, and for a log
+    that ends below its start; which leaves time for a copy, `kafkalog salvage`, or reading with `read_only=True`.
+    Indexes may have been rebuilt by then, and files that were on their way out deleted.  Zeros that reach to a log's
+    end are cut, too: a power loss leaves them, and no record is in them.  They are damage if anything follows them, if
+    the next segment begins behind the offsets in front of them, or if the checkpoints say that the log went on there.
+    A function is called with each `kafkalog.engine.log.damage.Damage` before its cut, in one of several threads, and
+    what it raises ends the open.
 
     `metrics` is a `kafkalog.metrics.MetricsRegistry`, in which all logs of the store are shown while it is open, under
     Kafka's names; `metrics.snapshot()` is a list of pairs of name and value, and a PrometheusCollector has them for

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkalog._face.value_columns import ValueDecoding
 
 SAMPLE_ROWS = 2_000  # from which the fields of JSON are told
+SAMPLED = ("topic", "partition", "offset", "value")
 NAMES_TOLD = 30  # of fields, in an error
 
 
@@ -62,7 +63,7 @@ class DecodedColumns:
     of values by the names of their columns, and `value` for all of these.  IllegalArgumentException for another name.
 
     `schema` is what that gives; None where only the batches tell it.  `sample` gives a few batches with the
-    column value, from which the schema of JSON is inferred.
+    columns SAMPLED, from which the schema of JSON is inferred, and by which errors name a record.
     """
 
     def __init__(
@@ -192,12 +193,13 @@ def _inferred(decode: ValueDecoding, sample: Callable[[], Iterator[pa.RecordBatc
     pyarrow = need_pyarrow()
     from kafkalog._face.value_columns import decoding
 
-    taken = [batch.column("value") for batch in sample()]
-    found = pyarrow.chunked_array(taken, pyarrow.binary()).combine_chunks()
+    taken = list(sample())
+    records = pyarrow.Table.from_batches(taken).slice(0, SAMPLE_ROWS).combine_chunks() if taken else None
+    found = pyarrow.array([], pyarrow.binary()) if not records else records.to_batches()[0].column("value")
     if decode.values == "json":  # what is no JSON is told where it is read, with its place
-        fields = decoding("json", None, "null").infer(found[:SAMPLE_ROWS]).schema
+        fields = decoding("json", None, "null").infer(found).schema
         return decoding("json", fields, decode.errors, keys=decode.keys)
-    return decode.infer(found[:SAMPLE_ROWS]) if len(found) else decode
+    return decode.infer(found, records=records.to_batches()[0]) if records else decode
 
 
 def known_schema(schema: pa.Schema | None) -> pa.Schema:

@@ -83,9 +83,10 @@ def open_log(
     `abort_left_open` is off, and then by the first transaction that begins in the directory; those of a broker's
     producers stay open.  `on_damage` says what happens where that recovery finds damage: "truncate" cuts the log there
     and drops all behind it, with a warning in the log "kafkalog.log", as Kafka does; "raise" refuses with
-    CorruptRecordException before anything is cut but zeros behind a log's end, of the coordinators' logs too (indexes
-    may have been rebuilt by then), also for an index whose log is missing, and with CorruptIndexException where an
-    index of aborted transactions was cut, which Kafka does not look at; a function is called with each
+    CorruptRecordException before a record's bytes are cut, of the coordinators' logs too, also for an index whose log
+    is missing and for a log that ends below its start, and with CorruptIndexException where an index of aborted
+    transactions was cut, which Kafka does not look at (indexes may have been rebuilt by then, and zeros been cut that a
+    power loss leaves: `kafkalog.open` says which); a function is called with each
     `kafkalog.engine.log.damage.Damage` before its cut.
 
     A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the

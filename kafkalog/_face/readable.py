@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from kafkalog._face.arrow_stream import stream_of
 from kafkalog._face.chunk_reader import UNREADABLE
 from kafkalog._face.damage_hint import helping
-from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, Decoding, known_schema, taken_from
+from kafkalog._face.decoded import SAMPLE_ROWS, SAMPLED, DecodedColumns, Decoding, known_schema, taken_from
 from kafkalog._face.keywords import takes
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection, selection_of
@@ -330,7 +330,7 @@ def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> It
             left = rows
             with suppress(*UNREADABLE):
                 place = selected_range(part.ready_to_read, quiet, count, lenient=True)
-                for batch in batches_in(part.ready_to_read, quiet, place, ["value"], rows):
+                for batch in batches_in(part.ready_to_read, quiet, place, SAMPLED, rows):
                     yield batch[:left]
                     left -= batch.num_rows
                     if left <= 0:

@@ -183,6 +183,29 @@ def selection_of(start: Place | None, end: Place | None, filters: Mapping[str, A
     return made
 
 
+def checked_selection(given: Any, what: str) -> Selection:
+    """`given`, and all for None; IllegalArgumentException for what is no Selection."""
+    if given is None:
+        return Selection()
+    if not isinstance(given, Selection):
+        raise IllegalArgumentException(
+            f"{what}: found {values.shown(given)}, expected a Selection", hint=f"write {what}=Selection(start, end)"
+        )
+    return given
+
+
+def checked_window(given: Any, what: str) -> Window:
+    """The old parameter window=, in the place of which is `what`; all for None.  IllegalArgumentException for another
+    thing than a pair."""
+    if given is None:
+        return Window()
+    if not (isinstance(given, tuple) and len(given) == 2):
+        raise IllegalArgumentException(
+            f"window: found {values.shown(given)}, expected a Window", hint=f"write {what}=Selection(start, end)"
+        )
+    return Window(*given)
+
+
 def _tell_of(on_damage: Any) -> Tell | None:
     """Whom to tell of damage that is passed over; None where it is raised."""
     if callable(on_damage):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kafkalog._face import arrow
 from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, UNREADABLE
-from kafkalog._face.decoded import SAMPLE_ROWS, DecodedColumns, known_schema
+from kafkalog._face.decoded import SAMPLE_ROWS, SAMPLED, DecodedColumns, known_schema
 from kafkalog._face.selected import batches_in
 from kafkalog._face.window import Range
 from kafkalog.errors import IllegalArgumentException
@@ -98,7 +98,7 @@ def sample_of(readers: Iterable[PartitionReader], options: ReaderOptions) -> Ite
         start = min(max(reader.position, source.log_start_offset), source.visible_end(options.isolation))
         place = Range(start, options.end_offset, options.times)
         with suppress(*UNREADABLE):
-            yield from islice(batches_in(partial(_ready, source), selection, place, ["value"], SAMPLE_ROWS), 100)
+            yield from islice(batches_in(partial(_ready, source), selection, place, SAMPLED, SAMPLE_ROWS), 100)
 
 
 def _ready(source: Source) -> Source:

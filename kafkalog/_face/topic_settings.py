@@ -24,7 +24,12 @@ from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.engine.host.log_dirs import is_of_cluster
 from kafkalog.engine.host.topic_configs import KnownTopic, stored_content
-from kafkalog.errors import IllegalArgumentException, KafkaStorageException
+from kafkalog.errors import (
+    CorruptCheckpointException,
+    IllegalArgumentException,
+    KafkalogError,
+    KafkaStorageException,
+)
 
 # The engine gets it for a rule of which nobody knows whether it counts.
 KEEPS: Mapping[str, str] = {key: KEEPS_ALL[key] for key in ("retention.ms", "retention.bytes")}
@@ -127,6 +132,17 @@ class TopicSettings:
             self.__dict__.pop("_dynamic", None)
         self.__dict__.pop("_content", None)
         self._known, self._same_id = {}, {}
+
+    def pass_over_unreadable(self) -> KafkalogError | None:
+        """Why what is kept beside the data cannot be read; it counts as empty from then on.  None where it can be read.
+
+        For work that no setting makes lose anything, such as recovery."""
+        try:
+            self._content  # noqa: B018 - read now
+        except (CorruptCheckpointException, KafkaStorageException) as error:
+            self.__dict__["_content"] = ({}, {})
+            return error
+        return None
 
     def _metadata_dirs(self) -> Iterable[str]:
         """`metadata.log.dir`, or the first of `log.dirs`, if the broker of that file has these directories."""

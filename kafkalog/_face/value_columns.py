@@ -63,6 +63,7 @@ class _Where:
     batch: pa.RecordBatch | None = None
     topic: str | None = None
     partition: int | None = None
+    is_sample: bool = False  # the batch's records lie apart
 
     def told(self, row: int) -> str:
         """Which record that is, as far as it is known."""
@@ -166,22 +167,23 @@ class ValueDecoding:
                 fields.append(field)
         return pa.schema(fields, base.metadata)
 
-    def infer(self, sample: pa.Array, *, times: bool = False) -> ValueDecoding:
+    def infer(self, sample: pa.Array, *, times: bool = False, records: pa.RecordBatch | None = None) -> ValueDecoding:
         """A decoding that knows its schema by these values; itself where it does already.
 
         `sample` is a binary column, some thousand rows are enough.  Of JSON the schema is the union of the fields:
         int64 and float64 are float64, what has no type in common is the text of its JSON, what is always null is text.
-        `times`: texts that are all of ISO 8601 are timestamps.  A function is called with the sample.
+        `times`: texts that are all of ISO 8601 are timestamps.  A function is called with the sample.  `records`, which
+        has a row for each value, tells errors their places by its columns topic, partition and offset.
         """
         if self.schema is not None:
             return self
         found = ValueDecoding(self.values, None, self.errors, self.keys)
         column = binary(sample, "sample")
         if callable(self.values):
-            found._take(column, _Where())
+            found._take(column, _Where(records, is_sample=True))
             return found
         if self.errors == "raise":
-            found._json(column, _Where(), json_schema.native(pa.schema([])))
+            found._json(column, _Where(records, is_sample=True), json_schema.native(pa.schema([])))
         found.schema = json_schema.inferred(column.to_pylist(), times=flag(times, "times"))
         found._native = json_schema.native(found.schema)
         return found
@@ -285,7 +287,7 @@ class ValueDecoding:
         except Exception as error:
             if len(column) and not isinstance(error, KafkalogError):
                 given = "a sample of the values"
-                if where.batch is not None:
+                if where.batch is not None and not where.is_sample:
                     given = f"the values of {where.told(0)} to {where.told(len(column) - 1)}"
                 error.add_note(f"raised by the function of values=, which was given {given}")
             raise

@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, exit_code_of, one_line, worse
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, some
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, some, tell_findings
 from kafkalog.cli.loss_table import note_next_of, print_losses
 from kafkalog.cli.places import SETTINGS, topic_settings, without_metadata
 from kafkalog.cli.tables import utc_option
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
+from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.words import command as command_text
 
 
@@ -48,6 +49,8 @@ def command(
     the headers and time indexes behind the damage.  Without --yes it is all done on a copy of what changes, in a
     temporary folder, and thrown away.
     Exit 1 when something was, or would be, cut, or cannot be read: such a partition is told, and nothing of it cut.
+    Topics' settings or recovery points that cannot be read are told, too, and count as empty; --yes needs recovery
+    points that can be read, or --from-start (exit 3).
     Beside a program that writes the command looks again at what seems wrong, and says that the partition is being
     written if each look finds something else (exit 4).
     """
@@ -71,7 +74,11 @@ def print_all(
     waits = []  # what a recovery would open
     unread = 0  # partitions of which segments lie below the recovery point
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
+    beside: list[Finding] = []
     for result in results:
+        new = [each for each in result.beside if each not in beside]
+        beside += new
+        tell_findings(new, as_json=as_json)
         if not act and isinstance(result.error, UnknownTopicOrPartitionException):
             note(f"note: {one_line(result.error)}")
             continue
@@ -91,6 +98,7 @@ def print_all(
             code = worse(code, exit_code_of(result.error) if result.unread is None else FINDINGS)
         if result.lost_bytes or result.lost_end is not None:
             code = worse(code, FINDINGS)
+    code = worse(code, FINDINGS if beside else CLEAN)
     left = {log_dir: not_recovered(log_dir) for log_dir in log_dirs}
     if as_json:
         print_losses(lost, as_json=True)

@@ -17,7 +17,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.host.log_dirs import refuse_foreign
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes, find_wrong_indexes, rewrite
-from kafkalog.toolbox.unread import CANNOT_BE_READ, unread_file
+from kafkalog.toolbox.unread import CANNOT_BE_READ, unread_file, unread_settings
 
 
 @click.command("reindex", short_help="Rebuild indexes that are missing or wrong.")
@@ -43,6 +43,7 @@ def command(
 
     Offset, time and aborted-transaction indexes.  Takes the directory's lock when it writes.  Exit 0 when all were
     right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged, or cannot be read).
+    Topics' settings that cannot be read are told (exit 1), and count as Kafka's defaults.
     Without --yes, beside a program that writes, the command looks again at what seems wrong, and says that the
     partition is being written if each look finds something else (exit 4).
     """
@@ -54,7 +55,10 @@ def command(
             refuse_foreign(log_dir, OS_FILES)
             stack.enter_context(OS_FILES.lock(os.path.join(log_dir, names.LOCK_FILE)))
         bar = stack.enter_context(Progress(log_bytes(chosen.values()), "checked", force=progress))
-        settings = TopicSettings(log_dir)
+        settings = TopicSettings(log_dir, files=OS_FILES)
+        odd = unread_settings(settings) if index_interval_bytes is None else None
+        if odd is not None:  # where entries lie decides nothing but how fast something is found
+            tell_findings([odd], as_json=as_json)
         for partition, path in chosen.items():
             interval = index_interval_bytes
             if interval is None:
@@ -92,7 +96,7 @@ def command(
         emit_json({"kind": "summary", "rebuilt": rebuilt, "wrong": wrong})
     else:
         emit(f"{rebuilt} segments rebuilt, {wrong} {'left wrong' if yes else 'wrong'}")
-    return worse(code, FINDINGS if wrong else CLEAN)
+    return worse(code, FINDINGS if wrong or odd is not None else CLEAN)
 
 
 def _tell(segment: SegmentIndexes, yes: bool, as_json: bool) -> None:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._face.past_damage import past_chunks
 from kafkalog._face.selected import batches_in, selected_range
-from kafkalog._face.selection import Selection
-from kafkalog._face.window import Window
+from kafkalog._face.selection import Selection, checked_selection, checked_window
 from kafkalog._renamed import OldAttribute, takes_old
 from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.engine.format import values
@@ -61,6 +60,9 @@ class ExportOptions:
     in_base64: bool = False
     force: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "selection", checked_selection(self.selection, "selection"))
+
     # Of the release before.
     window = OldAttribute(lambda options: options.selection.window, "selection.window")
     isolation = OldAttribute(lambda options: options.selection.isolation, "selection.isolation")
@@ -68,10 +70,14 @@ class ExportOptions:
 
 
 def _in_selection(old: dict[str, Any], named: dict[str, Any]) -> None:
-    found = Selection(
-        isolation=old.get("isolation", "read_uncommitted"), on_damage="skip" if old.get("skip_damage") else "raise"
-    )
-    named["selection"] = found.within(old.get("window") or Window())
+    skips = old.get("skip_damage", False)
+    if not isinstance(skips, bool):
+        raise IllegalArgumentException(
+            f"skip_damage: found {values.shown(skips)}, expected True or False",
+            hint="write selection=Selection(on_damage='skip'), or leave it out",
+        )
+    found = Selection(isolation=old.get("isolation", "read_uncommitted"), on_damage="skip" if skips else "raise")
+    named["selection"] = found.within(checked_window(old.get("window"), "selection"))
 
 
 ExportOptions.__init__ = takes_old(  # type: ignore[method-assign]

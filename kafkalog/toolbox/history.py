@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafkalog._face.chunk_reader import Chunk, ChunkReader
 from kafkalog._face.past_damage import read_past
-from kafkalog._face.selection import Selection, Tell, walk_selected
+from kafkalog._face.selection import Selection, Tell, checked_selection, checked_window, walk_selected
 from kafkalog._face.window import Window, found_in
 from kafkalog._renamed import takes_old, warn
 from kafkalog.errors import KafkalogError
@@ -49,7 +49,7 @@ def _of_window(window: Window) -> Selection:
 
 
 def _in_asked(old: dict[str, Any], named: dict[str, Any]) -> None:
-    named["asked"] = _of_window(old["window"])
+    named["asked"] = _of_window(checked_window(old["window"], "asked"))
 
 
 @takes_old(_in_asked, window="asked=Selection(start, end)")
@@ -66,7 +66,7 @@ def history(
     if isinstance(asked, Window):  # as the release before had it
         warn("history(view, key, window)", "history(view, key, Selection(start, end))", depth=2)
         asked = _of_window(asked)
-    asked = Selection() if asked is None else asked
+    asked = checked_selection(asked, "asked")
     found = _history(view, Selection(key=[key]), asked, lenient)
     if asked.match is None:
         return found

@@ -7,7 +7,7 @@ recovery point a log is cut and everything behind it dropped, as Kafka does; `to
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from kafkalog.engine.log.damage import Damage
 from kafkalog.engine.segment.loss import reason
 from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
+    BadBytesError,
     BeingWrittenException,
     KafkalogError,
     KafkaStorageException,
@@ -40,7 +41,7 @@ from kafkalog.toolbox.losses import LostRange, indexed_time
 from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
-from kafkalog.toolbox.unread import no_file, unread, unread_file
+from kafkalog.toolbox.unread import no_file, unread, unread_file, unread_settings
 
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
@@ -76,6 +77,7 @@ class Recovered:
     unread: Finding | None = None  # what cannot be read, where that is why
     lost: list[LostRange] = field(default_factory=list)  # what each cut takes, with its times
     lost_end: Finding | None = None  # offsets that were flushed and are not there; a recovery forgets that they were
+    beside: list[Finding] = field(default_factory=list)  # files of the directory that cannot be read: count as empty
     unread_below: int | None = None  # whole segments below it were not looked at: they are below the recovery point
 
     @property
@@ -140,28 +142,33 @@ def recover(
     indexes come out.  `act=False` writes nothing and takes no lock; what seems wrong beside somebody who writes is
     looked at again, and a partition that is changed at each look has BeingWrittenException as its `error`
     (UnknownTopicOrPartitionException if it went away).  `from_start` forgets the recovery points: everything is looked
-    at.  `progress` is called with the bytes of logs just read.  LogDirLockedException when another process has the
+    at.  A file of topics' settings, or of recovery points, that cannot be read is told in `beside` and counts as empty,
+    but `act` needs recovery points that can be read, or `from_start` (KafkaStorageException).
+    `progress` is called with the bytes of logs just read.  LogDirLockedException when another process has the
     directory; IllegalArgumentException for that of a backup, when it is to be done.  When every partition of the
     directory was recovered, and nothing is `not_recovered`, it is left as a clean shutdown leaves it.
     """
     root = os.path.realpath(log_dir)
-    settings = TopicSettings(root, config)
+    settings = TopicSettings(root, config, files=OS_FILES)
+    beside = [each for each in [unread_settings(settings)] if each is not None]
     if act:
         refuse_in_backup(root, OS_FILES)
         watch = _CutWatch(progress)
-        yield from _recover(root, partitions, settings, watched_files(watch), watch, from_start=from_start)
+        yield from _recover(
+            root, partitions, settings, watched_files(watch), watch, beside, act=True, from_start=from_start
+        )
         return
 
     def look_again(partition: TopicPartition) -> Recovered:
         watch = _CutWatch(progress)
         with OverlayFiles(watch=watch) as overlay:
-            (found,) = _recover(root, [partition], settings, overlay, watch, from_start=from_start)
+            (found,) = _recover(root, [partition], settings, overlay, watch, beside, from_start=from_start)
         return found
 
     watch = _CutWatch(progress)
     with (
         OverlayFiles(watch=watch) as overlay,
-        closing(_recover(root, partitions, settings, overlay, watch, from_start=from_start)) as first_looks,
+        closing(_recover(root, partitions, settings, overlay, watch, beside, from_start=from_start)) as first_looks,
     ):
         for partition in partitions:
             first: Iterator[Recovered] | None = first_looks
@@ -194,17 +201,20 @@ def _recover(
     settings: TopicSettings,
     files: Files,
     watch: _CutWatch,
+    beside: Sequence[Finding],
     *,
+    act: bool = False,
     from_start: bool,
 ) -> Generator[Recovered]:
     refuse_foreign(root, files)
     with files.lock(os.path.join(root, names.LOCK_FILE)):
-        flushed, points = _distrust(root, partitions, files, from_start=from_start)
+        flushed, points, unread_points = _distrust(root, partitions, files, act=act, from_start=from_start)
+    beside = [*beside, *([] if unread_points is None else [unread_points])]
     hold = hold_directory(root, files)
     try:
         for partition in partitions:
             folder = os.path.join(root, str(partition))
-            result = Recovered(partition, points.get(partition, 0))
+            result = Recovered(partition, points.get(partition, 0), beside=beside)
             watch.cuts, watch.damages, watch.lost = [], [], []
             before: dict[str, _Seen] | None = None
             odd: Finding | None = None
@@ -304,20 +314,35 @@ def open_undamaged(
 
 
 def _distrust(
-    root: str, partitions: Collection[TopicPartition], files: Files, *, from_start: bool
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Make the directory one that was not closed cleanly; answers the recovery points that it has, and those that
-    count."""
-    CleanShutdownFile(root, files).delete()
+    root: str, partitions: Collection[TopicPartition], files: Files, *, act: bool, from_start: bool
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], Finding | None]:
+    """Make the directory one that was not closed cleanly; answers the recovery points that it has, those that count,
+    and why they cannot be read: none counts then, as for a start.  KafkaStorageException, and nothing is changed."""
     path = os.path.join(root, names.RECOVERY_POINT_CHECKPOINT_FILE)
-    if not files.exists(path):
-        return {}, {}
-    checkpoint = OffsetCheckpointFile(path, files)
-    flushed = points = checkpoint.read_or_empty()
+    checkpoint = OffsetCheckpointFile(path, files, create=False)
+    flushed: dict[TopicPartition, int] = {}
+    wrong = None
+    try:
+        flushed = checkpoint.read()
+    except FileNotFoundError:
+        from_start = False  # there is nothing to forget
+    except BadBytesError as error:
+        wrong = Finding(path, 0, 0, f"{str(error).removeprefix(f'{path}: ')}; all records count as not flushed")
+    except OSError as error:
+        found = unread(error, path)
+        if found is None:
+            raise
+        if act and not from_start:  # damage in what was flushed would be cut
+            hint = "--from-start (from_start=True) recovers all records without it"
+            raise KafkaStorageException(found.what, path=path, hint=hint) from error
+        wrong = found._replace(what=f"{found.what}; all records count as not flushed")
+        from_start = True  # a file that can be read takes its place
+    CleanShutdownFile(root, files).delete()
+    points = flushed
     if from_start:
-        points = {partition: offset for partition, offset in points.items() if partition not in partitions}
+        points = {partition: offset for partition, offset in flushed.items() if partition not in partitions}
         checkpoint.write(points)
-    return flushed, points
+    return flushed, points, wrong
 
 
 class _Seen(NamedTuple):

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from kafkalog.engine.files.failure import UnsyncedError, is_shortage
 from kafkalog.engine.remote.read_only import ReadOnlyFile
-from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.errors import CorruptCheckpointException, KafkalogError, KafkaStorageException
 from kafkalog.toolbox.report import Finding
 
 if TYPE_CHECKING:
+    from kafkalog._face.topic_settings import TopicSettings
     from kafkalog.engine.files import File, Files
 
-__all__ = ["FileAroundBadBlocks", "is_of_bad_blocks", "no_file", "unread", "unread_file"]
+__all__ = ["FileAroundBadBlocks", "is_of_bad_blocks", "no_file", "unread", "unread_file", "unread_settings"]
 
 CANNOT_BE_READ = "cannot be read"  # what a finding begins with
 READ_BYTES = 1 << 20
@@ -68,6 +69,20 @@ def no_file(path: str, files: Files) -> Finding | None:
     if stat.is_file:
         return None
     return Finding(path, 0, 0, _what(errno.EISDIR, os.strerror(errno.EISDIR) if stat.is_dir else "no regular file"))
+
+
+def unread_settings(settings: TopicSettings) -> Finding | None:
+    """What is wrong with the file of the topics' settings, which count as empty from then on; None where nothing is.
+    KafkaStorageException for a shortage."""
+    error = settings.pass_over_unreadable()
+    if error is None:
+        return None
+    if isinstance(error, CorruptCheckpointException):
+        return Finding(str(error.path), 0, 0, f"{error.message} ({error.hint})")
+    found = unread(error.__cause__ or error)  # the system's own: a shortage is none of the file
+    if found is None:
+        raise error
+    return found
 
 
 def unread_file(error: Exception, folder: str, files: Files) -> Finding | None:

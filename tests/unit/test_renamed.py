@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import kafkalog
 from kafkalog._renamed import GONE_WITH
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.view import PartitionView
+from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.export import ExportOptions, ExportReport, Selection, export
 from kafkalog.toolbox.history import history
 from kafkalog.toolbox.latest import LatestOptions, latest, latest_records
@@ -137,6 +139,45 @@ def test_the_window_of_a_history(view: PartitionView) -> None:
     with old("history"):
         by_place = [entry.record.offset for entry in history(view, b"k1", Window(3, 8))]
     assert by_name == by_place == [3, 5, 7]
+
+
+WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"skip_damage": "yes"}, "skip_damage: found str 'yes', expected True or False (write selection=Selection("),
+    ({"skip_damage": None}, "skip_damage: found NoneType, expected True or False (write selection=Selection("),
+    ({"window": 5}, "window: found int 5, expected a Window (write selection=Selection(start, end))"),
+    ({"selection": 5}, "selection: found int 5, expected a Selection (write selection=Selection(start, end))"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("given", "told"), WRONG_OPTIONS)
+def test_wrong_options_of_an_export(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=re.escape(told)):
+        ExportOptions(**given)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("wrong", [5, "x", b"", Selection(), (1, 2, 3)])
+def test_a_wrong_window_of_a_history(view: PartitionView, wrong: Any) -> None:
+    expected = r"window: found .*, expected a Window \(write asked=Selection\(start, end\)\)"
+    with pytest.raises(IllegalArgumentException, match=expected):
+        history(view, b"k1", window=wrong)
+    if not isinstance(wrong, Selection):
+        with pytest.raises(IllegalArgumentException, match=r"^asked: found .*, expected a Selection "):
+            history(view, b"k1", wrong)
+    assert len(list(history(view, b"k1", window=None))) == len(list(history(view, b"k1", None))) == 5
+    for both in ((Selection(),), (None,)):
+        with pytest.raises(TypeError, match=r"history\(\) got both window= and asked=, expected asked= alone"):
+            history(view, b"k1", *both, window=None)
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_bare_manager(tmp_path: Path, bare: bool) -> None:
+    with pytest.raises(TypeError, match=rf"LogManager\(\) got bare={bare}, which is gone: leave it out, "):
+        kafkalog.LogManager([tmp_path / "x"], bare=bare)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"LogManager\(\) got an unexpected keyword argument 'bear'"):
+        kafkalog.LogManager([tmp_path / "x"], bear=True)  # type: ignore[call-arg]
+    assert not (tmp_path / "x").exists()
 
 
 def test_cat_to(log_dir: str, run: Run) -> None:

@@ -70,6 +70,66 @@ def test_zeros_behind_a_log_are_no_loss(root: Path, caplog: pytest.LogCaptureFix
     assert not any("as Kafka does" in it.getMessage() for it in caplog.records)
 
 
+def _opened(root: Path, way: str) -> Any:
+    if way == "log":
+        return kafkalog.open_log(root, "orders-1", on_damage="raise")
+    return kafkalog.open(root, on_damage="raise")
+
+
+@pytest.mark.parametrize("way", ["store", "log"])
+@pytest.mark.parametrize("what", ["batches behind", "a byte behind", "flushed", "a start behind", "a segment behind"])
+def test_raise_keeps_zeros_where_records_may_be(root: Path, what: str, way: str) -> None:
+    """Cut zeros tell nobody any more that a record was there."""
+    path = log_of(root)
+    whole = log_of(root, "orders-0").read_bytes()
+    half = whole[: DAMAGED * BATCH_BYTES]
+    if what == "batches behind":  # a page of the file that the disk gave back empty
+        path.write_bytes(half + bytes(BATCH_BYTES) + whole[len(half) + BATCH_BYTES :])
+    elif what == "a byte behind":
+        path.write_bytes(half + bytes(5000) + b"x")
+    else:
+        path.write_bytes(half + bytes(5000))
+    checkpoints = {"flushed": "recovery-point-offset-checkpoint", "a start behind": "log-start-offset-checkpoint"}
+    if what in checkpoints:
+        (root / checkpoints[what]).write_text("0\n1\norders 1 15\n")
+    if what == "a segment behind":
+        path.with_name(f"{15:020}.log").write_bytes(bytes(5000))
+    before = logs(root)
+    for _ in range(2):
+        with pytest.raises(CorruptRecordException, match="opening would cut here") as caught:
+            _opened(root, way)
+        assert (caught.value.path, caught.value.position) == (str(path), len(half))
+        assert logs(root) == before
+    if "behind" not in what or what == "a segment behind":
+        assert "found zeros where records were" in str(caught.value)
+        assert "up to 5 records, offsets 10 to 14" in str(caught.value)
+
+
+def test_zeros_in_two_segments_are_no_loss(root: Path) -> None:
+    """A power loss behind the roll of a segment: the old one was not trimmed yet."""
+    path = log_of(root)
+    whole = log_of(root, "orders-0").read_bytes()
+    path.write_bytes(whole + bytes(5000))
+    path.with_name(f"{COUNT:020}.log").write_bytes(bytes(5000))
+    with kafkalog.open(root, on_damage="raise") as store:
+        assert store.topic("orders").partition(1).end_offset == COUNT
+    assert b"".join(each.read_bytes() for each in sorted(path.parent.glob("*.log"))) == whole
+
+
+@pytest.mark.parametrize("way", ["store", "log"])
+def test_raise_keeps_a_log_that_ends_below_its_start(root: Path, way: str) -> None:
+    path = log_of(root)
+    path.write_bytes(path.read_bytes()[: DAMAGED * BATCH_BYTES])
+    (root / "log-start-offset-checkpoint").write_text("0\n1\norders 1 15\n")
+    before = logs(root)
+    for _ in range(2):
+        with pytest.raises(CorruptRecordException, match="begins at offset 15, but it ends at 10"):
+            _opened(root, way)
+        assert logs(root) == before
+    with kafkalog.open(root) as store:
+        assert store.topic("orders").partition(1).end_offset == 15
+
+
 def test_raise_cuts_nothing(root: Path) -> None:
     before = logs(root)
     for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import os
 from collections.abc import Iterator
@@ -364,6 +365,85 @@ def test_recover_does_not_call_a_failed_write_unread(shop: Path, monkeypatch: py
     (found,) = recover(str(shop), [TopicPartition("orders", 1)], act=True, from_start=True)
     assert found.error is not None
     assert found.unread is None
+
+
+@pytest.mark.parametrize("act", [[], ["--yes"]])
+@pytest.mark.parametrize("damage", ["EIO", "EACCES", "a folder", "garbage"])
+@pytest.mark.parametrize("command", ["recover", "reindex"])
+def test_topics_settings_that_cannot_be_read_stop_nothing(
+    shop: Path,
+    command: str,
+    damage: str,
+    act: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = shop / ".kafkalog_topics"
+    logs = {each: each.read_bytes() for each in shop.glob("*/*.log")}
+    (shop / "orders-1" / "00000000000000000040.index").unlink()
+    if damage == "garbage":
+        path.write_text("garbage{")
+    elif damage == "a folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        files = refusing("shop/.kafkalog_topics", getattr(errno, damage))
+        monkeypatch.setattr(recovery, "OS_FILES", files)
+        monkeypatch.setattr("kafkalog.cli.reindex.OS_FILES", files)
+    assert invoke([command, str(shop), *act]) == 1
+    out, err = capsys.readouterr()
+    assert out.count(str(path)) == 1
+    assert f"{path}: {'found JSONDecodeError' if damage == 'garbage' else 'cannot be read: '}" in out
+    assert not err or "salvage" in err or "recover" in err
+    assert {each: each.read_bytes() for each in shop.glob("*/*.log")} == logs
+    assert path.exists()
+    assert (shop / "orders-1" / "00000000000000000040.index").exists() == bool(act)
+    assert verify(shop, [f"orders-{n}" for n in range(3)], deep=True).ok
+    assert invoke([command, str(shop), *act, "--json"]) == 1
+    assert sum(json.loads(line)["kind"] == "finding" for line in capsys.readouterr().out.splitlines()) == 1
+
+
+def test_settings_are_not_asked_for_where_none_counts(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kafkalog.cli.reindex.OS_FILES", refusing("shop/.kafkalog_topics"))
+    assert invoke(["reindex", str(shop), "--index-interval-bytes", "4000"]) == 0
+    files = refusing("shop/.kafkalog_topics", errno.EMFILE)  # a shortage says nothing of the file
+    monkeypatch.setattr("kafkalog.cli.reindex.OS_FILES", files)
+    assert invoke(["reindex", str(shop)]) == 3
+    assert "Too many open files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("act", [[], ["--yes"], ["--yes", "--from-start"]])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, 0])
+def test_recover_tells_recovery_points_that_cannot_be_read(
+    shop: Path, number: int, act: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shop / "recovery-point-offset-checkpoint"
+    old = path.stat().st_ino
+    if number:
+        files = refusing(str(path), number, "open", "read_bytes")
+        assert files.fault is not None
+        files.fault.paths = lambda each: each == str(path) and path.stat().st_ino == old
+        monkeypatch.setattr(recovery, "watched_files", lambda watch: files)
+        monkeypatch.setattr(recovery, "OverlayFiles", lambda watch: OverlayFiles(files, watch))
+    else:
+        path.write_text("0\n1\nx\n")
+    logs = {each: each.read_bytes() for each in shop.glob("*/*.log")}
+    beside = {each: each.read_bytes() for each in shop.glob("*") if each.is_file()}
+    if number and act == ["--yes"]:
+        assert invoke(["recover", str(shop), "orders", *act]) == 3
+        assert f"{path}: cannot be read: " in (err := capsys.readouterr().err)
+        assert "--from-start" in err
+        assert {each: each.read_bytes() for each in shop.glob("*") if each.is_file()} == beside
+        return
+    assert invoke(["recover", str(shop), "orders", *act, "--json"]) == 1
+    finding, *rest, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (finding["kind"], finding["path"]) == ("finding", str(path))
+    assert finding["what"].startswith("cannot be read: " if number else "")
+    assert [(each["recoveryPoint"], each["endOffset"], each["error"]) for each in rest] == [(0, 60, None)] * 3
+    assert summary["lostRecords"] == 0
+    assert {each: each.read_bytes() for each in shop.glob("*/*.log")} == logs
 
 
 # --- backup -----------------------------------------------------------------------------------------------

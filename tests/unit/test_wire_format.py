@@ -202,3 +202,27 @@ def test_an_error_of_the_function_says_where_it_was(tmp_path: Path) -> None:
         with pytest.raises(RecordDeserializationException, match=r"wire_format\(decode, ") as refused:
             topic.read_arrow(values=decode, schema={"id": "int64"})
         assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("t", 0, 0)
+
+
+def test_a_bad_value_of_the_sample_is_told_by_its_place(tmp_path: Path) -> None:
+    decode = wire_format(lambda schema_id, payloads: payloads)
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        topic = store.create_topic("t", 2)
+        for number in range(3):
+            topic.partition(0).append(framed(1, b"v%d" % number))
+            topic.partition(1).append(b"no wire format" if number == 1 else framed(1, b"w"))
+        reads = [
+            lambda: topic.read_arrow(values=decode),
+            lambda: list(topic.arrow_batches(columns=["value"], values=decode)),
+            lambda: topic.partition(1).read_arrow(values=decode, start=1),
+            lambda: topic.partition(1).read_arrow(values=decode, last=2),
+            lambda: store.reader(topics=["t"]).read_arrow(values=decode),
+        ]
+        for read in reads:
+            with pytest.raises(
+                RecordDeserializationException, match=r"^topic t, partition 1, offset 1: value: "
+            ) as bad:
+                read()
+            assert (bad.value.topic, bad.value.partition, bad.value.offset) == ("t", 1, 1)
+        assert topic.read_arrow(values=wire_format(lambda _, each: each, errors="null")).num_rows == 6
+        assert topic.partition(0).read_arrow(values=decode, last=1)["value"].to_pylist() == [b"v2"]

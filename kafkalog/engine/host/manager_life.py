@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from kafkalog._native.state.blocks import Closing
+from kafkalog._renamed import without
 from kafkalog.config import KEEPS_ALL, LogConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
 from kafkalog.engine.files.dropped import let_go_later, wait_for_dropped
@@ -80,6 +81,7 @@ class ManagerLife(Closing):
     registry_class = LogRegistry
     directories_class = LogDirectories
 
+    @without("LogManager", bare="leave it out, LogManager is Kafka's class without its faults, and the only one")
     def __init__(
         self,
         log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

@@ -23,7 +23,7 @@ class Damage(NamedTuple):
     """A cut that is about to be made: `cut_bytes` from `position` of `path`, and the logs `dropped` behind it.
 
     The log ends at `new_end` then, and did at `old_end` as far as can be told; `records` is the most that goes.
-    `blank`: only zeros go, which hold no record.  The records' times lie from `first_timestamp` to `last_timestamp`;
+    `blank`: only zeros go, where no record was.  The records' times lie from `first_timestamp` to `last_timestamp`;
     -1 is not known.
     """
 
@@ -57,6 +57,17 @@ def lost_end_error(flushed: int, log_end_offset: int, folder: str) -> CorruptRec
     )
 
 
+def end_below_start_error(end: int, start: int, folder: str) -> CorruptRecordException:
+    """A log ends below its start: an open deletes all of it, as Kafka does."""
+    return CorruptRecordException(
+        f"{names.LOG_START_OFFSET_CHECKPOINT_FILE} says that the log begins at offset {start}, but it ends at {end}: "
+        "opening would delete all of it.  Nothing was deleted",
+        path=folder,
+        hint="put back what is missing, or the checkpoint's offset; `kafkalog salvage` copies what can be read, "
+        'on_damage="truncate" deletes it, as Kafka does',
+    )
+
+
 def missing_log_error(index: str, log: str) -> CorruptRecordException:
     """An index has entries, and its segment has no log: a file is missing, and nothing else tells."""
     folder = os.path.dirname(index)
@@ -68,8 +79,14 @@ def missing_log_error(index: str, log: str) -> CorruptRecordException:
     )
 
 
-def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], files: Files) -> Damage:
-    """What a cut of `segment` at `position` takes, when the segments in `rest` go with it."""
+def damage_at(
+    segment: LogSegment, position: int, rest: Sequence[LogSegment], files: Files, promised_end: int = 0
+) -> Damage:
+    """What a cut of `segment` at `position` takes, when the segments in `rest` go with it.
+
+    Zeros to the log's end are what a power loss leaves of room that was set aside or of appends that were never
+    flushed.  They hold no record unless something says that records were there: the log reached to `promised_end` (its
+    recovery point, or its start), or the next segment begins behind them."""
     path = segment.log.path
     with files.open(path, writable=False) as file:
         size = file.size()
@@ -77,8 +94,9 @@ def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], fi
         kept = end_before(file, position, segment.base_offset)
     records, old_end, blank, dropped = here.records, here.next_offset, here.blank, {}
     first, last = here.first_timestamp, here.last_timestamp
-    if rest and here.open_end:
+    if rest and (here.open_end or blank):
         records += max(0, rest[0].base_offset - here.next_offset)
+        old_end = max(old_end, rest[0].base_offset)
     for other in rest:
         with files.open(other.log.path, writable=False) as file:
             dropped[other.log.path] = file.size()
@@ -89,11 +107,15 @@ def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], fi
             first = there.first_timestamp if first < 0 else first
             last = there.last_timestamp if there.last_timestamp < 0 else max(last, there.last_timestamp)
         blank = blank and there.blank
-    return Damage(path, position, size - position, here.why, records, kept, old_end, dropped, blank, first, last)
+    if blank and promised_end > old_end:
+        records, old_end = records + promised_end - old_end, promised_end
+    why = "zeros where records were" if blank and records else here.why
+    blank = blank and records == 0
+    return Damage(path, position, size - position, why, records, kept, old_end, dropped, blank, first, last)
 
 
 def refuse(damage: Damage) -> None:
-    """CorruptRecordException, but for zeros behind the end of the log: they are no loss."""
+    """CorruptRecordException, but for zeros behind the end of the log where no record was: they are no loss."""
     if damage.blank:
         return
     also = f" and drop {len(damage.dropped)} segments behind it" if damage.dropped else ""

@@ -25,7 +25,7 @@ from kafkalog.engine.files.turns import resting
 from kafkalog.engine.format import names
 from kafkalog.engine.log import load_cases
 from kafkalog.engine.log.context import PartitionContext
-from kafkalog.engine.log.damage import Damage, damage_at, missing_log_error, refuse
+from kafkalog.engine.log.damage import Damage, damage_at, end_below_start_error, missing_log_error, refuse
 from kafkalog.engine.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.engine.log.load_cases import Action
 from kafkalog.engine.log.local_log import delete_segment_files, open_new_segment
@@ -401,7 +401,8 @@ class LogLoader:
 
     def _before_cut(self, segment: LogSegment, position: int, rest: Sequence[LogSegment]) -> None:
         if self._on_damage is not None:
-            damage = damage_at(segment, position, rest, self.files)
+            promised = max(self.recovery_point_checkpoint, self.log_start_offset_checkpoint)
+            damage = damage_at(segment, position, rest, self.files, promised)
             self._refused = True
             self._on_damage(damage)
             self._refused = False
@@ -509,6 +510,8 @@ class LogLoader:
         start = self.log_start_offset_checkpoint
         if end is None or end >= start:
             return end
+        if self._refuses and any(segment.size for segment in self.segments.values()):
+            raise end_below_start_error(end, start, self.dir)
         self.context.logger.warning("log end %d is below log start %d; deleting all", end, start)
         # Kafka asks for the snapshots of segments that it has just forgotten, so none is renamed to .deleted here:
         # the producer state unlinks them all.

@@ -1,0 +1,125 @@
+"""docs/backup.md, followed to the letter: one topic, or what salvage saved, joins a directory with other topics."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog._face.topic_settings import TopicSettings
+from tests.unit.cli_kit import Run, run
+
+__all__ = ["run"]
+
+BACKUP = "/backups/2026-11-28"
+PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
+
+
+def steps(heading: str) -> list[list[str]]:
+    """The words of each command of a section's block."""
+    found = re.search(rf"^## {heading}\n.*?^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return [shlex.split(line, comments=True) for line in found[1].splitlines()]
+
+
+def follow(heading: str, root: Path, run: Run, codes: dict[str, int]) -> None:
+    """Runs the commands, with their absolute paths below `root`; a command's exit code is 0, or the one in `codes`."""
+    for words in steps(heading):
+        here = [str(root) + word if word.startswith("/") else word for word in words]
+        if here[0] == "mkdir":
+            Path(here[1]).mkdir()
+        elif here[0] == "mv":
+            for source in filter(os.path.exists, here[1:-1]):  # nothing of a topic that was deleted
+                shutil.move(source, here[-1])
+        else:
+            assert here[0] == "kafkalog"
+            target = None
+            if ">" in here:
+                here, target = here[: here.index(">")], root / here[-1]
+            here = [str(root / word) if word == "cursors.csv" else word for word in here]
+            result = run(*here[1:])
+            assert result.code == codes.pop(words[1], 0), (words, result.err)
+            if target is not None:
+                target.write_text(result.out)
+    assert not codes
+
+
+def read_all(store: kafkalog.Store) -> list[int]:
+    with store.reader("billing", topics=["orders"], isolation="read_committed") as reader:
+        found = [record.offset for record in reader if record.partition == 0]
+        reader.commit()
+        return found
+
+
+def fill(store: kafkalog.Store, topic: str, prefix: str, count: int) -> None:
+    for number in range(2):
+        for each in range(count):
+            store.topic(topic).partition(number).append(b"%s%d" % (prefix.encode(), each), key=b"k")
+
+
+@pytest.fixture
+def root(tmp_path: Path, run: Run) -> Path:
+    """A store that went on behind its backup, which has a cursor at offset 5 and a transaction that was open."""
+    (tmp_path / "var").mkdir()
+    (tmp_path / "backups").mkdir()
+    with kafkalog.open(tmp_path / "var/kafka-logs", maintenance=False) as store:
+        for topic in ("orders", "clicks"):
+            store.create_topic(topic, 2, config={"retention.ms": "987654321"})
+            fill(store, topic, "v", 5)
+        read_all(store)
+        transaction = store.transaction("biller")
+        transaction.begin()
+        transaction.append("orders", b"undecided", partition=0)
+        assert run("backup", tmp_path / "var/kafka-logs", "--to", f"{tmp_path}{BACKUP}").code == 0
+        transaction.commit()
+        fill(store, "orders", "later", 3)
+        fill(store, "clicks", "later", 3)
+        assert read_all(store) == [5, 7, 8, 9]
+    return tmp_path
+
+
+@pytest.mark.parametrize("since", ["changed", "deleted", "made anew"])
+def test_one_topic_in_place(since: str, root: Path, run: Run) -> None:
+    log_dir = root / "var/kafka-logs"
+    if since != "changed":
+        with kafkalog.open(log_dir, maintenance=False) as store:
+            store.delete_topic("orders")
+            if since == "made anew":
+                store.create_topic("orders", 2, config={"retention.ms": "987654321"})
+    follow("One topic in place", root, run, {})
+    told = run("transactions", log_dir, "orders").out
+    assert "transactional id 'biller'" in told
+    abort = ["transactions", "abort", log_dir, "orders", "--transactional-id", "biller", "--yes"]
+    assert run(*abort).code == 0
+    assert "open for" not in run("transactions", log_dir, "orders").out
+    assert run("verify", log_dir).code == 0
+    with kafkalog.open(log_dir, on_damage="raise") as store:
+        assert [store.topic("orders").partition(number).end_offset for number in range(2)] == [7, 5]
+        assert [store.topic("clicks").partition(number).end_offset for number in range(2)] == [8, 8]
+        fill(store, "orders", "new", 1)
+        assert read_all(store) == [7]  # none twice, none left out
+        assert TopicSettings(str(log_dir)).of("orders").retention_ms == 987654321
+    with kafkalog.open(log_dir) as store:  # nothing of it is taken for what is left of a topic that was deleted
+        assert len(list(store.topic("orders").partition(1))) == 6
+
+
+def test_what_salvage_saved_in_place(root: Path, run: Run) -> None:
+    log_dir = root / "var/kafka-logs"
+    (log,) = (log_dir / "orders-1").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[150] ^= 0xFF
+    log.write_bytes(data)
+    follow("What salvage saved, in place", root, run, {"verify": 1, "salvage": 1})
+    assert (root / "var/damaged/orders-1" / log.name).read_bytes() == data
+    with kafkalog.open(log_dir, on_damage="raise") as store:
+        partition = store.topic("orders").partition(1)
+        assert [record.offset for record in partition] == [0, 1, 3, 4, 5, 6, 7]
+        assert partition.append(b"new") == 8
+        assert TopicSettings(str(log_dir)).of("orders").retention_ms == 987654321
+        with store.reader("billing", topics=["orders"]) as reader:
+            assert [(record.partition, record.offset) for record in reader] == [(1, 8)]
