@@ -473,7 +473,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
             self._position = extent.position
             self._partial = b""
             self._last_offset = -1
-            if left is not None and left.owner is extent.owner and left.cuts == self._cuts:
+            if left is not None and left.owner is extent.owner is not None and left.cuts == self._cuts:
                 # The search passes over what does not fit; who reads on from where he stood finds it.
                 self._position, self._last_offset = min(left.position, extent.position), left.last_offset
             if self._suspected is not None:
@@ -574,6 +574,8 @@ class ChunkReader(ArrowStream, Closing, Shown):
         self._suspect, self._suspected = seen, extent
         self._raise_suspect = partial(self._raise_corrupt, extent, data, why, row, self._position)
         self.close()
+        if why == MISPLACED:  # in view of the batch before it, which a search may not see
+            self._left = _Left(extent.owner, self._cuts, self._position, self._last_offset)
         extent.file.doubt()
         self.source.recheck()
 

@@ -29,8 +29,6 @@ from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.backup_files import BackupReport
 
-_KEEP_STATE = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
-
 
 @click.command("backup", short_help="Copy log directories beside their writer.")
 @click.argument("log_dir", type=SourcePath())
@@ -73,7 +71,8 @@ def command(
     """Copy the PARTITIONS (orders-0, orders, 'ord*'; default: all) of LOG_DIR to DEST.
 
     A broker, or a store, may be writing to LOG_DIR: each partition's copy is a prefix of its log at one moment, cursors
-    lie within the copies, and transactions are decided alike in all of them.  Every batch is checked on the way; damage
+    lie within the copies, and transactions are decided alike in all of them (partitions of __transaction_state are taken,
+    too, where others are named).  Every batch is checked on the way; damage
     is told, with file and position, and copied as it is; a partition that cannot be read is left out (exit 1).
     DEST is there once it is whole and on the disk.
     It holds log directories (DEST/log-dir-1), which all commands read; `kafkalog restore` checks it and brings it back.
@@ -103,8 +102,8 @@ def command(
     for place in places:
         here = {tp: path for tp, path in folders.items() if os.path.dirname(path) == place.rstrip(os.sep)}
         note_tiered(place, here, "the backup has what is on the disk: the bucket is to be kept by itself")
-    if not is_all and not any(tp.topic in _KEEP_STATE for tp in folders):
-        note("note: cursors and transactions are kept in topics of their own, which were not named: they stay away")
+    if not is_all and not any(tp.topic == names.GROUP_METADATA_TOPIC for tp in folders):
+        note(f"note: cursors are in {names.GROUP_METADATA_TOPIC}, which was not named: they stay away")
     return _tell(report, as_json)
 
 

@@ -48,15 +48,19 @@ Used by one thread; syncs wait in a few others.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
+from kafkalog._native.codec.batches import BatchHeader
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Files, local_path
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.format.small_files import read_small
 from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import list_partitions, refuse_inside
@@ -83,6 +87,7 @@ from kafkalog.toolbox.backup_manifest import (
 from kafkalog.toolbox.backup_moment import Moment, moment_of
 from kafkalog.toolbox.backup_partition import PartitionCopy
 from kafkalog.toolbox.backup_places import (
+    is_wanted,
     made_whole,
     named,
     partial_path,
@@ -123,11 +128,11 @@ def backup(
     """Copy one or several log directories to the new folder `dest`, beside whoever writes to them.
 
     `log_dirs` are all directories of one store or broker: what is in them is of one moment.  `partitions` ("orders-0",
-    or pairs) are the only ones to take; without `__transaction_state` and `__consumer_offsets` among them transactions
-    and cursors stay away.  `base` is an earlier backup, or a folder of backups, of which the newest counts: files that
-    did not change are linked from there.  `link`: logs of closed segments are hard links to the source's (see the
-    module for what that risks).  `strict`: refuse where the source is damaged.  `progress` is called with the bytes of
-    logs just taken.
+    or pairs) are the only ones to take, beside those of `__transaction_state`, by which transactions are decided;
+    without `__consumer_offsets` among them cursors stay away.  `base` is an earlier backup, or a folder of backups, of
+    which the newest counts: files that did not change are linked from there.  `link`: logs of closed segments are hard
+    links to the source's (see the module for what that risks).  `strict`: refuse where the source is damaged.
+    `progress` is called with the bytes of logs just taken.
 
     Returns a BackupReport.
 
@@ -181,10 +186,35 @@ def backup(
     return report
 
 
+def _last_batch(seen: Snapshot) -> BatchHeader | None:
+    if seen.log_end_offset <= seen.log_start_offset:
+        return None
+    place, position = seen.position_of(seen.log_end_offset - 1)
+    return None if place == len(seen.segments) else seen.reader(place).header_at(position)
+
+
+def _has_batch(seen: Snapshot, header: BatchHeader) -> bool:
+    """Whether the log has that batch, or the offset lies below its start by now."""
+    offset = header.last_offset
+    if offset < seen.log_start_offset:
+        return True
+    if offset >= seen.log_end_offset:
+        return False
+    place, position = seen.position_of(offset)
+    found = None if place == len(seen.segments) else seen.reader(place).header_at(position)
+    if found is None or found.base_offset > offset:
+        return True  # compaction took it
+    return _kept_by_compaction(found) == _kept_by_compaction(header)
+
+
+def _kept_by_compaction(header: BatchHeader) -> tuple[int, ...]:
+    return header.last_offset, header.leader_epoch, header.producer_id, header.producer_epoch, header.base_sequence
+
+
 def _bytes_needed(sources: Iterable[str], wanted: Collection[str] | None, previous: Base | None, files: Files) -> int:
     """About what a backup takes on the disk, but for what is linked from the base."""
     there = [pair for source in sources for pair in list_partitions(source, files=files).items()]
-    chosen = {partition: path for partition, path in there if wanted is None or str(partition) in wanted}
+    chosen = {partition: path for partition, path in there if is_wanted(partition, wanted)}
     kept = 0 if previous is None else previous.closed_bytes(chosen)
     return max(0, bytes_in(chosen.values(), files) - kept)
 
@@ -214,6 +244,14 @@ class _Directory(NamedTuple):
     offsets: dict[str, dict[TopicPartition, int]]  # lines of its checkpoints, by file name
 
 
+class _Look(NamedTuple):
+    """Where a partition ended before the moment, and by what one knows that it was not cut, or made anew, since."""
+
+    end_offset: int
+    folder: tuple[int, str | None]  # inode, topic id
+    last_batch: BatchHeader | None  # None in an empty log
+
+
 class _Run:
     """One backup, up to its manifest."""
 
@@ -234,7 +272,7 @@ class _Run:
         self._wanted = wanted
         self._settings: dict[str, bytes | None] = {}
         self._views: dict[TopicPartition, PartitionView] = {}
-        self._looks: dict[TopicPartition, int] = {}  # where each ended before the moment
+        self._looks: dict[TopicPartition, _Look] = {}  # before the moment
         self._directories: Sequence[_Directory] = ()
         self._moment: Moment | None = None
 
@@ -271,24 +309,25 @@ class _Run:
         missing = set(self._wanted or ()) - set(map(str, first))
         if missing:
             raise UnknownTopicOrPartitionException(f"no partition {min(missing)} in {', '.join(self._sources)}")
-        if self._wanted is None or any(each.topic == names.TRANSACTION_STATE_TOPIC for each in first):
-            for look in range(STATE_LOOKS_MAX):
-                self._look(directories)
-                before, listed = listed, self._listed(directories)
-                changed = {partition for partition, _ in before.items() ^ listed.items()}
-                for partition in changed:
-                    self._close_view(partition)
-                    self._looks.pop(partition, None)
-                if look >= LOOKS_MAX:  # topics come and go all the time: what decides transactions is enough
-                    changed = {each for each in changed if each.topic == names.TRANSACTION_STATE_TOPIC}
-                if not changed:
-                    break
-            else:
-                raise BeingWrittenException(
-                    f"partitions of {names.TRANSACTION_STATE_TOPIC} were made at each of {STATE_LOOKS_MAX} looks",
-                    path=self._sources[0],
-                    hint="ask again, or when fewer transactional ids are new",
-                )
+        for look in range(STATE_LOOKS_MAX):
+            self._look(directories)
+            before, listed = listed, self._listed(directories)
+            changed = {partition for partition, _ in before.items() ^ listed.items()}
+            looks = self._looks.items()
+            changed |= {each for each, seen in looks if each in listed and not self._still_has(each, seen)}
+            for partition in changed:
+                self._close_view(partition)
+                self._looks.pop(partition, None)
+            if look >= LOOKS_MAX:  # topics come and go all the time: what decides transactions is enough
+                changed = {each for each in changed if each.topic == names.TRANSACTION_STATE_TOPIC}
+            if not changed:
+                break
+        else:
+            raise BeingWrittenException(
+                f"partitions of {names.TRANSACTION_STATE_TOPIC} were made at each of {STATE_LOOKS_MAX} looks",
+                path=self._sources[0],
+                hint="ask again, or when fewer transactional ids are new",
+            )
         out = self.report.left_out
         self.report.notes += [GONE.format(each) for each in first if each not in listed and each not in out]
         for directory in directories:
@@ -320,9 +359,7 @@ class _Run:
         for directory in directories:
             directory.chosen.clear()
             for partition, path in there[directory.source].items():
-                if self._wanted is not None and str(partition) not in self._wanted:
-                    continue
-                if partition in self.report.left_out:
+                if not is_wanted(partition, self._wanted) or partition in self.report.left_out:
                     continue
                 if partition in found:
                     raise IllegalArgumentException(
@@ -383,9 +420,7 @@ class _Run:
                 if partition.topic == names.TRANSACTION_STATE_TOPIC:
                     states[partition] = self._view(directory, partition)
                 elif partition not in self._looks:
-                    view = self._view(directory, partition)
-                    self._looks[partition] = view.log_end_offset
-                    view.rest()
+                    self._looks[partition] = self._look_at(self._view(directory, partition))
             except UnknownTopicOrPartitionException:  # the next listing knows
                 pass
             except OSError as error:
@@ -400,6 +435,34 @@ class _Run:
                     raise
                 del states[bad]  # as that of another broker
                 self._leave_out(next(each for each in directories if bad in each.chosen), bad, error)
+
+    def _look_at(self, view: PartitionView) -> _Look:
+        try:
+            return _Look(view.log_end_offset, self._folder(view.directory), view.over(_last_batch))
+        except CorruptRecordException:  # the check of the copy tells
+            return _Look(view.log_end_offset, self._folder(view.directory), None)
+        finally:
+            view.rest()
+
+    def _still_has(self, partition: TopicPartition, look: _Look) -> bool:
+        """Whether a partition is the one that was looked at, and its log goes on behind what it had then."""
+        view = self._views[partition]
+        try:
+            if self._folder(view.directory) != look.folder:
+                return False
+            if view.has_changed():
+                view.refresh()
+            return look.last_batch is None or view.over(partial(_has_batch, header=look.last_batch))
+        except (CorruptRecordException, OSError):  # who copies it tells
+            return True
+        finally:
+            view.rest()
+
+    def _folder(self, path: str) -> tuple[int, str | None]:
+        try:
+            return self.files.stat(path).inode, topic_id_of(path, self.files)
+        except (CorruptCheckpointException, OSError):
+            return 0, None
 
     def _view(self, directory: _Directory, partition: TopicPartition) -> PartitionView:
         if partition not in self._views:
@@ -420,13 +483,21 @@ class _Run:
             return seen.log_end_offset
         if partition.topic == names.TRANSACTION_STATE_TOPIC:
             end = moment.ends[partition]
-        elif partition.topic in _LAST or partition not in self._looks:
+        elif partition.topic in _LAST:
             return seen.log_end_offset
         else:
             is_cursors = partition.topic == names.GROUP_METADATA_TOPIC
+            look = self._looks.get(partition)
+            find = moment.end_of_cursors if is_cursors else moment.end_of_records
             try:
-                find = moment.end_of_cursors if is_cursors else moment.end_of_records
-                end = find(seen, self._looks[partition])
+                if look is None:  # it was made since
+                    look_end = seen.log_start_offset
+                elif look.last_batch is None or _has_batch(seen, look.last_batch):
+                    look_end = look.end_offset
+                else:  # it was cut since: who knows where
+                    place = bisect_right(seen.bases, look.last_batch.base_offset) - 1
+                    look_end = max(seen.bases[max(place, 0)], seen.log_start_offset)
+                end = find(seen, look_end)
             except CorruptRecordException:  # the check of the copy tells
                 end = seen.log_end_offset
         return max(seen.log_start_offset, min(end, seen.log_end_offset))

@@ -8,19 +8,21 @@ of `__transaction_state`:
   until nobody has grown in between: then there was a moment at which all had these lengths.  No other partition of it
   was there: `backup` lists them again behind it.  Where there is none at all, no transaction is known.
 - A partition of records is looked at before T, and copied after T; it is cut in front of the first batch, behind that
-  look and behind the last marker of what T has as completed, that T knows nothing of: a marker of a transaction that T
-  has open or does not know, or records of one that T does not have in this partition.  Both came after T.  So
-  everything that was there at T is in the copy, every transaction that T has decided is there whole, and none is
-  decided in one copy and open in another.
+  look and behind the last batch that certainly came before T, that certainly came after it: a marker of a transaction
+  that T has open or does not know, or records of one that T does not have in this partition.  So everything that was
+  there at T is in the copy, every transaction that T has decided is there whole, and none is decided in one copy and
+  open in another.
 - `__consumer_offsets` holds cursors, which must not lie behind the end of their partition's copy.  It is cut as early
-  as may be: where it ended at the look before T, or behind the last batch that T needs, which is a marker of a
-  transaction that T has as completed, or a commit of one that T has decided.  Both came before T, so whatever the
-  cursors point behind was appended before T, and the copies of records have it.
+  as may be: where it ended at the look before T, or behind the last batch that certainly came before T: a marker of a
+  transaction that T has as completed, or a commit of one that T has decided.  So whatever the cursors point behind was
+  appended before T, and the copies of records have it.
 
 A transaction is told from the next one of its id by its epoch (transaction version 2 raises it at every end: kafkalog,
-clients of Kafka 4).  Older clients keep theirs; there times decide, which is as exact as clocks are.  A directory of a
-cluster's broker has only some of the partitions of `__transaction_state`: of the others nothing is known, and copies
-end in front of their first batch behind the look.
+clients of Kafka 4).  Older clients keep theirs.  There the times of markers decide, which brokers write, never those of
+records, which clients write: a marker is of a completed transaction if it is no younger than the record that says so,
+and what follows the marker of a decided one is of the next.  That is as exact as the brokers' clocks are.  A directory
+of a cluster's broker has only some of the partitions of `__transaction_state`: of the others nothing is known, and
+copies end in front of their first batch behind the look.
 
 Takes no lock, changes nothing.  Used by one thread.
 """
@@ -28,7 +30,8 @@ Takes no lock, changes nothing.  Used by one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,91 +55,95 @@ if TYPE_CHECKING:
 LOOKS_MAX = 10_000  # at the lengths of __transaction_state; two of them take less than most transactions
 REST_S = 0.001
 ID_BYTES = 10  # of a record's value: its version and the producer id
-COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+STATUS_AT = 16  # of a record's value, in both versions: behind that the epoch and the timeout
+COMPLETE = (bytes([TransactionState.COMPLETE_COMMIT]), bytes([TransactionState.COMPLETE_ABORT]))
 EPOCH_PER_END = 2  # the transaction version from which on
+
+
+class When(Enum):
+    """What a batch says of T, by its place in its partition."""
+
+    BEFORE = "before"  # so did all in front of it
+    EITHER = "either"  # of a transaction that T has open or decided: in the copy or not
+    AFTER = "after"
 
 
 class Moment:
     """What `__transaction_state` said at T.  `ends`: the offset behind what each of its partitions had."""
 
     def __init__(
-        self, ends: dict[TopicPartition, int], states: Iterable[TransactionMetadata], former: Collection[int] = ()
+        self,
+        ends: dict[TopicPartition, int],
+        states: Iterable[TransactionMetadata],
+        former: Collection[int] = (),
+        completed_ms: Mapping[int, int] | None = None,
     ) -> None:
-        """`former` are producer ids that transactional ids had before, up to the end of their epochs."""
+        """`former` are producer ids that transactional ids had before, up to the end of their epochs; `completed_ms`:
+        by producer id, when its last transaction was completed."""
         self.ends = ends
         self._states = {state.producer_id: state for state in states}
         self._former = set(former) - self._states.keys()
+        self._completed_ms = completed_ms or {}
 
     # --- where copies end ----------------------------------------------------------------------------
 
     def end_of_records(self, seen: Snapshot, look_end: int) -> int:
         """Where the copy of a partition of records ends, at the latest: `look_end` was its end before T."""
         end = None
-        for table in _batches_behind(seen, look_end):
-            for row in table:
-                if row["attributes"] & CONTROL_FLAG and self._is_needed(row, seen.topic_partition):
-                    end = None  # it came before T, and so did all in front of it
-                elif end is None and not self._is_known(row, seen.topic_partition):
-                    end = int(row["base_offset"])
+        for row, when in self._judged(seen, look_end):
+            if when is When.BEFORE:
+                end = None
+            elif end is None and when is When.AFTER:
+                end = int(row["base_offset"])
         return seen.log_end_offset if end is None else max(end, look_end)
 
     def end_of_cursors(self, seen: Snapshot, look_end: int) -> int:
         """Where the copy of a partition of `__consumer_offsets` ends, at the earliest."""
         end = look_end
-        for table in _batches_behind(seen, look_end):
-            for row in table:
-                if self._is_needed(row, seen.topic_partition):
-                    end = int(row["last_offset"]) + 1
+        for row, when in self._judged(seen, look_end):
+            if when is When.BEFORE:
+                end = int(row["last_offset"]) + 1
         return min(end, seen.log_end_offset)
 
-    def _is_known(self, row: np.void, partition: TopicPartition) -> bool:
-        if row["attributes"] & CONTROL_FLAG:
-            return self._has_decided(row)
-        return self._has_records(row, partition)
-
-    def _is_needed(self, row: np.void, partition: TopicPartition) -> bool:
-        state = self._states.get(int(row["producer_id"]))
-        if row["attributes"] & CONTROL_FLAG:
-            # A marker of what is decided, and not completed, is written again.
-            is_to_come = state is not None and state.state in PREPARED
-            is_to_come = is_to_come and int(row["producer_epoch"]) >= state.producer_epoch  # type: ignore[union-attr]
-            return self._has_decided(row) and not is_to_come
-        if state is not None and state.state is TransactionState.ONGOING:
-            # Those of the open one may come after T, and an older client's next ones look the same.
-            return int(row["producer_epoch"]) < state.producer_epoch
-        return self._has_records(row, partition)
+    def _judged(self, seen: Snapshot, offset: int) -> Iterator[tuple[np.void, When]]:
+        ended: set[int] = set()
+        for table in _batches_behind(seen, offset):
+            for row in table:
+                yield row, self.when(row, seen.topic_partition, ended)
 
     # --- what T knows --------------------------------------------------------------------------------
 
-    def _has_decided(self, row: np.void) -> bool:
-        """Whether a marker is of a transaction that was decided at T."""
-        state = self._states.get(int(row["producer_id"]))
-        epoch = int(row["producer_epoch"])
+    def when(self, row: np.void, partition: TopicPartition, ended: set[int]) -> When:
+        """When a transactional batch came.  `ended`: producer ids of whose decided transaction the marker was met in
+        this partition already; to be given again with the next batch."""
+        producer_id, epoch = int(row["producer_id"]), int(row["producer_epoch"])
+        state = self._states.get(producer_id)
         if state is None:
-            return int(row["producer_id"]) in self._former
+            return When.BEFORE if producer_id in self._former else When.AFTER
         if epoch != state.producer_epoch:
-            return epoch < state.producer_epoch
+            return When.BEFORE if epoch < state.producer_epoch else When.AFTER
         if state.state is TransactionState.EMPTY:
-            return False  # no transaction has had this epoch yet
-        if state.client_transaction_version >= EPOCH_PER_END or state.state in PREPARED:
-            return True
-        if state.state is TransactionState.ONGOING:
-            return int(row["max_timestamp"]) <= state.start_timestamp
-        return int(row["max_timestamp"]) <= state.last_update_timestamp
+            return When.AFTER  # no transaction has had this epoch yet
+        is_decided = state.state in PREPARED
+        is_there = partition in listed_partitions(state)
+        if state.client_transaction_version >= EPOCH_PER_END:
+            if row["attributes"] & CONTROL_FLAG:  # the marker of a transaction has the epoch of the next one
+                return When.EITHER if is_decided else When.BEFORE
+            return When.EITHER if is_there and state.state is TransactionState.ONGOING else When.AFTER
+        if row["attributes"] & CONTROL_FLAG:
+            if int(row["max_timestamp"]) <= self._ended_ms(state):
+                return When.BEFORE
+            if is_decided and is_there and producer_id not in ended:
+                ended.add(producer_id)
+                return When.EITHER  # it is written again where it is missing
+            return When.AFTER
+        if not is_there or producer_id in ended:
+            return When.AFTER  # of the next one; those of the one before have its marker behind them
+        return When.BEFORE if is_decided else When.EITHER
 
-    def _has_records(self, row: np.void, partition: TopicPartition) -> bool:
-        """Whether records are of a transaction that was decided at T, or open, and known to be in this partition."""
-        state = self._states.get(int(row["producer_id"]))
-        epoch = int(row["producer_epoch"])
-        if state is None:
-            return int(row["producer_id"]) in self._former
-        if epoch != state.producer_epoch:
-            return epoch < state.producer_epoch
-        if state.state is TransactionState.ONGOING:
-            return partition in listed_partitions(state)
-        if state.state not in PREPARED or state.client_transaction_version >= EPOCH_PER_END:
-            return False  # of the next one; those of the one before have its marker behind them
-        return partition in listed_partitions(state) and int(row["max_timestamp"]) <= state.last_update_timestamp
+    def _ended_ms(self, state: TransactionMetadata) -> int:
+        """The time up to which markers of an id that keeps its epoch are of transactions that were completed at T."""
+        return self._completed_ms.get(state.producer_id, state.start_timestamp - 1)
 
 
 def moment_of(views: dict[TopicPartition, PartitionView], files: Files) -> Moment:
@@ -148,10 +155,11 @@ def moment_of(views: dict[TopicPartition, PartitionView], files: Files) -> Momen
     ends = _lengths_at_once(views, files)
     newest: dict[str, TransactionMetadata | None] = {}
     ids: set[int] = set()
+    completed_ms: dict[int, int] = {}
     for partition, end in ends.items():
         views[partition].refresh()  # it was longer by then
-        newest |= views[partition].over(lambda seen, end=end: _states(seen, end, ids))  # type: ignore[misc]
-    return Moment(ends, [state for state in newest.values() if state is not None], ids)
+        newest |= views[partition].over(lambda seen, end=end: _states(seen, end, ids, completed_ms))  # type: ignore[misc]
+    return Moment(ends, [state for state in newest.values() if state is not None], ids, completed_ms)
 
 
 def _lengths_at_once(views: dict[TopicPartition, PartitionView], files: Files) -> dict[TopicPartition, int]:
@@ -191,8 +199,11 @@ def _end_at(path: str, base: int, size: int, files: Files) -> int:
     return end
 
 
-def _states(seen: Snapshot, end: int, ids: set[int]) -> dict[str, TransactionMetadata | None]:
-    """The state of each transactional id as of an offset.  `ids` gets all producer ids that are named below it."""
+def _states(
+    seen: Snapshot, end: int, ids: set[int], completed_ms: dict[int, int]
+) -> dict[str, TransactionMetadata | None]:
+    """The state of each transactional id as of an offset.  `ids` gets all producer ids that are named below it, and
+    `completed_ms` by producer id the time of the last record that says that all markers are written."""
     if seen.log_end_offset < end:
         raise BeingWrittenException(
             f"{seen.topic_partition} was cut while it was looked at", path=seen.directory, hint="ask again"
@@ -206,7 +217,10 @@ def _states(seen: Snapshot, end: int, ids: set[int]) -> dict[str, TransactionMet
             for position in (table["position"] - piece.position).tolist():
                 for record in records.records(piece.data, header_at(piece.data, position)):
                     newest[bytes(record.key or b"")] = record
-                    begin = bytes((record.value or b"")[:ID_BYTES])
+                    value = record.value or b""
+                    begin = bytes(value[:ID_BYTES])
+                    if value[STATUS_AT : STATUS_AT + 1] in COMPLETE:
+                        completed_ms[int.from_bytes(begin[ID_BYTES - 8 :], "big", signed=True)] = record.timestamp
                     if begin and begin not in known:  # most are another state of the same one
                         known.add(begin)
                         ids.update(state.producer_id for state in _state(record).values() if state is not None)
@@ -222,8 +236,6 @@ def _state(record: Record) -> dict[str, TransactionMetadata | None]:
     """A transactional id and its state; nothing of a record that Kafka passes over."""
     try:
         name, state = decode_transaction(record.key, record.value)
-        if state is not None and state.state in COMPLETE:  # its own time is that of the decision, before the markers
-            state = state._replace(last_update_timestamp=max(state.last_update_timestamp, record.timestamp))
         return {name: state}
     except (UnknownRecordTypeException, UnknownRecordVersionException):
         return {}
@@ -239,7 +251,7 @@ def _batches_behind(seen: Snapshot, offset: int) -> Iterator[np.ndarray]:
         position = 0
 
 
-__all__ = ["Moment", "moment_of"]
+__all__ = ["Moment", "When", "moment_of"]
 
 
 def __dir__() -> list[str]:

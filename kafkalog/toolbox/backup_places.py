@@ -13,7 +13,15 @@ from kafkalog.engine.host.log_dirs import sign_of_log_dir
 from kafkalog.errors import IllegalArgumentException, InvalidTopicException
 from kafkalog.toolbox.backup_manifest import PARTIAL_SUFFIX
 
-__all__ = ["made_whole", "named", "partial_path", "refuse_in_log_dir", "refuse_one_in_other", "target_path"]
+__all__ = [
+    "is_wanted",
+    "made_whole",
+    "named",
+    "partial_path",
+    "refuse_in_log_dir",
+    "refuse_one_in_other",
+    "target_path",
+]
 
 _HINT = 'such as ["orders-0"], or [("orders", 0)]'
 
@@ -123,6 +131,12 @@ def named(partitions: Collection[TopicPartition | str] | None) -> set[str] | Non
     if not found:
         raise IllegalArgumentException("partitions: found none, expected one or more; None takes all", hint=_HINT)
     return found
+
+
+def is_wanted(partition: TopicPartition, wanted: Collection[str] | None) -> bool:
+    """Whether a partition is copied where these are named.  Those of `__transaction_state` always are: without them
+    nobody would end the transactions that are open in the copy."""
+    return wanted is None or str(partition) in wanted or partition.topic == names.TRANSACTION_STATE_TOPIC
 
 
 def __dir__() -> list[str]:

@@ -41,6 +41,7 @@ from kafkalog.toolbox.backup_manifest import (
     read_manifest,
 )
 from kafkalog.toolbox.backup_places import (
+    is_wanted,
     made_whole,
     named,
     partial_path,
@@ -89,8 +90,9 @@ def restore(
 ) -> RestoreReport:
     """Copy a backup to `target_dir`, which must be new or empty.
 
-    `partitions` ("orders-0", or pairs) are the only ones to restore.  Without `act` everything is checked, every byte
-    of the backup too, and nothing is written.  `progress` is called with the bytes just read.
+    `partitions` ("orders-0", or pairs) are the only ones to restore, beside those of `__transaction_state`.  Without
+    `act` everything is checked, every byte of the backup too, and nothing is written.  `progress` is called with the
+    bytes just read.
 
     Returns a RestoreReport.
 
@@ -132,7 +134,7 @@ def _chosen(
     manifest: Manifest, wanted: Collection[str] | None, backup: str
 ) -> dict[int, list[BackedPartition]]:  # by the directory's place
     found = {
-        place: [each for each in directory.partitions if wanted is None or str(each.partition) in wanted]
+        place: [each for each in directory.partitions if is_wanted(each.partition, wanted)]
         for place, directory in enumerate(manifest.directories)
     }
     missing = set(wanted or ()) - {str(each.partition) for listed in found.values() for each in listed}

@@ -15,7 +15,7 @@ from kafkalog.engine.format.transaction_records import TransactionMetadata, Tran
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BeingWrittenException
 from kafkalog.toolbox import backup_moment
-from kafkalog.toolbox.backup_moment import Moment, moment_of
+from kafkalog.toolbox.backup_moment import Moment, When, moment_of
 from tests.file_doubles import UnsyncedFiles
 from tests.unit.store_kit import log_of, open_store
 
@@ -38,67 +38,67 @@ def moment(state: TransactionState, version: int) -> Moment:
     metadata = TransactionMetadata(
         PRODUCER, EPOCH, 60_000, state, partitions, NOW_MS, NOW_MS - 10, client_transaction_version=version
     )
-    return Moment({}, [metadata], former=[PRODUCER, 3])
+    completed_ms = {PRODUCER: NOW_MS} if state in COMPLETE else {}
+    return Moment({}, [metadata], former=[PRODUCER, 3], completed_ms=completed_ms)
 
 
 STATES = [state for state in S if state not in (S.DEAD, S.PREPARE_EPOCH_FENCE)]
+BEFORE, EITHER, AFTER = When.BEFORE, When.EITHER, When.AFTER
+
+
+def when(then: Moment, row: np.void, partition: TopicPartition = HERE) -> When:
+    return then.when(row, partition, set())
 
 
 @pytest.mark.parametrize(("state", "version"), [*itertools.product(STATES, [0, 2])])
-def test_earlier_epochs_are_known_and_later_ones_not(state: TransactionState, version: int) -> None:
+def test_earlier_epochs_came_before_and_later_ones_after(state: TransactionState, version: int) -> None:
     then = moment(state, version)
     for marker in (False, True):
-        assert then._is_known(row(EPOCH - 1, marker=marker), ELSEWHERE)
-        assert not then._is_known(row(EPOCH + 1, marker=marker), HERE)
-        assert not then._is_known(row(0, marker=marker, producer_id=8), HERE)  # nobody's
-        assert then._is_known(row(9, marker=marker, producer_id=3), HERE)  # an id that was replaced
+        assert when(then, row(EPOCH - 1, marker=marker), ELSEWHERE) is BEFORE
+        assert when(then, row(EPOCH + 1, marker=marker)) is AFTER
+        assert when(then, row(0, marker=marker, producer_id=8)) is AFTER  # nobody's
+        assert when(then, row(9, marker=marker, producer_id=3)) is BEFORE  # an id that was replaced
 
 
 @pytest.mark.parametrize(
-    ("state", "version", "marker", "records"),
-    [  # of the state's own epoch, at its time: is the marker known, are records in a listed partition
-        (S.EMPTY, 0, False, False),
-        (S.EMPTY, 2, False, False),
-        (S.ONGOING, 2, True, True),  # the marker of the transaction before
-        (S.ONGOING, 0, False, True),  # the marker of this one
-        *((state, 2, True, False) for state in (*PREPARED, *COMPLETE)),  # the marker has it; records are the next one's
-        *((state, 0, True, True) for state in PREPARED),
-        *((state, 0, True, False) for state in COMPLETE),  # its records have the marker behind them
+    ("state", "version", "marker", "records", "records_elsewhere"),
+    [  # of the state's own epoch, at its time; records in a listed partition, and in another
+        (S.EMPTY, 0, AFTER, AFTER, AFTER),
+        (S.EMPTY, 2, AFTER, AFTER, AFTER),
+        (S.ONGOING, 2, BEFORE, EITHER, AFTER),  # the marker of the transaction before
+        (S.ONGOING, 0, AFTER, EITHER, AFTER),  # the marker of this one
+        *((state, 2, EITHER, AFTER, AFTER) for state in PREPARED),  # the marker is its own; records are the next one's
+        *((state, 2, BEFORE, AFTER, AFTER) for state in COMPLETE),
+        *((state, 0, EITHER, BEFORE, AFTER) for state in PREPARED),
+        *((state, 0, BEFORE, AFTER, AFTER) for state in COMPLETE),  # its records have the marker behind them
     ],
 )
-def test_the_same_epoch(state: TransactionState, version: int, marker: bool, records: bool) -> None:
+def test_the_same_epoch(
+    state: TransactionState, version: int, marker: When, records: When, records_elsewhere: When
+) -> None:
     then = moment(state, version)
-    assert then._is_known(row(EPOCH, marker=True), HERE) is marker
-    assert then._is_known(row(EPOCH, marker=False), HERE) is records
-    if state is S.ONGOING or (state in PREPARED and version == 0):
-        assert not then._is_known(row(EPOCH, marker=False), ELSEWHERE)  # it came there later
+    assert when(then, row(EPOCH, marker=True)) is marker
+    assert when(then, row(EPOCH, marker=False)) is records
+    assert when(then, row(EPOCH, marker=False), ELSEWHERE) is records_elsewhere
 
 
-def test_old_clients_go_by_times() -> None:
+def test_old_clients_go_by_times_of_markers() -> None:
     for state in COMPLETE:
         then = moment(state, 0)
-        assert then._is_known(row(EPOCH, marker=True, time_ms=NOW_MS), HERE)
-        assert not then._is_known(row(EPOCH, marker=True, time_ms=NOW_MS + 1), HERE)
+        assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS)) is BEFORE
+        assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS + 1)) is AFTER
     for state in PREPARED:
-        assert not moment(state, 0)._is_known(row(EPOCH, marker=False, time_ms=NOW_MS + 1), HERE)
+        then = moment(state, 0)
+        assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS - 11)) is BEFORE  # of the one before
+        assert when(then, row(EPOCH, marker=True), ELSEWHERE) is AFTER  # the next one's: this one was not there
+        ended: set[int] = set()
+        own, following = row(EPOCH, marker=True), row(EPOCH, marker=False)
+        assert [then.when(each, HERE, ended) for each in (following, own, following, own)] == [
+            BEFORE, EITHER, AFTER, AFTER,
+        ]  # fmt: skip
     then = moment(S.ONGOING, 0)
-    assert then._is_known(row(EPOCH, marker=True, time_ms=NOW_MS - 11), HERE)  # of the one before
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_a_marker_that_is_written_again_is_not_needed(state: TransactionState) -> None:
-    then = moment(state, 2)
-    assert then._is_needed(row(EPOCH - 1, marker=True), HERE)
-    assert then._is_needed(row(EPOCH, marker=True), HERE) is (state is S.ONGOING or state in COMPLETE)
-
-
-@pytest.mark.parametrize("version", [0, 2])
-def test_what_an_open_transaction_writes_is_not_needed(version: int) -> None:
-    """It may come after the moment, and so would all in front of it: a cursor that is behind its records' copy."""
-    then = moment(S.ONGOING, version)
-    assert not then._is_needed(row(EPOCH, marker=False), HERE)
-    assert then._is_needed(row(EPOCH - 1, marker=False), HERE)
-    assert moment(S.PREPARE_COMMIT, 0)._is_needed(row(EPOCH, marker=False), HERE)
+    assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS - 11)) is BEFORE
+    assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS - 10)) is AFTER  # it began then
 
 
 def test_a_moment_of_a_store(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from kafkalog._native.codec import batches as native
 from kafkalog.cli.app import FINDINGS, invoke
 from kafkalog.engine.files.os_files import OsFiles
 from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.loss import Lost
 from kafkalog.errors import (
     CorruptIndexException,
     CorruptRecordException,
@@ -191,6 +192,40 @@ def test_each_field_of_a_header(tmp_path: Path, field: str, read_only: bool) -> 
     byte, mask = FIELDS[field]
     hurt = partial(flip, path, header.position + byte, mask)
     check_all_ways(tmp_path, 4, path, header.position, hurt, read_only=read_only)
+
+
+@pytest.mark.parametrize("down", [1, 5, 9])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_base_offset_that_falls_within_reach(tmp_path: Path, down: int, read_only: bool) -> None:
+    """The batch claims offsets of the one before it, and of its own: a search for these finds it."""
+    with kafkalog.open_log(tmp_path, "t-0", config={"index.interval.bytes": "500"}) as log:
+        for first in range(0, 100, 10):
+            log.append_many([value(first + n) for n in range(10)])
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    header = headers(path)[4]
+
+    def hurt() -> None:
+        with path.open("r+b") as file:
+            file.seek(header.position)
+            file.write(struct.pack(">q", header.base_offset - down))
+
+    with opened(tmp_path, read_only, hurt, SMALL) as log:
+        for name, way in ways(log).items():
+            got, error = taken(way())
+            whole = [value(n) for n in range(40)]
+            assert got == (whole[::10] if name == "data_batches" else [] if name.startswith("latest") else whole), name
+            assert (error.path, error.position) == (str(path), header.position), name
+        for start in range(40, 50):
+            with pytest.raises(CorruptRecordException, match=r"does not fit between|or a lower one|should be"):
+                next(iter(log.records(start)))
+    with kafkalog.open(tmp_path, read_only=True) as store:
+        topic, lost = store.topic("t"), list[Lost]()
+        for start in range(40, 50):
+            with pytest.raises(CorruptRecordException, match="does not fit between its neighbours"):
+                next(iter(topic.records(start)))
+        assert topic.read_arrow(50).num_rows == 50
+        assert topic.read_arrow(on_damage=lost.append).num_rows == 90
+        assert [each.position for each in lost] == [header.position]
 
 
 def test_a_magic_that_nobody_knows(tmp_path: Path) -> None:

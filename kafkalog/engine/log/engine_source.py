@@ -209,6 +209,9 @@ class EngineSource:
         here = segments.get(base)
         whole = following is not None and here is not None and end >= here.size
         next_base = following.base_offset if whole and following is not None else None
+        if info.fetch_offset_metadata.message_offset < offset and here is not None:  # Kafka believes any base offset
+            reader = SegmentReader(file, base, highest_offset(base, next_base), end)
+            reader.find(offset, here.offset_index.lookup(offset))  # which raises where it does not fit
         # Asked after the read: an append between the two moves the end, and the stretch holds what it brought.
         limit = self.visible_end(isolation) - 1
         return Extent(file, base, records.position, end, next_base=next_base, base_limit=limit, owner=here)

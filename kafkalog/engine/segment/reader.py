@@ -212,9 +212,11 @@ class SegmentReader:
                 if len(slots):
                     row = table[slots[0]]
                     position = int(row["position"])
-                    if row["base_offset"] <= offset:  # what does not fit in front of it is no matter here
-                        if slots[0] in misfits(table[: slots[0] + 2], expected, self.limit):
-                            raise self._misfit(row)
+                    # What does not fit in front of it is no matter here.
+                    if row["base_offset"] <= offset and slots[0] in misfits(
+                        table[: slots[0] + 2], expected, self.limit
+                    ):
+                        raise self._misfit(row)
                     if row["magic"] < 2 or row["base_offset"] > offset:
                         self.check(start, position)
                         self._check_jump(row)
