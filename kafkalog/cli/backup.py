@@ -71,9 +71,9 @@ def command(
     """Copy the PARTITIONS (orders-0, orders, 'ord*'; default: all) of LOG_DIR to DEST.
 
     A broker, or a store, may be writing to LOG_DIR: each partition's copy is a prefix of its log at one moment, cursors
-    lie within the copies, and transactions are decided alike in all of them (partitions of __transaction_state are taken,
-    too, where others are named).  Every batch is checked on the way; damage
-    is told, with file and position, and copied as it is; a partition that cannot be read is left out (exit 1).
+    lie within the copies, and transactions are decided alike in all of them.  Where PARTITIONS are named, those of
+    __transaction_state come along.  Every batch is checked on the way; damage is told, with file and position, and
+    copied as it is; a partition that cannot be read is left out (exit 1).
     DEST is there once it is whole and on the disk.
     It holds log directories (DEST/log-dir-1), which all commands read; `kafkalog restore` checks it and brings it back.
     """
