@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from kafkalog import _shown
-from kafkalog.cli.app import CLEAN
-from kafkalog.cli.console import emit, emit_json, looked_at
+from kafkalog.cli.app import CLEAN, FINDINGS
+from kafkalog.cli.console import emit, emit_json, looked_at, tell_findings
 from kafkalog.cli.places import PLACES_AND_NAMES, check_names, log_dirs_at, places_and_names
 from kafkalog.cli.remote_places import both_tiers
 from kafkalog.cli.tables import print_table
@@ -27,19 +27,22 @@ def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
     SIZE is bytes as files are long, ON DISK what the file system has given them, as `du -B1` counts: preallocated
     indexes are long but hardly there.  Kinds name also what is on its way out (.deleted, -delete) or was left by a
     crash (.cleaned, .swap).  Age is the time since a segment's file was last written.  Reads only, takes no lock.
+    A folder that cannot be read is told, and is not in the sums; then the exit code is 1.
     """
     where, asked = places_and_names(log_dirs)
     places = log_dirs_at(where)
     check_names(places, asked)
     with looked_at(places) as bar:
         usage = disk_usage(places, SYSTEM_CLOCK.milliseconds(), asked, progress=bar.advance)
+    tell_findings(usage.unread, as_json=as_json)
+    code = FINDINGS if usage.unread else CLEAN
     tables = (("topic", usage.by_topic), ("fileKind", usage.by_kind), ("age", usage.by_age))
     if as_json:
         for kind, sums in tables:
             for name, each in sums.items():
                 emit_json({"kind": kind, "name": name, **_json(each)})
         emit_json({"kind": "summary", **_json(usage.total), "preallocated": _json(usage.preallocated)})
-        return CLEAN
+        return code
     for title, (_, sums) in zip(("TOPIC", "KIND", "LOGS BY AGE"), tables, strict=True):
         if sums:
             print_table((title, *HEADERS), [(name, *_cells(each)) for name, each in sums.items()])
@@ -50,7 +53,7 @@ def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
         f"in all: {usage.total.files} files and folders, {_shown.size(usage.total.size)}, on disk "
         f"{_shown.size(usage.total.allocated)}"
     )
-    return CLEAN
+    return code
 
 
 def _cells(each: Sum) -> tuple[object, ...]:

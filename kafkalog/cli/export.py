@@ -10,7 +10,7 @@ import click
 from kafkalog import _shown
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note
+from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, tell_findings
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.log.view import PartitionView
@@ -57,7 +57,8 @@ def command(
     timestamp_type, key, value, and headers where asked for.  A file appears when it is whole.  Works beside a running
     broker.
 
-    At damage it stops with exit code 1 and without the file; --skip-damage goes on behind it.  Needs pyarrow.
+    At damage it stops with exit code 1 and without the file; --skip-damage goes on behind it, and
+    tells partitions that cannot be read (a permission, a disk that fails) without stopping.  Needs pyarrow.
     """
     if kind is None:
         kind = next((name for name in FORMATS if target.endswith(f".{name}")), None)
@@ -84,6 +85,7 @@ def command(
         for file in report.files:
             _tell(file, as_json)
         choosing.tell_lost(asked.lost, as_json=as_json)
+        tell_findings(report.unread, as_json=as_json)
     if asked.selection.isolation == choosing.isolation(True):
         for partition in chosen:
             with contextlib.suppress(KafkalogError, OSError), PartitionView(log_dir, partition) as view:
@@ -106,7 +108,7 @@ def command(
             f"in all: {len(chosen)} partitions, {report.records} records, {_shown.size(report.bytes)} in "
             f"{len(report.files)} files; {len(asked.lost)} ranges lost"
         )
-    return FINDINGS if asked.lost or missing else CLEAN
+    return FINDINGS if asked.lost or report.unread or missing else CLEAN
 
 
 def _tell(file: ExportedFile, as_json: bool) -> None:

@@ -14,6 +14,8 @@ from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_
 from kafkalog.cli.loss_table import note_next_of, print_losses
 from kafkalog.cli.places import SETTINGS, topic_settings, without_metadata
 from kafkalog.cli.tables import utc_option
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
@@ -72,6 +74,8 @@ def print_all(
     code = CLEAN
     lost: list[LostRange] = []
     waits = []  # what a recovery would open
+    unopened: list[TopicPartition] = []
+    unindexed: list[TopicPartition] = []  # an index that cannot be read is all that is known to be wrong
     unread = 0  # partitions of which segments lie below the recovery point
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
     beside: list[Finding] = []
@@ -94,7 +98,14 @@ def print_all(
         total["lostRecords"] += result.lost_records
         total["lostBytes"] += result.lost_bytes
         if result.error is not None:
-            note(f"kafkalog: {result.partition}: {result.unread or one_line(result.error)}")
+            cure = ""
+            if _has_unread_index(result):
+                unindexed.append(result.partition)
+                reindex = command_text("reindex", place or "LOG_DIR", "--yes", result.partition)
+                cure = f": the log is not touched by that, {reindex} makes the index anew"
+            elif not isinstance(result.error, BeingWrittenException):
+                unopened.append(result.partition)
+            note(f"kafkalog: {result.partition}: {result.unread or one_line(result.error)}{cure}")
             code = worse(code, exit_code_of(result.error) if result.unread is None else FINDINGS)
         if result.lost_bytes or result.lost_end is not None:
             code = worse(code, FINDINGS)
@@ -124,11 +135,20 @@ def print_all(
             f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
             f"{'lost' if act else 'would be lost'}"
         )
-        if place is not None and lost and not act:
-            note_next_of("salvage", place, {each.partition for each in lost}, "NEW_DIR")
+        if place is not None and unindexed:
+            note_next_of("reindex", place, unindexed, "--yes")
+        if place is not None and (unopened or (lost and not act)):
+            damaged = {*unopened, *({each.partition for each in lost} if not act else ())}
+            note_next_of("salvage", place, damaged, "NEW_DIR")
         elif place is not None and waits:
             note_next_of("recover", place, waits, "--yes")
     return code
+
+
+def _has_unread_index(result: Recovered) -> bool:
+    """Whether what keeps a partition from being opened is an offset or time index that cannot be read."""
+    suffixes = (names.INDEX_FILE_SUFFIX, names.TIME_INDEX_FILE_SUFFIX)
+    return result.unread is not None and result.unread.path.endswith(suffixes)
 
 
 def _lost(records: int, size_bytes: int) -> str:

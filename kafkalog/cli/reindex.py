@@ -26,6 +26,11 @@ from kafkalog.toolbox.unread import CANNOT_BE_READ, unread_file, unread_settings
 @click.option("--yes", is_flag=True, help="Write; without it the command only says what it would do.")
 @click.option("--all", "everything", is_flag=True, help="Rebuild also the indexes that are right.")
 @click.option(
+    "--forget-lost",
+    is_flag=True,
+    help="Rebuild also where the log ends before what its index names: nothing tells that loss then.",
+)
+@click.option(
     "--index-interval-bytes", type=click.IntRange(min=0), help="An entry so often.  [default: the topic's, or 4096]"
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment that is, or would be, rebuilt.")
@@ -35,6 +40,7 @@ def command(
     partitions: tuple[str, ...],
     yes: bool,
     everything: bool,
+    forget_lost: bool,
     index_interval_bytes: int | None,
     as_json: bool,
     progress: bool,
@@ -44,6 +50,10 @@ def command(
     Offset, time and aborted-transaction indexes.  Takes the directory's lock when it writes.  Exit 0 when all were
     right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged, or cannot be read).
     Topics' settings that cannot be read are told (exit 1), and count as Kafka's defaults.
+
+    Indexes that name bytes behind the end of their log, in front of another segment, are left alone: they are what
+    tells that records are lost (`kafkalog verify` and `salvage` count them).  --forget-lost rebuilds them, too.
+
     Without --yes, beside a program that writes, the command looks again at what seems wrong, and says that the
     partition is being written if each look finds something else (exit 4).
     """
@@ -66,7 +76,11 @@ def command(
             try:
                 if yes:
                     found: Iterable[SegmentIndexes] = check_indexes(
-                        path, index_interval_bytes=interval, progress=bar.advance, tells_unread=True
+                        path,
+                        index_interval_bytes=interval,
+                        progress=bar.advance,
+                        tells_unread=True,
+                        forget_lost=forget_lost,
                     )
                 else:
                     try:
@@ -109,6 +123,7 @@ def _tell(segment: SegmentIndexes, yes: bool, as_json: bool) -> None:
                 "path": segment.log_path,
                 "findings": findings,
                 "damaged": damaged,
+                "cutShort": segment.is_cut_short,
                 "rebuilt": yes and not damaged,
             }
         )
@@ -119,7 +134,12 @@ def _tell(segment: SegmentIndexes, yes: bool, as_json: bool) -> None:
         finding.path == segment.log_path and finding.what.startswith(CANNOT_BE_READ) for finding in segment.findings
     ):
         return
-    if damaged:
+    if damaged and segment.is_cut_short:
+        emit(
+            f"{segment.log_path}: ends before batches that its index names, records are lost: its indexes are left "
+            "alone, for they tell the loss (`kafkalog salvage` keeps and counts; --forget-lost rebuilds them)"
+        )
+    elif damaged:
         emit(f"{segment.log_path}: damaged, its indexes are left alone (`kafkalog recover` cuts the log and rebuilds)")
     else:
         emit(f"{segment.log_path}: indexes {'rebuilt' if yes else 'would be rebuilt (--yes does it)'}")

@@ -85,8 +85,9 @@ def print_report(report: Report, as_json: bool, log_dir: str | None = None) -> i
 
 def _note_next(report: Report, log_dir: str) -> None:
     logs = [finding.path for finding in report.findings if finding.path.endswith(names.LOG_FILE_SUFFIX)]
-    if logs:
-        note_next_of("salvage", log_dir, set(map(_partition, logs)), "NEW_DIR")
+    damaged = {lost.partition for lost in report.lost} | set(map(_partition, logs))
+    if damaged:  # a rebuilt index no longer tells what the log has lost
+        note_next_of("salvage", log_dir, damaged, "NEW_DIR")
         return
     indexes = [finding.path for finding in report.findings if names.is_index_file(finding.path)]
     indexes = [path for path in indexes if OS_FILES.exists(os.path.splitext(path)[0] + names.LOG_FILE_SUFFIX)]

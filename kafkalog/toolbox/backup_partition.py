@@ -220,6 +220,13 @@ class PartitionCopy:
             raise Changed(segment.path)
         how = self._placing.place(segment.path, target, position)
         files.set_mtime_ms(target, segment.mtime_ms)
+        for index in (names.offset_index_file(segment.directory, base), names.time_index_file(segment.directory, base)):
+            with (
+                suppress(FileNotFoundError),
+                self._readable(),
+                files.open(index + segment.suffix, writable=False) as it,
+            ):
+                it.pread(1, 0)  # the copy gets another; that this one cannot be read is told
         found = {log, *self._indexes(target, base, position)}
         name = log.removesuffix(names.LOG_FILE_SUFFIX) + names.TXN_INDEX_FILE_SUFFIX
         for suffix in {segment.suffix, names.SWAP_FILE_SUFFIX}:

@@ -21,6 +21,8 @@ from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.folders import Folders, folders_of, named_folders
+from kafkalog.toolbox.report import Finding
+from kafkalog.toolbox.unread import unread
 
 __all__ = ["DiskUsage", "Sum", "disk_usage"]
 
@@ -90,6 +92,7 @@ class DiskUsage:
     by_topic: dict[str, Sum] = field(default_factory=dict)
     by_kind: dict[str, Sum] = field(default_factory=dict)
     by_age: dict[str, Sum] = field(default_factory=dict)
+    unread: list[Finding] = field(default_factory=list)  # what is in these is not in the sums
     preallocated: Sum = field(default_factory=Sum)  # behind the ends of active segments and their indexes
 
 
@@ -101,8 +104,16 @@ def disk_usage(
     progress: Callable[[int], None] | None = None,
 ) -> DiskUsage:
     """Of all these directories together, or of the topics and partitions in them that are named (or globs).
-    `progress` is called with 1 for each partition.  OSError where one cannot be read."""
+    `progress` is called with 1 for each partition.  A folder in one that cannot be listed is told in `unread`; OSError
+    where a directory cannot be."""
     usage = DiskUsage()
+
+    def tell(error: OSError) -> None:
+        wrong = unread(error)
+        if wrong is None:
+            raise error
+        usage.unread.append(wrong)
+
     by_place, by_age = defaultdict[tuple[str, str], Sum](Sum), defaultdict[str, Sum](Sum)
     seen: set[tuple[int, int]] = set()
     for log_dir in log_dirs:
@@ -110,7 +121,7 @@ def disk_usage(
         homes = _homes(folders)
         allocated = {}
         above = len(os.path.join(log_dir, ""))
-        for used in _walk(log_dir, folders, asked, seen):
+        for used in _walk(log_dir, folders, asked, seen, tell):
             place = _place(used.path[above:], used, homes)
             by_place[place].add(used)
             if place[1] == "logs":
@@ -136,13 +147,23 @@ def disk_usage(
     return usage
 
 
-def _walk(log_dir: str, folders: Folders, asked: Collection[str], seen: set[tuple[int, int]]) -> Iterator[Used]:
+def _walk(
+    log_dir: str,
+    folders: Folders,
+    asked: Collection[str],
+    seen: set[tuple[int, int]],
+    tell: Callable[[OSError], object],
+) -> Iterator[Used]:
     if not asked:
-        yield from walk(log_dir, seen)
+        yield from walk(log_dir, seen, tell)
         return
     for path in sorted([*folders.partitions.values(), *folders.moving]):
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-            yield from walk(path, seen)
+        try:
+            yield from walk(path, seen, tell)
+        except FileNotFoundError:  # deleted meanwhile
+            continue
+        except OSError as error:
+            tell(error)
 
 
 def _homes(found: Folders) -> dict[str, tuple[str, str | None]]:

@@ -26,7 +26,9 @@ from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.host.log_dirs import refuse_inside
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException
+from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
+from kafkalog.toolbox.unread import unread
 
 if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
@@ -103,6 +105,7 @@ class ExportReport:
 
     files: list[ExportedFile] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
+    unread: list[Finding] = field(default_factory=list)  # what could not be read, and what is left out for it
 
     @property
     def records(self) -> int:
@@ -128,6 +131,9 @@ def export(
 ) -> ExportReport:
     """Write `partitions` of a log directory to `target`: one file of that name where it has the format's suffix
     (`.parquet`), else a folder with a file each (`topic-0.parquet`), which is made where it is missing.
+
+    With `selection.tell` a partition of which something cannot be read (a permission, a disk that fails) is told in the
+    report's `unread`, without the rest of its records, and the others are written.
 
     `progress` is told of the log's bytes as they are read.  `read`, where it is given, says which records of a
     partition are written, and `selection`, `last` and `progress` are its own.
@@ -159,7 +165,11 @@ def export(
             files.mkdirs_synced(parent_dir(path))
             out = _Export(log_dir, options, codec, files, progress, read, lenient=len(partitions) > 1)
             with past_chunks(log_dir, files) if options.selection.tell is not None else nullcontext():
-                out.write(chosen, path, report)
+                try:
+                    out.write(chosen, path, report)
+                except OSError as error:
+                    if not out.tells(error, chosen, report):
+                        raise
     return report
 
 
@@ -253,16 +263,36 @@ class _Export:
             out = writer(options.format, sink, schema, self._codec, in_base64=options.in_base64)
             gathered = arrow.Gathered(BATCH_ROWS, BATCH_BYTES)  # a few rows of each batch make no row group
             for partition in partitions:
-                with PartitionView(self._log_dir, partition, files=self._files) as view:
-                    found = self._batches(view) if self._read is None else self._read(view, self._columns)
-                    for batch in found:
+                try:
+                    for batch in self._batches_of(partition):
                         records += batch.num_rows
                         for whole in gathered.add(batch):
                             out.write(whole)
+                except OSError as error:
+                    # A file with nothing in it would look like a partition that has nothing.
+                    if (not records and len(partitions) == 1) or not self.tells(error, [partition], report):
+                        raise
             for whole in gathered.rest():
                 out.write(whole)
             out.close()
         report.files.append(ExportedFile(path, [str(partition) for partition in partitions], records, sink.size))
+
+    def tells(self, error: OSError, partitions: Sequence[TopicPartition], report: ExportReport) -> bool:
+        """Whether the export goes on without the rest of a partition of which something cannot be read; then the report
+        has why."""
+        if self._options.selection.tell is None:
+            return False
+        folders = [os.path.join(self._log_dir, str(partition)) for partition in partitions]
+        wrong = unread(error, *folders)
+        if wrong is None:
+            return False
+        name = os.path.basename(next(each for each in folders if unread(error, each) is not None))
+        report.unread.append(wrong._replace(what=f"{wrong.what}: what {name} has from there on is left out"))
+        return True
+
+    def _batches_of(self, partition: TopicPartition) -> Iterator[Any]:
+        with PartitionView(self._log_dir, partition, files=self._files) as view:
+            yield from self._batches(view) if self._read is None else self._read(view, self._columns)
 
     def _batches(self, view: PartitionView) -> Iterator[Any]:
         """A partition's record batches."""

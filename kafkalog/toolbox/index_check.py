@@ -37,6 +37,9 @@ class IndexCheck:
         self._unread: set[str] = set()
         self.remarks: list[tuple[str, str]] = []  # of a file, what may be so, and is better mended
         self._last_position = 0  # of a batch
+        self._end = 0  # behind the last batch, or damage
+        self.next_offset = base_offset  # behind the last batch
+        self._grows = True  # the entries of the offset index do
         self._offset_path = names.offset_index_file(directory, base_offset)
         self._time_path = names.time_index_file(directory, base_offset)
         raw = self._load(self._offset_path, OFFSET_ENTRIES)
@@ -115,6 +118,8 @@ class IndexCheck:
         self, path: str, dtype: np.dtype, first: np.ndarray, second: np.ndarray, *, strict_second: bool
     ) -> None:
         steps = (np.diff(first) <= 0) | (np.diff(second) <= 0 if strict_second else np.diff(second) < 0)
+        if strict_second and steps.any():
+            self._grows = False
         for slot in np.flatnonzero(steps)[:MOST_FINDINGS]:
             self._entry(path, dtype, int(slot) + 1, "is not above the entry before it")
 
@@ -127,10 +132,13 @@ class IndexCheck:
         self._feed_times(table)
         self._largest = max(self._largest, int(table["max_timestamp"].max()))
         self._last_position = int(table["position"][-1])
+        self._end = max(self._end, self._last_position + int(table["size"][-1]))
+        self.next_offset = max(self.next_offset, int(table["last_offset"].max()) + 1)
 
     def pass_over(self, position: int, end: int, first_offset: int, end_offset: int | None) -> None:
         """A damaged stretch of the log, between the good batches around it: nobody can tell whether entries that name
         what was there are right."""
+        self._end = max(self._end, end)
         self._offset_found |= (position <= self._positions) & (self._positions < end)
         limit = LONG_MAX if end_offset is None else end_offset - 1
         self._time_found |= (first_offset <= self._time_offsets) & (self._time_offsets <= limit)
@@ -160,22 +168,24 @@ class IndexCheck:
         self._time_found[slots[hit]] = True
 
     def finish(self) -> None:
-        """Report the entries that no batch answered to."""
-        for slot in np.flatnonzero(~self._offset_found)[:MOST_FINDINGS]:
-            self._entry(
-                self._offset_path,
-                OFFSET_ENTRIES,
-                int(slot),
-                f"(offset {int(self._offsets[slot])}, position {int(self._positions[slot])}) names no batch of the log",
-            )
-        for slot in np.flatnonzero(~self._time_found)[:MOST_FINDINGS]:
-            self._entry(
-                self._time_path,
-                TIME_ENTRIES,
-                int(slot),
-                f"(timestamp {int(self._times[slot])}, offset {int(self._time_offsets[slot])}) is not the largest "
-                "timestamp up to a batch of the log",
-            )
+        """Report the entries that no batch answered to: those of one stretch of the index together."""
+        self._tell_behind_end()
+        for first, end in _runs(~self._offset_found)[:MOST_FINDINGS]:
+            offsets, positions = self._offsets[first:end].tolist(), self._positions[first:end].tolist()
+            what = f"offset {_span(offsets)}, position {_span(positions)}"
+            if end - first == 1:
+                self._entry(self._offset_path, OFFSET_ENTRIES, first, f"({what}) names no batch of the log")
+            else:
+                self._entries(self._offset_path, OFFSET_ENTRIES, first, end, f"({what}) name no batches of the log")
+        for first, end in _runs(~self._time_found)[:MOST_FINDINGS]:
+            times, offsets = self._times[first:end].tolist(), self._time_offsets[first:end].tolist()
+            what = f"(timestamp {_span(times)}, offset {_span(offsets)})"
+            if end - first == 1:
+                what += " is not the largest timestamp up to a batch of the log"
+                self._entry(self._time_path, TIME_ENTRIES, first, what)
+            else:
+                what += " are not the largest timestamps up to batches of the log"
+                self._entries(self._time_path, TIME_ENTRIES, first, end, what)
         is_read = self._offset_path not in self._unread and self._files.may_overlap(self._offset_path)
         if is_read and not len(self._offsets) and self._last_position > LARGE_INTERVAL_BYTES:
             what = f"has no entry, and the last batch begins at byte {self._last_position}"
@@ -189,6 +199,49 @@ class IndexCheck:
                 self.remarks.append((self._time_path, what))
             else:
                 self._findings.add(self._time_path, 0, 0, what)
+
+    def _tell_behind_end(self) -> None:
+        """Entries of what lay behind the log's end: one finding for each index."""
+        lost = ~self._offset_found & (self._positions >= self._end)
+        slots = np.flatnonzero(lost)
+        if len(slots) > 1:
+            what = (
+                f"{len(slots)} entries of the index name bytes behind the end of the log, which "
+                f"is at byte {self._end} (offset {_span(self._offsets[slots].tolist())}, position "
+                f"{_span(self._positions[slots].tolist())})"
+            )
+            self._stretch(self._offset_path, OFFSET_ENTRIES, slots, what)
+            self._offset_found |= lost
+        lost = ~self._time_found & (self._time_offsets >= self.next_offset) & self._is_cut_short()
+        slots = np.flatnonzero(lost)
+        if len(slots) > 1:
+            what = (
+                f"{len(slots)} entries of the index name offsets behind the end of the log, which "
+                f"is at offset {self.next_offset} (timestamp {_span(self._times[slots].tolist())}, offset "
+                f"{_span(self._time_offsets[slots].tolist())})"
+            )
+            self._stretch(self._time_path, TIME_ENTRIES, slots, what)
+            self._time_found |= lost
+
+    def _is_cut_short(self) -> bool:
+        """Whether the log ends before batches that its own indexes name, as far as these are to be believed."""
+        if not len(self._positions) or not self._grows:
+            return False
+        return int(self._positions[-1]) >= self._end and int(self._offsets[-1]) >= self.next_offset
+
+    def is_cut_short(self, following: int | None) -> bool:
+        """Whether a log that the segment at `following` follows ends before batches that its index names: records are
+        lost."""
+        return following is not None and self._is_cut_short() and int(self._offsets[-1]) < following
+
+    def _stretch(self, path: str, dtype: np.dtype, slots: np.ndarray, what: str) -> None:
+        first, end = int(slots[0]), int(slots[-1]) + 1
+        self._findings.add(path, first * dtype.itemsize, (end - first) * dtype.itemsize, what)
+
+    def _entries(self, path: str, dtype: np.dtype, first: int, end: int, what: str) -> None:
+        self._findings.add(
+            path, first * dtype.itemsize, (end - first) * dtype.itemsize, f"entries {first} to {end - 1} {what}"
+        )
 
     def _check_transactions(self, path: str) -> None:
         if not self._files.exists(path):
@@ -207,3 +260,13 @@ class IndexCheck:
                 self._entry(path, TXN_ENTRIES, slot, f"(offsets {first} to {last}) does not follow {previous}")
             else:
                 previous = last
+
+
+def _runs(wrong: np.ndarray) -> list[tuple[int, int]]:
+    """The stretches (first, behind the last) of slots in a row that are wrong."""
+    edges = np.flatnonzero(np.diff(wrong.astype(np.int8), prepend=0, append=0))
+    return [(int(first), int(end)) for first, end in edges.reshape(-1, 2)]
+
+
+def _span(values: list[int]) -> str:
+    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"

@@ -3,7 +3,8 @@
 Entries are those that a recovery makes: one a `index.interval.bytes`, the largest timestamp at the end, each aborted
 transaction whose begin is known.  First every old entry is held against the log, behind damage too; an entry that
 names a damaged batch is not judged.  The log is only read; a segment whose log is damaged is left alone, but for what
-is torn at the log's end.  Whoever calls holds the directory's lock.
+is torn at the log's end.  So is one whose log ends before what its index names: a rebuilt index would no longer tell
+that records are lost.  Whoever calls holds the directory's lock.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class SegmentIndexes(NamedTuple):
     log_path: str
     findings: list[Finding]
     right: dict[str, bytes] | None  # path -> entries
+    is_cut_short: bool = False  # the log ends before batches that its index names
 
 
 def check_indexes(
@@ -50,8 +52,11 @@ def check_indexes(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
     tells_unread: bool = False,
+    forget_lost: bool = False,
 ) -> Iterator[SegmentIndexes]:
     """Each segment of a partition's folder, in order.  `progress` is called with the bytes of logs just read;
+    `forget_lost`: the indexes of a log that ends before what they name have right entries, too: those tell the loss no
+    more;
     `tells_unread`: a segment of which a file cannot be read has that as its finding, and the others go on."""
     bases = names.offsets_in(files.list_dir(directory))
     transactions = TransactionCheck(directory, files)
@@ -60,7 +65,9 @@ def check_indexes(
         wrong = no_file(path, files) if tells_unread else None
         try:
             if wrong is None:
-                yield _check(directory, base, following, index_interval_bytes, files, progress, transactions)
+                yield _check(
+                    directory, base, following, index_interval_bytes, files, progress, transactions, forget_lost
+                )
                 continue
         except OSError as error:
             wrong = unread(error, directory) if tells_unread else None
@@ -78,6 +85,7 @@ def _check(
     files: Files,
     progress: Callable[[int], None] | None,
     transactions: TransactionCheck,
+    forget_lost: bool,
 ) -> SegmentIndexes:
     last_segment = following is None
     report = Report()
@@ -111,9 +119,10 @@ def _check(
             if not files.exists(path):
                 report.add(path, 0, 0, "missing")
     whole = scan.end - scan.position <= TAIL_BYTES or (last_segment and not is_cut_off)
-    if not (whole and fits):
+    is_cut_short = check.is_cut_short(following)
+    if not (whole and fits) or (is_cut_short and not forget_lost):
         transactions.lose_track()
-        return SegmentIndexes(base, log_path, report.findings, None)
+        return SegmentIndexes(base, log_path, report.findings, None, is_cut_short)
     wrong, aborted = transactions.finish(next_offset - 1 if last_segment else limit)
     for what in wrong:
         report.add(txn_path, 0, 0, what)

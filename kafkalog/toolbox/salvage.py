@@ -13,14 +13,13 @@ marker and rebuilds epochs and producer state.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 
 import numpy as np
 
-from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog._native.codec import batches as native
 from kafkalog.engine.files import OS_FILES, File, Files, local_path
@@ -43,6 +42,7 @@ from kafkalog.errors import (
 )
 from kafkalog.toolbox.backup_places import made_whole, partial_path, refuse_one_in_other, target_path
 from kafkalog.toolbox.epoch_order import EpochOrder
+from kafkalog.toolbox.gaps import Gaps, indexes_alone, may_be_compacted
 from kafkalog.toolbox.losses import Losses, LostRange
 from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.reindex import check_indexes, rewrite
@@ -50,8 +50,6 @@ from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
 from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, no_file, unread
-
-COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
 
 __all__ = ["Lost", "SalvageReport", "salvage"]
 
@@ -138,7 +136,7 @@ def _salvage_to(
     report = SalvageReport()
     flushed = _read_offsets(source, names.RECOVERY_POINT_CHECKPOINT_FILE, files, report)
     starts = _read_offsets(source, names.LOG_START_OFFSET_CHECKPOINT_FILE, files, report)
-    compacted = _compacted(source, partitions, files)
+    compacted = may_be_compacted(source, partitions, files, if_unknown=False)
     for partition, path in partitions.items():
         copy = os.path.join(target, str(partition))
 
@@ -192,20 +190,6 @@ def _read_offsets(source: str, name: str, files: Files, report: SalvageReport) -
         return {}
 
 
-def _compacted(source: str, partitions: Iterable[TopicPartition], files: Files) -> set[TopicPartition]:
-    """Those whose settings ask for compaction, as far as they are known, and those that a cleaner was at."""
-    cleaned = OffsetCheckpointFile(os.path.join(source, names.CLEANER_OFFSET_CHECKPOINT_FILE), files, create=False)
-    found = set(cleaned.read_or_empty())
-    settings = TopicSettings(source, files=files)
-    for partition in partitions:
-        try:
-            if partition.topic in COMPACTED_TOPICS or settings.of(partition.topic).compact:
-                found.add(partition)
-        except (KafkalogError, OSError):  # told by who copies them
-            found.add(partition)
-    return found
-
-
 def _write_checkpoints(target: str, kept: Mapping[TopicPartition, int], files: Files) -> None:
     OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False).write(kept)
     # Nothing is known to be flushed; without the file an open would tell that it is missing.
@@ -241,7 +225,7 @@ class _Salvage:
         self._around = around
         self._told_up_to = 0  # what is missing below this offset was told
         self._has_told_end = False
-        self._is_first = True
+        self._before: int | None = None  # the segment in front
 
     def run(self) -> bool:
         """False: a disk cannot give some blocks of a log, and somebody who reads around them may copy more."""
@@ -257,12 +241,12 @@ class _Salvage:
         for name in listed:
             self._tell_odd(name)
         segments = sorted(load_cases.log_files(listed, self._next_offset_of).items())
-        lonely = self._indexes_alone(listed, dict(segments))
         bases = [base for base, _ in segments]
+        lonely = indexes_alone(listed, bases)
+        self._gaps = Gaps(self._source, lonely, files, self._start)
         for (base, name), following in zip_longest(segments, bases[1:]):
             path = os.path.join(self._source, name)
-            self._tell_gap(path, base, [each for each in lonely if each < base])
-            lonely = [each for each in lonely if each > base]
+            self._tell_gap(path, base)
             if not self._segment(base, following, path):
                 return False
         self._tell_missing_end(lonely, segments)
@@ -293,31 +277,19 @@ class _Salvage:
 
     # --- what is not there ---------------------------------------------------------------------------
 
-    def _indexes_alone(self, listed: Collection[str], segments: Mapping[int, str]) -> list[int]:
-        """The base offsets of segments that have an index, and no log."""
-        found = {
-            base
-            for name in listed
-            if names.is_index_file(name) and (base := names.segment_base(name, os.path.splitext(name)[1])) is not None
-        }
-        on_their_way_out = names.offsets_in(listed, names.LOG_FILE_SUFFIX + names.DELETED_FILE_SUFFIX)
-        return sorted(found.difference(segments, on_their_way_out))
-
-    def _tell_gap(self, path: str, base: int, lonely: list[int]) -> None:
+    def _tell_gap(self, path: str, base: int) -> None:
         """Offsets in front of a segment that no other has, and that were not told yet."""
-        lonely = [each for each in lonely if each >= max(self._next_offset, self._told_up_to)]
-        is_first, self._is_first = self._is_first, False
-        first = max(lonely[0], self._start) if is_first and lonely else max(self._next_offset, self._told_up_to)
-        if first >= base or (is_first and not lonely):  # retention takes what lies in front of the first one
+        before, self._before = self._before, base
+        gap = self._gaps.in_front_of(base, before, self._next_offset, self._told_up_to)
+        if gap is None:
             return
-        gap = f"no segment has the offsets {first} to {base - 1} in front of it"
-        if self._may_be_compacted and not lonely:
+        if self._may_be_compacted and gap.why is None:
             self._report.notes.append(f"{path}: {gap}: compaction leaves such, or a segment's file may be missing")
             return
-        named = names.log_file("", lonely[0] if lonely else first)
-        left = " (an index of it is left)" if lonely else ""
-        self._report.lost.append(Lost(path, 0, 0, first, base - 1, f"{gap}: the file {named} is missing{left}"))
-        self._report.ranges.append(self._losses.segment(path, first, base))
+        missing = f"the file {names.log_file('', gap.first_offset)} is missing"
+        what = f"in no segment: {gap.why or missing}"
+        self._report.lost.append(Lost(path, 0, 0, gap.first_offset, gap.last_offset, what))
+        self._report.ranges.append(self._losses.segment(path, gap.first_offset, base))
 
     def _tell_missing_end(self, lonely: list[int], segments: list[tuple[int, str]]) -> None:
         """Segments that were behind the last one, or offsets that were flushed, and are not there."""

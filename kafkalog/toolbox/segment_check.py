@@ -27,6 +27,7 @@ from kafkalog.errors import (
     RemoteStorageException,
     RetriableRemoteStorageException,
 )
+from kafkalog.toolbox.gaps import Gaps
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.losses import Losses
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report, told
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 Observe = Callable[[str, np.ndarray, memoryview, int], None]  # a path, batches, the bytes from a position on
 
+NOT_COMPACTED = (
+    "and the topic is not compacted: a segment's files are missing, if no compaction of former times and no salvage "
+    "left the gap (a backup or a replica may have them)"
+)
 LOOKS_MAX = 3  # at a segment in which something is wrong, and which is being written
 
 
@@ -52,8 +57,11 @@ class SegmentCheck:
         self.report = report
         self.next_offset = 0  # the lowest offset that the next batch may have
         self.epoch = -1
-        self._losses = Losses(directory, files)
-        self.tells_gaps = False
+        self.losses = Losses(directory, files)
+        self.tells_gaps = False  # a gap is a finding also where no index names what was there
+        self.gaps: Gaps | None = None  # tells gaps with what is lost
+        self._before: int | None = None  # the segment checked last
+        self._told_up_to = 0  # what is missing below this offset was told
         self.told_end = False  # a finding has that the end of the segment checked last is not known
         self.tells_unread = False  # a file that cannot be read is a finding; else its error is raised
         self._around = False  # read the segment's log around blocks that the disk cannot give
@@ -65,15 +73,21 @@ class SegmentCheck:
 
     def check(self, base: int, following: int | None) -> bool:
         """One segment's log and indexes, by its `base` offset and the `following` one's.  False: it is not there."""
+        is_there = self._check(base, following)
+        self._before = base if is_there else None  # all before it has gone too
+        return is_there
+
+    def _check(self, base: int, following: int | None) -> bool:
         odd = no_file(names.log_file(self.directory, base), self.files) if self.tells_unread else None
         if odd is not None:
             self.report.segments += 1
             self.report.findings.append(odd)
-            self.report.lost.append(self._losses.segment(odd.path, base, following))
+            self.report.lost.append(self.losses.segment(odd.path, base, following))
+            self._told_up_to = following or 0
             self.next_offset, self.told_end = base if following is None else following, True
             return True
-        whole, begin = self.report, (self.next_offset, self.epoch)
-        newest = self._losses.last_timestamp
+        whole, begin, told_up_to = self.report, (self.next_offset, self.epoch), self._told_up_to
+        newest = self.losses.last_timestamp
         path = names.log_file(self.directory, base)
         before: set[tuple[str, int, str]] = set()
         self._walked = self._around = False
@@ -82,7 +96,7 @@ class SegmentCheck:
             for look in range(1, LOOKS_MAX + 1):
                 last = look == LOOKS_MAX
                 self.report, (self.next_offset, self.epoch) = Report(), begin
-                self._losses.last_timestamp = newest
+                self.losses.last_timestamp, self._told_up_to = newest, told_up_to
                 stamps = self._stamps(base)
                 gone = False
                 try:
@@ -92,7 +106,7 @@ class SegmentCheck:
                     if isinstance(error, RemoteResourceNotFoundException):  # an object; metadata or a listing has it
                         self.report.findings = []  # such as that indexes are missing, too
                         self.report.add(path, 0, 0, told(error))
-                        self.report.lost = [self._losses.segment(path, base, following)]
+                        self.report.lost = [self.losses.segment(path, base, following)]
                         self.next_offset = base if following is None else following
                         self.told_end = True
                     elif last and self.files.exists(path):
@@ -101,7 +115,7 @@ class SegmentCheck:
                     if not is_of_object(error):
                         raise
                     self.report.add(path, error.position or 0, 0, told(error))
-                    self.report.lost = [self._losses.segment(path, base, following)]
+                    self.report.lost = [self.losses.segment(path, base, following)]
                     self.next_offset = base if following is None else following
                     self.told_end = True
                 except OSError as error:
@@ -109,7 +123,7 @@ class SegmentCheck:
                     if wrong is None:
                         raise
                     self.report.findings.append(wrong)
-                    self.report.lost = [self._losses.segment(path, base, following)]
+                    self.report.lost = [self.losses.segment(path, base, following)]
                     self.next_offset = base if following is None else following
                     self.told_end = True
                 found = self.report.findings
@@ -155,7 +169,8 @@ class SegmentCheck:
 
     def _look_around(self, base: int, following: int | None) -> None:
         """As `_look`; a log of which the disk cannot give some blocks is looked at once more, around them."""
-        begin, newest = (self.next_offset, self.epoch), self._losses.last_timestamp
+        begin, newest = (self.next_offset, self.epoch), self.losses.last_timestamp
+        told_up_to = self._told_up_to
         self.told_end = False
         try:
             self._look(base, following)
@@ -164,7 +179,7 @@ class SegmentCheck:
                 raise
             self._around = True
             self.report, (self.next_offset, self.epoch) = Report(), begin
-            self._losses.last_timestamp = newest
+            self.losses.last_timestamp, self._told_up_to = newest, told_up_to
             self._look(base, following)
 
     def _look(self, base: int, following: int | None) -> None:
@@ -175,8 +190,8 @@ class SegmentCheck:
             self.report.add(
                 path, 0, 0, f"begins at offset {base}, but the segment before it goes up to {self.next_offset - 1}"
             )
-        elif self.tells_gaps and 0 < self.next_offset < base:
-            self.report.add(path, 0, 0, f"no segment has the offsets {self.next_offset} to {base - 1} in front of it")
+        else:
+            self._tell_gap(path, base)
         self.next_offset = base
         indexes = IndexCheck(self.directory, base, self.files, self.report, last_segment=following is None)
         with self._open(path) as file:
@@ -197,6 +212,19 @@ class SegmentCheck:
             self._tell_bad_blocks(file)
         indexes.finish()
         self.report.notes += [f"{path}: {what}" for path, what in indexes.remarks]
+
+    def _tell_gap(self, path: str, base: int) -> None:
+        """Offsets in front of a segment that no other has, and that were not told yet."""
+        if self.gaps is None:
+            if self.tells_gaps and 0 < self.next_offset < base:
+                what = f"no segment has the offsets {self.next_offset} to {base - 1} in front of it"
+                self.report.add(path, 0, 0, what)
+            return
+        gap = self.gaps.in_front_of(base, self._before, self.next_offset, self._told_up_to)
+        if gap is None or (gap.why is None and not self.tells_gaps):
+            return
+        self.report.add(path, 0, 0, f"{gap}, {NOT_COMPACTED}" if gap.why is None else str(gap))
+        self.report.lost.append(self.losses.segment(path, gap.first_offset, base))
 
     def _follow(self, observe: Observe, path: str, table: np.ndarray, piece: ScanSlice) -> None:
         table = table[table["position"] >= self._followed]
@@ -232,7 +260,7 @@ class SegmentCheck:
         for row in misfits(table, self.next_offset, limit):
             good[row] = False
             entry = table[row]
-            self.report.lost.append(self._losses.misfit(path, entry))
+            self.report.lost.append(self.losses.misfit(path, entry))
             if 0 <= int(entry["magic"]) <= 2:
                 self.report.add_row(
                     path,
@@ -240,8 +268,10 @@ class SegmentCheck:
                     f"offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} do not fit here, expected "
                     f"{self.next_offset} to {limit} (base offsets are not covered by the CRC)",
                 )
+        if not good[-1]:  # what is missing behind the last good one is that
+            self._told_up_to = max(self._told_up_to, following or 0)
         if good.any():
-            self._losses.passed(table[good])
+            self.losses.passed(table[good])
             self.next_offset = max(self.next_offset, int(table["last_offset"][good].max()) + 1)
         epochs = table["leader_epoch"].astype(np.int64)
         running = np.maximum.accumulate(np.concatenate(([self.epoch], epochs)))
@@ -293,9 +323,10 @@ class SegmentCheck:
             self.told_end = True
         self.report.add(path, position, end - position, what)
         end_offset = following if found is None else found.base_offset
+        self._told_up_to = max(self._told_up_to, end_offset or 0)
         if end_offset is not None or not is_read:  # else an open cuts here, and entries of what it cuts are wrong
             indexes.pass_over(position, end, self.next_offset, end_offset)
-        self.report.lost.append(self._losses.damage(file, base, position, end, self.next_offset, found, following))
+        self.report.lost.append(self.losses.damage(file, base, position, end, self.next_offset, found, following))
         self._tell(end - position)
         return end
 

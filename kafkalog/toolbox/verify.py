@@ -44,6 +44,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.folders import another_name, folders_of
+from kafkalog.toolbox.gaps import Gaps, indexes_alone, may_be_compacted
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import SECOND_LOOK_S, Report, told
@@ -73,7 +74,8 @@ def verify(
 ) -> Report:
     """Check a log directory, or some of its partitions; with `RemoteStorage.tiered_files` the tier's copies, too.
 
-    `gaps`: offsets between two segments that neither has are a finding, too: compaction leaves such, and nothing else.
+    Offsets between two segments that neither has are a finding where an index says that they were there, or the
+    directory knows that the topic is not compacted; `gaps`: of any topic, for a folder that no compaction was at.
     `progress` is called with the number of bytes just checked.  UnknownTopicOrPartitionException for a partition that
     is not there; KafkaStorageException if the directory cannot be listed, or there are no more free descriptors.
     """
@@ -100,11 +102,17 @@ def verify(
     checkpoint = os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE)
     starts = OffsetCheckpointFile(checkpoint, files, create=False).read_or_empty()
     points = RecoveryPoints(root, files)
+    tier = mounted(root) if files is OS_FILES else files
+    is_tier = isinstance(tier, ReadOnlyFiles)
+    compacted = may_be_compacted(root, chosen, files, if_unknown=True)
     for partition, path in chosen.items():
         report.partitions += 1
         try:
             log_start = starts.get(partition, 0)
-            walked = verify_partition(path, files, report, deep=deep, gaps=gaps, log_start=log_start, progress=progress)
+            tells = gaps or not (is_tier or partition in compacted)
+            walked = verify_partition(
+                path, files, report, deep=deep, gaps=tells, log_start=log_start, progress=progress, counts=not is_tier
+            )
             end = None if walked is None else points.lost_end(partition, path, *walked, log_start)
             if end is not None:
                 report.findings.append(end.finding)
@@ -116,8 +124,7 @@ def verify(
                 report.lost.append(LostRange(partition, wrong.path, 0, 0, None, -1, -1))
                 continue
             raise KafkaStorageException.because_of(error, f"cannot verify {partition}") from error
-    tier = mounted(root) if files is OS_FILES else files
-    if isinstance(tier, ReadOnlyFiles):
+    if is_tier:
         from kafkalog.toolbox.tier_check import check_tier
 
         check_tier(root, chosen, cast("RemoteFiles | TieredFiles", tier), report)
@@ -199,8 +206,10 @@ def verify_partition(
     gaps: bool = False,
     log_start: int = 0,
     progress: Callable[[int], None] | None = None,
+    counts: bool = False,
 ) -> tuple[Sequence[int], int] | None:
-    """Check one partition's folder into `report`; `log_start` as it was checkpointed.
+    """Check one partition's folder into `report`; `log_start` as it was checkpointed; `counts`: what gaps between
+    segments take is counted, and those that an index names are findings whatever `gaps` says.
 
     Returns the base offsets of its segments, and the log's end; None where that is not known, and told."""
     try:
@@ -236,6 +245,9 @@ def verify_partition(
         report.add(os.path.join(directory, name), 0, 0, WITHOUT_LOG)
     checker = SegmentCheck(directory, files, report, progress)
     checker.tells_gaps, checker.tells_unread = gaps, True
+    alone = [base for base in indexes_alone(listed, bases) if base in map(_base_of, lonely)]
+    if counts:
+        checker.gaps = Gaps(directory, alone, files, log_start)
     deep_check = None
     if deep:
         from kafkalog.toolbox.deep import DeepCheck
@@ -247,7 +259,15 @@ def verify_partition(
             deep_check.begin_anew()  # all before it has gone too
     if deep_check is not None:
         deep_check.finish(checker.next_offset)
+    behind = [base for base in alone if base >= max(checker.next_offset, log_start)]
+    if behind and counts and not checker.told_end:
+        path = names.log_file(directory, behind[0])
+        report.lost.append(checker.losses.segment(path, max(checker.next_offset, log_start), None))
     return None if checker.told_end else (bases, checker.next_offset)
+
+
+def _base_of(index: str) -> int | None:
+    return names.segment_base(index, os.path.splitext(index)[1])
 
 
 def _without_log(listed: list[str]) -> set[str]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kafkalog._native.state import folder
 from kafkalog.engine.files.api import Files, Found
+from kafkalog.engine.files.failure import is_shortage
 from kafkalog.engine.files.mounts import mounted
 
 BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
@@ -28,10 +29,13 @@ class Used(NamedTuple):
     is_dir: bool
 
 
-def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
+def walk(
+    root: str, seen: set[tuple[int, int]] | None = None, unread: Callable[[OSError], object] | None = None
+) -> Iterator[Used]:
     """`root` and everything in it, folders before what they hold, each in the order of names.  What goes away meanwhile
     is passed over.  `seen`, files with several names that were counted, is one for all roots of a sum.  OSError of
-    `root`, PermissionError of a folder."""
+    `root`, and of a folder in it that cannot be listed: `unread` is told of that, where it is given, and the walk goes
+    on."""
     seen = set() if seen is None else seen
     other = mounted(root)
     if other is not None:
@@ -50,6 +54,11 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
                 names, known = (os.listdir(path), {}) if looked is None else looked[1:]
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                if unread is None or path == root or is_shortage(error):
+                    raise
+                unread(error)
+                continue
             above = os.path.join(path, "")
             for name in sorted(names, reverse=True):
                 inside = above + name
@@ -57,6 +66,10 @@ def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
                     waiting.append((inside, known.get(name) or _found(os.lstat(inside))))
                 except FileNotFoundError:
                     continue
+                except OSError as error:
+                    if unread is None or is_shortage(error):
+                        raise
+                    unread(error)
 
 
 def _found(of: os.stat_result) -> Found:

@@ -5,24 +5,32 @@ may leave worse.  `offset_entries` and `time_entries` give the prefix in which e
 the engine searches its own (`kafkalog._native.state.search`).  What they say is a hint: whoever follows it checks the
 batch that he finds (`SegmentReader`).  Of a .txnindex nothing is a hint: what is missing there would be read as
 committed. Needs no lock; holds no file.
+
+An .index or .timeindex file that cannot be read (a permission, a disk that fails) is as one that is not there: its log
+is walked instead.  That is logged, once for each file.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog._native.state.search import BYTE_POSITION, OFFSET, TIME, IndexEnd
+from kafkalog.engine.files.failure import is_shortage
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, OFFSET_ENTRY, TIME_ENTRIES, TIME_ENTRY, TXN_ENTRIES
 from kafkalog.engine.segment.transaction_index import REBUILD_HINT, VERSION, AbortedTxn
-from kafkalog.errors import CorruptIndexException
+from kafkalog.errors import CorruptIndexException, KafkalogError
 
 if TYPE_CHECKING:
     from kafkalog.engine.files import Files
 
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
+PASSED_OVER_MAX = 10_000
+_passed_over: set[str] = set()  # files that were told of
 _ZEROS = bytes(PIECE_BYTES)
 
 
@@ -97,6 +105,32 @@ def _leading(good: np.ndarray) -> int:
     return int(bad[0]) if len(bad) else len(good)
 
 
+def _load_hints(files: Files, path: str) -> bytes:
+    """As `_load`; nothing of a file that cannot be read."""
+    try:
+        return _load(files, path)
+    except OSError as error:
+        _pass_over(path, error)
+        return b""
+
+
+def _pass_over(path: str, error: OSError) -> None:
+    """Logs an index that cannot be read; raises what says nothing of the file: a shortage, an error of the engine."""
+    if isinstance(error, KafkalogError) or is_shortage(error) or error.errno is None:
+        raise error
+    if path not in _passed_over and len(_passed_over) < PASSED_OVER_MAX:
+        _passed_over.add(path)
+        folder, name = os.path.split(path)
+        log_dir, partition = os.path.split(folder)
+        Lines("kafkalog.log", log_dir, partition).warning(
+            "%s cannot be read (%s), the log is searched without it: `kafkalog reindex %s --yes %s` makes it anew",
+            name,
+            error.strerror or error,
+            log_dir,
+            partition,
+        )
+
+
 def _load(files: Files, path: str) -> bytes:
     """The file up to the first run of zero slots; of an absent one nothing."""
     little = files.content(path, PIECE_BYTES)
@@ -125,7 +159,7 @@ def entries_of(data: bytes, dtype: np.dtype) -> np.ndarray:
 
 def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) -> OffsetEntries:
     """The believable entries of an .index file whose positions lie within `log_bytes` of log."""
-    data = _load(files, path)
+    data = _load_hints(files, path)
     if len(data) < OFFSET_ENTRY.size:
         return OffsetEntries(data, 0, base_offset)
     raw = entries_of(data, OFFSET_ENTRIES)
@@ -138,7 +172,7 @@ def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) ->
 
 def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
     """The believable entries of a .timeindex file."""
-    data = _load(files, path)
+    data = _load_hints(files, path)
     if len(data) < 2 * TIME_ENTRY.size:  # small segments have one entry: many partitions have nothing else
         is_one = len(data) >= TIME_ENTRY.size and min(TIME_ENTRY.unpack_from(data)) >= 0
         return TimeEntries(data, int(is_one), base_offset)
@@ -158,9 +192,12 @@ def last_position(files: Files, path: str) -> int:
             last = file.pread(size, at) if at >= 0 else b""
     except (FileNotFoundError, IsADirectoryError):
         return -1
+    except OSError as error:
+        _pass_over(path, error)
+        return -1
     position: int = OFFSET_ENTRY.unpack(last)[1] if len(last) == size else -1
     if position == 0:
-        positions = entries_of(_load(files, path), OFFSET_ENTRIES)["position"]
+        positions = entries_of(_load_hints(files, path), OFFSET_ENTRIES)["position"]
         named = positions[positions != 0]
         position = int(named[-1]) if len(named) else -1
     return position
@@ -169,7 +206,13 @@ def last_position(files: Files, path: str) -> int:
 def last_time(files: Files, path: str) -> int:
     """The timestamp of a .timeindex file's last entry, -1 where its last slot has none, or without a file."""
     size = TIME_ENTRY.size
-    little = files.content(path, PIECE_BYTES)
+    try:
+        little = files.content(path, PIECE_BYTES)
+    except (FileNotFoundError, IsADirectoryError):
+        return -1
+    except OSError as error:
+        _pass_over(path, error)
+        return -1
     if little is not None:
         at = (len(little) // size - 1) * size
         last = little[at : at + size] if at >= 0 else b""
@@ -179,6 +222,9 @@ def last_time(files: Files, path: str) -> int:
                 at = (file.size() // size - 1) * size
                 last = file.pread(size, at) if at >= 0 else b""
         except (FileNotFoundError, IsADirectoryError):
+            return -1
+        except OSError as error:
+            _pass_over(path, error)
             return -1
     timestamp: int = TIME_ENTRY.unpack(last)[0] if len(last) == size else -1
     return timestamp if timestamp > 0 else -1

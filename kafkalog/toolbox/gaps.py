@@ -1,0 +1,123 @@
+"""What a partition's folder lacks between its segments: offsets that no segment has, and what says that they are lost.
+
+An index that is left without its log, or that names bytes behind the log's end, says so of any topic.  Nothing else
+tells a missing file from what compaction leaves, so of a topic that may have been compacted such a gap alone is no
+loss.  `verify` and `salvage` ask here, that both count the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._limits import INT_MAX
+from kafkalog.engine.files.failure import is_shortage
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.segment import index_reader
+from kafkalog.errors import KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import Files
+    from kafkalog.engine.format.names import TopicPartition
+
+COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
+POLICY = "cleanup.policy"
+
+__all__ = ["Gap", "Gaps", "indexes_alone", "may_be_compacted"]
+
+
+class Gap(NamedTuple):
+    """Offsets in front of a segment that no segment has.  `why`: how an index says that records were there, or None."""
+
+    first_offset: int
+    last_offset: int
+    why: str | None = None
+
+    def __str__(self) -> str:
+        told = "" if self.why is None else f": {self.why}"
+        return f"offsets {self.first_offset} to {self.last_offset} are in no segment{told}"
+
+
+class Gaps:
+    """Asked segment by segment, in their order.  `alone`: base offsets of segments with an index and no log;
+    `log_start`: nothing below it is missed."""
+
+    def __init__(self, directory: str, alone: Collection[int], files: Files, log_start: int = 0) -> None:
+        self._directory = directory
+        self._alone = sorted(alone)
+        self._files = files
+        self._start = log_start
+
+    def in_front_of(self, base: int, before: int | None, next_offset: int, told_up_to: int) -> Gap | None:
+        """The gap between the segment `before`, whose batches end at `next_offset`, and the one at `base`; None where
+        there is none.  `told_up_to`: what is missing below it was told.  Of the first segment (`before` is None) only
+        what an index names is missed: retention takes what lies in front of it."""
+        first = max(next_offset, told_up_to)
+        alone = [each for each in self._alone if first <= each < base]
+        if before is None:
+            if not alone:
+                return None
+            first = alone[0]
+        first = max(first, self._start)
+        if first >= base:
+            return None
+        if alone:
+            named = names.log_file("", alone[0])
+            return Gap(first, base - 1, f"the file {named} is missing (an index of it is left)")
+        if before is not None and self._is_cut_short(before, base, next_offset):
+            named = names.log_file("", before)
+            return Gap(first, base - 1, f"the file {named} is shorter than its index says")
+        return Gap(first, base - 1)
+
+    def _is_cut_short(self, base: int, following: int, next_offset: int) -> bool:
+        """Whether the index of a segment names bytes behind its log's end, for offsets that are not there."""
+        try:
+            size = self._files.stat(names.log_file(self._directory, base)).size
+            path = names.offset_index_file(self._directory, base)
+            entries = index_reader.offset_entries(self._files, path, base, INT_MAX)
+        except (KafkalogError, OSError) as error:
+            if is_shortage(error):
+                raise
+            return False
+        if not len(entries):
+            return False
+        offset, position = entries.last_entry()
+        return position >= size and next_offset <= offset < following
+
+
+def indexes_alone(listed: Collection[str], bases: Iterable[int]) -> list[int]:
+    """The base offsets of segments that have an index among the names, and no log: none of `bases`, and none that is
+    being deleted."""
+    found = {
+        base
+        for name in listed
+        if names.is_index_file(name) and (base := names.segment_base(name, os.path.splitext(name)[1])) is not None
+    }
+    on_their_way_out = names.offsets_in(listed, names.LOG_FILE_SUFFIX + names.DELETED_FILE_SUFFIX)
+    return sorted(found.difference(bases, on_their_way_out))
+
+
+def may_be_compacted(
+    root: str, partitions: Iterable[TopicPartition], files: Files, *, if_unknown: bool
+) -> set[TopicPartition]:
+    """Those whose settings ask for compaction, and those that a cleaner was at; `if_unknown`: also those of which
+    nobody knows the settings."""
+    cleaned = OffsetCheckpointFile(os.path.join(root, names.CLEANER_OFFSET_CHECKPOINT_FILE), files, create=False)
+    found = set(cleaned.read_or_empty())
+    settings = TopicSettings(root, files=files)
+    for partition in partitions:
+        topic = partition.topic
+        try:
+            is_compacted = topic in COMPACTED_TOPICS or settings.of(topic).compact
+            if is_compacted or (if_unknown and not settings.is_known(topic, POLICY)):
+                found.add(partition)
+        except (KafkalogError, OSError):  # told by who reads them
+            found.add(partition)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,168 @@
+"""Offsets that no segment has: `verify` counts what is lost as `salvage` does, and sends nobody where it would be
+forgotten."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.toolbox.salvage import salvage
+from kafkalog.toolbox.verify import verify
+from tests.file_doubles import UnsyncedFiles
+from tests.unit.cli_kit import Run, run
+from tests.unit.store_kit import NOW_MS, open_store
+
+__all__ = ["run"]
+
+FAST = UnsyncedFiles()
+STEM = f"{20:020}"
+ORDERS_1 = TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """Three partitions, each of three segments of twenty records of 1 KiB."""
+    root = tmp_path / "shop"
+    config = {"internal.segment.bytes": "22000", "index.interval.bytes": "4000"}
+    with open_store(root, files=FAST) as store:
+        orders = store.create_topic("orders", 3, config=config)
+        for number in range(180):
+            orders.append(b"%04d" % number * 256, partition=number % 3, timestamp=NOW_MS + number)
+    return root
+
+
+def alter(root: Path, policy: str) -> None:
+    with open_store(root, files=FAST) as store:
+        store.alter_topic("orders", {"cleanup.policy": policy})
+
+
+def empty(folder: Path) -> None:
+    os.truncate(folder / f"{STEM}.log", 0)
+
+
+def halve(folder: Path) -> None:
+    size = (folder / f"{STEM}.log").stat().st_size
+    os.truncate(folder / f"{STEM}.log", size // 20 * 10)
+
+
+def remove_log(folder: Path) -> None:
+    (folder / f"{STEM}.log").unlink()
+
+
+def remove_all(folder: Path) -> None:
+    for path in folder.glob(f"{STEM}.*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize(("damage", "records"), [(empty, 20), (halve, 10), (remove_log, 20), (remove_all, 20)])
+def test_verify_counts_what_salvage_counts(
+    shop: Path, tmp_path: Path, run: Run, damage: object, records: int, policy: str
+) -> None:
+    assert callable(damage)
+    if policy == "compact":
+        alter(shop, "compact")
+    damage(shop / "orders-1")
+    report = verify(shop)
+    copied = salvage(shop, tmp_path / "new", {ORDERS_1: str(shop / "orders-1")}, files=FAST)
+    is_compaction = policy == "compact" and damage is remove_all  # nothing tells it from a cleaner's gap
+    assert report.lost == copied.ranges
+    assert [each.records for each in report.lost] == ([] if is_compaction else [records])
+    assert report.ok is is_compaction
+    told = run("verify", shop)
+    assert ("LOST OF TOPIC" in told.out) is not is_compaction
+    assert "reindex" not in told.err
+    assert (f"next: kafkalog salvage {shop} NEW_DIR orders-1" in told.err) is not is_compaction
+
+
+def test_a_gap_is_no_finding_where_the_settings_are_not_known(shop: Path) -> None:
+    remove_all(shop / "orders-1")
+    assert [(each.path, each.what[:36]) for each in verify(shop).findings] == [
+        (str(shop / "orders-1" / f"{40:020}.log"), "offsets 20 to 39 are in no segment, ")
+    ]
+    for name in os.listdir(shop):
+        if not name.startswith("orders-") and (shop / name).is_file():
+            (shop / name).unlink()
+    assert verify(shop).ok
+
+
+def test_a_cleaner_that_was_there_explains_a_gap(shop: Path) -> None:
+    remove_all(shop / "orders-1")
+    (shop / "cleaner-offset-checkpoint").write_text("0\n1\norders 1 40\n")
+    assert verify(shop).ok
+    (shop / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 40\n")
+    assert not verify(shop).ok
+
+
+def test_what_retention_took_is_no_gap(shop: Path) -> None:
+    for path in (shop / "orders-1").glob(f"{0:020}.*"):
+        path.unlink()
+    assert verify(shop).ok
+    remove_all(shop / "orders-1")
+    assert verify(shop).ok
+
+
+def test_a_gap_below_the_log_start_is_nothing_lost(shop: Path) -> None:
+    remove_all(shop / "orders-1")
+    (shop / "log-start-offset-checkpoint").write_text("0\n1\norders 1 40\n")
+    assert verify(shop).ok
+    (shop / "log-start-offset-checkpoint").write_text("0\n1\norders 1 30\n")
+    assert [each.records for each in verify(shop).lost] == [10]
+
+
+def test_damage_at_the_end_of_a_segment_is_counted_once(shop: Path) -> None:
+    path = shop / "orders-1" / f"{STEM}.log"
+    os.truncate(path, path.stat().st_size - 300)
+    assert [each.records for each in verify(shop).lost] == [1]
+
+
+def test_a_lying_last_entry_is_no_loss(shop: Path, run: Run) -> None:
+    index = shop / "orders-1" / f"{STEM}.index"
+    data = bytearray(index.read_bytes())
+    data[-4] ^= 0x40  # its position lies behind the log
+    index.write_bytes(data)
+    report = verify(shop)
+    assert (len(report.findings), report.lost) == (1, [])
+    assert f"next: kafkalog reindex {shop} --yes orders-1" in run("verify", shop).err
+    assert run("reindex", shop, "--yes").code == 0
+    assert verify(shop).ok
+
+
+def test_reindex_leaves_the_index_that_tells_a_loss(shop: Path, run: Run) -> None:
+    halve(shop / "orders-1")
+    before = (shop / "orders-1" / f"{STEM}.index").read_bytes()
+    for words in ([], ["--yes"]):
+        result = run("reindex", shop, *words)
+        assert result.code == 1
+        assert f"{STEM}.log: ends before batches that its index names, records are lost" in result.out
+    assert (shop / "orders-1" / f"{STEM}.index").read_bytes() == before
+    assert [each.records for each in verify(shop).lost] == [10]
+    assert run("reindex", shop, "--yes", "--forget-lost").code == 0
+    assert (shop / "orders-1" / f"{STEM}.index").read_bytes() != before
+
+
+def test_entries_of_a_lost_stretch_are_one_finding(shop: Path) -> None:
+    empty(shop / "orders-1")
+    entries = (shop / "orders-1" / f"{STEM}.index").stat().st_size // 8
+    assert entries > 2
+    found = [each for each in verify(shop).findings if each.path.endswith("index")]
+    assert [Path(each.path).suffix for each in found] == [".index", ".timeindex"]
+    assert found[0].what.startswith(
+        f"{entries} entries of the index name bytes behind the end of the log, which is at byte 0 (offset "
+    )
+    assert (found[0].position, found[0].length) == (0, entries * 8)
+
+
+def test_wrong_entries_in_a_row_are_one_finding(shop: Path) -> None:
+    index = shop / "orders-1" / f"{STEM}.index"
+    data = bytearray(index.read_bytes())
+    for slot in (0, 1):
+        data[slot * 8 + 7] ^= 1
+    index.write_bytes(data)
+    (finding,) = verify(shop).findings
+    assert (finding.position, finding.length) == (0, 16)
+    assert finding.what.startswith("entries 0 to 1 (offset ")
+    assert finding.what.endswith(") name no batches of the log")
