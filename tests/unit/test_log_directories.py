@@ -674,6 +674,30 @@ def test_move(root: Path, tmp_path: Path, run: Run) -> None:
     assert (code, "nothing" in out) == (0, True)
 
 
+def test_move_needs_no_room_for_what_is_preallocated(
+    root: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The indexes of a store that crashed have 10 MiB each, and a few entries: the rest is a hole, here and there."""
+    (target := tmp_path / "second").mkdir()
+    for index in (root / "t-0").glob("*index"):
+        os.truncate(index, 10 << 20)
+    before, free = content(root, "t-0"), 8 << 20
+    monkeypatch.setattr("kafkalog.toolbox.move.free_bytes", lambda path: free)
+    planned = move.plan_move(str(root), T0, str(target))
+    assert planned.size > 40 << 20
+    assert 0 < planned.needed < 200 << 10
+    code, out, _ = run("move", root / "t-0", target, "--json")
+    assert (code, json.loads(out)["needed"], json.loads(out)["bytes"]) == (0, planned.needed, planned.size)
+    assert f"copy {planned.needed / 1024:.1f} KiB to" in run("move", root / "t-0", target)[1]
+    assert run("move", root / "t-0", target, "--yes")[0] == 0
+    assert sum(used.allocated for used in walk(str(target / "t-0")) if not used.is_dir) <= planned.needed
+    assert content(target, "t-0") == before
+    free = planned.needed - 1
+    back = run("move", target / "t-0", root)
+    assert back[0] != 0
+    assert f"expected room for {planned.needed / 1024:.1f} KiB" in back[2]
+
+
 def test_move_of_an_unclean_log_stays_unclean(root: Path, tmp_path: Path, run: Run) -> None:
     other = tmp_path / "other"
     fill(other, "w-0", 2)
