@@ -64,7 +64,8 @@ def command(
     metadata), the cluster's dynamic ones, or --config; or with --target-free: the oldest segments of all
     partitions until so many bytes of the file system are free.  The active segment never goes, nothing above the high
     watermark; Kafka's own topics and compacted ones only where they are named and -X cleanup.policy=delete says so.
-    Log start and checkpoints are left as a broker expects them.
+    A topic whose own policy is compact,delete loses what its rules delete, as with a broker.  Log start and
+    checkpoints are left as a broker expects them.
 
     It ends with a table of topics: what goes, up to which time, and when by the rules the next closed segment is due.
     If more than 20 partitions would lose segments, only --segments shows each of them; what --yes deletes is always

@@ -500,8 +500,42 @@ def stored_topic(root: Path, topic: str, overrides: dict[str, str]) -> None:
 RETAIN_MS, RETAIN_FREE = ("-X", "retention.ms=1000"), ("--target-free", "999PiB")
 
 
-@pytest.mark.parametrize("argv", [RETAIN_MS, RETAIN_FREE, (*RETAIN_MS, "-X", "cleanup.policy=delete")])
-@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_retain_deletes_of_a_compacted_topic_what_its_rules_delete(root: Path, run: Run) -> None:
+    """As a broker does, and a store that runs: compact,delete deletes, too, also behind a cleaner."""
+    policy = {"cleanup.policy": "compact,delete", "retention.ms": "1000"}
+    stored_topic(root, "both", policy)
+    stored_topic(root, "run", policy)
+    stored_topic(root, "latest", {"cleanup.policy": "compact", "retention.ms": "1000"})
+    cleaned = OffsetCheckpointFile(str(root / "cleaner-offset-checkpoint"))
+    cleaned.write({TopicPartition("both", 0): 5, TopicPartition("latest", 0): 5})
+    explained = run.json("explain", root / "both-0")[1]
+    goes = [each["path"] for each in explained if each["kind"] == "segment" and each["goes"] and not each["active"]]
+    told = run.json("retain", root)[1]
+    (both,) = (each for each in told if each["kind"] == "partition" and each["topic"] == "both")
+    assert [each["path"] for each in both["segments"]] == goes
+    assert set(told[-1]["skipped"]) == {"latest-0"}
+    err = run("retain", root, "--yes")[2]
+    assert (
+        "latest-0 is left alone: compacted: its oldest records are the latest of their keys (`kafkalog compact`" in err
+    )
+    assert "if it is named with -X cleanup.policy=compact,delete" in err
+    assert goes
+    assert not [path for path in goes if os.path.exists(path)]
+    assert len(list((root / "both-0").glob("*.log"))) == len(list((root / "run-0").glob("*.log"))) == 1
+    way_out = ("-X", "cleanup.policy=compact,delete")
+    assert run.json("retain", root, *way_out)[1][-1]["segments"] == 0  # not of a whole directory
+    assert run.json("retain", root / "latest-0", *way_out)[1][-1]["segments"] > 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "argv"),
+    [
+        ("compact", RETAIN_MS),
+        ("compact", RETAIN_FREE),
+        ("compact", (*RETAIN_MS, "-X", "cleanup.policy=delete")),
+        ("compact,delete", RETAIN_FREE),
+    ],
+)
 def test_retain_sees_that_a_stored_topic_is_compacted(policy: str, argv: tuple[str, ...], root: Path, run: Run) -> None:
     stored_topic(root, "comp", {"cleanup.policy": policy})
     whole = content(root, "comp-0")
@@ -510,7 +544,6 @@ def test_retain_sees_that_a_stored_topic_is_compacted(policy: str, argv: tuple[s
     assert "compacted" in told[-1]["skipped"]["comp-0"]
     assert "t-0" in partitions_in(told)
     assert "note: comp-0 is left alone: compacted" in run("retain", root, *argv)[2]
-    assert run.json("retain", root / "comp-0", "-X", "retention.ms=1000", "--yes")[1][-1]["segments"] == 0
     argv = ("-X", "retention.ms=1000", "-X", "cleanup.policy=delete", "--yes")
     assert run.json("retain", root / "comp-0", *argv)[1][-1]["segments"] > 0
 
