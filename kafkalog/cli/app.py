@@ -24,6 +24,7 @@ from kafkalog.errors import (
     BadBytesError,
     BeingWrittenException,
     DiskError,
+    IllegalArgumentException,
     KafkalogError,
     LogDirLockedException,
     RemoteStorageException,
@@ -147,6 +148,10 @@ EXAMPLES = {
 
 
 BESIDE = "look beside it: commands that read, and those that change something without --yes, take no lock"
+TAKE_OVER = (
+    "`kafkalog topics`, `cat`, `export`, `verify` and `explain` read it as it is; --take-over writes to it, in the "
+    "place of its broker, which is stopped meanwhile"
+)
 
 
 class PipeClosed(Exception):
@@ -365,6 +370,8 @@ def _invoke(argv: Sequence[str] | None) -> int:
             error.hint = re.sub("open with read_only=True to look beside it.*", BESIDE, error.hint)
         return _fail(one_line(error), exit_code_of(error))
     except (KafkalogError, OSError, Usage) as error:
+        if isinstance(error, IllegalArgumentException) and error.hint is not None:  # as above
+            error.hint = re.sub("read_only=True reads it as it is.*take_over=True.*", TAKE_OVER, error.hint)
         return _fail(one_line(error), exit_code_of(error))
 
 
