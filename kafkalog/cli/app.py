@@ -209,6 +209,22 @@ class LocalPath(click.Path):
         return local_path(os.fsdecode(super().convert(value, param, ctx)))
 
 
+class Number(click.IntRange):
+    """A whole number in a range.  `instead` is what to type if it was meant otherwise."""
+
+    def __init__(self, min: int | None = None, max: int | None = None, *, instead: str = "") -> None:
+        super().__init__(min, max)
+        self._instead = instead
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            int(value)
+        except ValueError:
+            hint = f"; {self._instead}" if self._instead else ""
+            self.fail(f"found {value!r}, expected a whole number{hint}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Usage(Exception):
     """The command line asks for something that is not there or makes no sense; exit 2."""
 

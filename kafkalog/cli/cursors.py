@@ -11,7 +11,7 @@ import click
 from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, Usage
 from kafkalog.cli.console import emit, emit_json, fields, named_partitions, note, paint, parse_time_ms, time_words
 from kafkalog.cli.places import LOCAL_PLACES_AND_NAMES, log_dirs_at, places_and_names
 from kafkalog.cli.tables import Cell, Column, print_table
@@ -71,7 +71,7 @@ _DURATION = re.compile(
 @click.option("--cursors", "cursors_dir", type=LocalPath(), metavar="DIR", help="The cursors of who only reads.")
 @click.option("--committed", is_flag=True, help="Log ends and lags as read_committed readers see them.")
 @click.option("--reset-offsets", is_flag=True, help="Set offsets: to one of the next eight, which may stand alone.")
-@click.option("--to-offset", type=click.IntRange(0, LONG_MAX), metavar="OFFSET", help="An offset.")
+@click.option("--to-offset", type=Number(0, LONG_MAX), metavar="OFFSET", help="An offset.")
 @click.option("--to-earliest", is_flag=True, help="The log start.")
 @click.option("--to-latest", is_flag=True, help="The log end.")
 @click.option("--to-current", is_flag=True, help="Where it is; the log end where nothing is committed.")

@@ -41,7 +41,7 @@ def command(partition: str, to_dir: str, dry_run: bool, yes: bool, as_json: bool
     loses nothing, and the same command goes on where it was.  Without --yes it only tells.
     """
     act = yes and not dry_run
-    (target_dir,) = log_dirs_at([to_dir])
+    (target_dir,) = log_dirs_at([to_dir], is_target=True)
     source_dir, wanted = _source(partition)
     move = plan_move(source_dir, wanted, target_dir)
     if act:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalog._limits import LONG_MAX, SHORT_MAX
-from kafkalog.cli.app import CLEAN, LocalPath, Usage
+from kafkalog.cli.app import CLEAN, LocalPath, Number, Usage
 from kafkalog.cli.console import emit, emit_json, locate, note, some
 from kafkalog.cli.places import TAKE_OVER, without_metadata
 from kafkalog.engine.files import OS_FILES
@@ -28,11 +28,11 @@ KAFKAS_TOOL = "kafka-transactions.sh --bootstrap-server HOST:9092"
 @click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--transactional-id", metavar="ID", help="The transaction of this transactional id.")
-@click.option("--producer-id", type=click.IntRange(0, LONG_MAX), metavar="N", help="The one of this producer id.")
-@click.option("--producer-epoch", type=click.IntRange(0, SHORT_MAX), metavar="E", help="And of this epoch.")
+@click.option("--producer-id", type=Number(0, LONG_MAX), metavar="N", help="The one of this producer id.")
+@click.option("--producer-epoch", type=Number(0, SHORT_MAX), metavar="E", help="And of this epoch.")
 @click.option(
     "--start-offset",
-    type=click.IntRange(0, LONG_MAX),
+    type=Number(0, LONG_MAX, instead="`kafkalog transactions` shows the first offset of what is open"),
     metavar="OFFSET",
     help="The one that begins there, in one partition.",
 )
