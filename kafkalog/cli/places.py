@@ -40,7 +40,7 @@ from kafkalog.engine.host.log_dirs import (
     refuse_foreign_partition,
     refuse_partition_folder,
 )
-from kafkalog.errors import BadBytesError, DiskError
+from kafkalog.errors import BadBytesError, DiskError, KafkalogError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,6 +90,23 @@ def note_left_alone(why: Mapping[TopicPartition, str]) -> None:
         by_reason.setdefault(reason, []).append(str(partition))
     for reason, partitions in by_reason.items():
         note(f"note: {some(partitions)} {'is' if len(partitions) == 1 else 'are'} left alone: {reason}")
+
+
+def note_unread(log_dir: str, starts: Mapping[TopicPartition, int]) -> None:
+    """Whose cursors of a directory have not read what goes where logs begin at `starts`."""
+    if not starts:
+        return
+    from kafkalog.toolbox.cursors import CursorLook  # much: mostly nothing goes
+
+    with contextlib.suppress(KafkalogError, OSError):  # `kafkalog cursors` tells
+        for name, group in CursorLook([log_dir]).groups.items():
+            behind = [
+                f"{partition} (at {committed.offset})"
+                for partition, committed in group.committed.items()
+                if committed.offset < starts.get(partition, 0)
+            ]
+            if behind:
+                note(f"note: group {name!r} has not read all of what goes: {some(behind)}")
 
 
 def log_dirs_at(paths: Sequence[str], *, is_target: bool = False) -> list[str]:

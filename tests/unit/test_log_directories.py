@@ -467,6 +467,19 @@ def test_retain_tells_who_has_not_read_what_goes(root: Path, run: Run) -> None:
     err = run("retain", root / "kept-0", "-X", "retention.ms=1000")[2]
     assert "'billing' has not read" in err
     assert "for ever" not in err
+    for before, is_behind in ((3, False), (4, True)):
+        code, _, err = run("delete-records", root / "kept-0", "--before", before)
+        assert code == 0
+        assert ("note: group 'billing' has not read all of what goes: kept-0 (at 3)" in err) == is_behind
+        assert "'done'" not in err
+
+
+def test_retain_tells_a_target_that_is_nearly_there(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog.toolbox.retain.free_bytes", lambda path: 41 << 30)
+    code, out, _ = run("retain", root / "u", "--target-free", (41 << 30) + 5)
+    assert code == 1
+    assert f"{41 << 30} bytes are free now\n{(41 << 30) + 5} bytes free cannot be reached" in out
+    assert "41.0 GiB are free now: 40.0 GiB are" in run("retain", root / "u", "--target-free", "40GiB")[1]
 
 
 def test_retain_leaves_alone_what_may_not_begin_later(root: Path, run: Run) -> None:
