@@ -157,8 +157,8 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
             path=target_dir,
             hint="`kafkalog retain --target-free` makes room",
         )
-    settings = [stored_overrides(each, partition.topic, files) for each in (source_dir, target_dir)]
-    return Move(partition, source_dir, target_dir, step, size, copied, plain.free, *settings, needed)
+    ours, theirs = (stored_overrides(each, partition.topic, files) for each in (source_dir, target_dir))
+    return Move(partition, source_dir, target_dir, step, size, copied, plain.free, ours, theirs, needed)
 
 
 def _check_same_node(source_dir: str, target_dir: str, files: Files) -> None:
