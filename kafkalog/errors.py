@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class KafkalogError(Exception):
 
     def __str__(self) -> str:
         place = self.path or ""
-        if place and place in self.message:  # Kafka's words name it
+        if place and re.search(rf"(?<!\w){re.escape(place)}(?!\w)", self.message):  # Kafka's words name it
             place = ""
         if self.position is not None:
             place += f" at byte {self.position}"

@@ -358,8 +358,14 @@ class Store(Closing, ClosingAsync, Readable):
 
     def transactions(self) -> list[TransactionDescription]:
         """Every transactional id that is known, by name, also those of a broker's clients: its state by Kafka's name,
-        and the partitions of what is open or ending."""
-        return sorted(self._own().coordinators.transactions.list_transactions())
+        and the partitions of what is open or ending.  A store that only reads has it from the directories, beside who
+        writes there.
+
+            store.transactions()[0].state       # 'CompleteCommit'
+
+        SchemaException, of a store that only reads, if `__transaction_state` there cannot be understood.
+        """
+        return sorted(self._home.list_transactions())
 
     def abort_transaction(self, transactional_id: str) -> bool:
         """Aborts the open transaction of an id, whoever has it, who is fenced; whether there was one.

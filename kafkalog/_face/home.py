@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kafkalog._face.topic_settings import TopicSettings
     from kafkalog._face.waiting import Bells
     from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+    from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
     from kafkalog.engine.files import Clock
     from kafkalog.engine.files.processes import Life
     from kafkalog.engine.format.names import TopicPartition
@@ -115,6 +116,10 @@ class Home(TransactionHome, Protocol):
 
     def keepers(self, cursor: str) -> Iterable[GroupOffsets]:
         """Who may know of a cursor, those that count first."""
+
+    def list_transactions(self) -> list[TransactionDescription]:
+        """Every transactional id that is known."""
+        ...
 
     def all_keepers(self) -> list[GroupOffsets]:
         """Of all cursors, those that count first."""

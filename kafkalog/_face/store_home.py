@@ -54,6 +54,7 @@ from kafkalog.transaction import Transaction
 if TYPE_CHECKING:
     from kafkalog._face.home import OpenProducer
     from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+    from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
     from kafkalog.engine.host.settings import ManagerSettings
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.metrics.registry import MetricsRegistry
@@ -440,6 +441,11 @@ class StoreHome:
         """Who may know of a cursor."""
         found = self.offsets(cursor, create=False)
         return [] if found is None else [found]
+
+    def list_transactions(self) -> list[TransactionDescription]:
+        """By the coordinator, whose logs are loaded."""
+        self.check_open()
+        return self.coordinators.transactions.list_transactions()
 
     def all_keepers(self) -> list[GroupOffsets]:
         """Of all cursors."""

@@ -31,6 +31,9 @@ from kafkalog._face.view_source import TopicView, ViewSource
 from kafkalog._face.waiting import Bells
 from kafkalog.engine.coordinator.group_offsets import GroupOffsets
 from kafkalog.engine.coordinator.partition_logs import SourceStateLog
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription, described
+from kafkalog.engine.coordinator.transaction_metadata import TransactionVersion
+from kafkalog.engine.coordinator.transaction_state import TransactionStatePartition
 from kafkalog.engine.files import Clock, Files
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import values
@@ -40,6 +43,7 @@ from kafkalog.engine.format.names import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
     TOPIC_CONFIGS_FILE,
+    TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
 from kafkalog.engine.format.partition_metadata import topic_id_of
@@ -342,6 +346,18 @@ class StoreView:
         own = [] if self.cursors is None else self.cursors.all_keepers()
         numbers = [each.partition for each in self._folders() if each.topic == GROUP_METADATA_TOPIC]
         return own + [self._caught_up(number) for number in sorted(numbers)]
+
+    def list_transactions(self) -> list[TransactionDescription]:
+        """What `__transaction_state` of the directories that are read says by now."""
+        self.check_open()
+        found = []
+        for partition in sorted(each for each in self._folders() if each.topic == TRANSACTION_STATE_TOPIC):
+            log = SourceStateLog(self.source(partition), f"{partition} of {self.place}")
+            states = TransactionStatePartition(log, self.clock, TransactionVersion.TV_2)
+            found += [
+                described(each.transactional_id, each.known) for each in states.entries() if each.known is not None
+            ]
+        return found
 
     def _offsets_in(self, group: str) -> GroupOffsets | None:
         """KafkaStorageException if the partition was made, and its folder is away."""

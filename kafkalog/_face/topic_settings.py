@@ -246,10 +246,11 @@ class TopicSettings:
         guessed = {key: value for key, value in KEEPS.items() if not self.is_known(topic, key)}
         return self.of(topic).updated({**self.overrides(topic), **guessed}) if guessed else self.of(topic)
 
-    def is_compacted(self, topic: str) -> bool:
-        """Whether cleanup.policy has compact: by its own settings, whatever is given, or by what is given."""
+    def is_compacted(self, topic: str, *, alone: bool = False) -> bool:
+        """Whether cleanup.policy has compact: by its own settings, whatever is given, or by what is given.  `alone`:
+        and has no delete beside it, which lets old segments of a compacted topic go."""
         own = LogConfig.from_props({**self._defaults, **self.broker_defaults}, self.own(topic))
-        return own.compact or self.of(topic).compact
+        return any(each.compact and not (alone and each.delete) for each in (own, self.of(topic)))
 
     # --- where a setting comes from --------------------------------------------------------------------
 

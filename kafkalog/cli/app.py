@@ -24,6 +24,7 @@ from kafkalog.errors import (
     BadBytesError,
     BeingWrittenException,
     DiskError,
+    IllegalArgumentException,
     KafkalogError,
     LogDirLockedException,
     RemoteStorageException,
@@ -147,6 +148,10 @@ EXAMPLES = {
 
 
 BESIDE = "look beside it: commands that read, and those that change something without --yes, take no lock"
+TAKE_OVER = (
+    "`kafkalog topics`, `cat`, `export`, `verify` and `explain` read it as it is; --take-over writes to it, in the "
+    "place of its broker, which is stopped meanwhile"
+)
 
 
 class PipeClosed(Exception):
@@ -202,6 +207,22 @@ class LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return local_path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+class Number(click.IntRange):
+    """A whole number in a range.  `instead` is what to type if it was meant otherwise."""
+
+    def __init__(self, min: int | None = None, max: int | None = None, *, instead: str = "") -> None:
+        super().__init__(min, max)
+        self._instead = instead
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            int(value)
+        except ValueError:
+            hint = f"; {self._instead}" if self._instead else ""
+            self.fail(f"found {value!r}, expected a whole number{hint}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Usage(Exception):
@@ -365,6 +386,8 @@ def _invoke(argv: Sequence[str] | None) -> int:
             error.hint = re.sub("open with read_only=True to look beside it.*", BESIDE, error.hint)
         return _fail(one_line(error), exit_code_of(error))
     except (KafkalogError, OSError, Usage) as error:
+        if isinstance(error, IllegalArgumentException) and error.hint is not None:  # as above
+            error.hint = re.sub("read_only=True reads it as it is.*take_over=True.*", TAKE_OVER, error.hint)
         return _fail(one_line(error), exit_code_of(error))
 
 

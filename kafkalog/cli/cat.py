@@ -12,7 +12,7 @@ import click
 
 from kafkalog._face.selected import records_in, selected_range
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, Number, Usage
 from kafkalog.cli.console import note
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.engine.log.view import PartitionView
@@ -28,7 +28,7 @@ FOLLOW_EVERY_S = 0.2
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.filters(old={"--to": "end"})
-@click.option("-n", "--limit", type=click.IntRange(min=0), help="At most so many records of each partition.")
+@click.option("-n", "--limit", type=Number(min=0), help="At most so many records of each partition.")
 @click.option("-f", "--format", "template", default="%s\\n", show_default=True, help="Text with kcat's %s %k %o ...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record; bytes that are not UTF-8 as base64.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, until interrupted (one partition).")

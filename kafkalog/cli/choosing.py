@@ -20,7 +20,7 @@ import click
 from kafkalog._face.window import MILLISECONDS, Time, day_of
 from kafkalog._limits import LONG_MAX
 from kafkalog._renamed import GONE_WITH
-from kafkalog.cli.app import Usage, one_line
+from kafkalog.cli.app import Number, Usage, one_line
 from kafkalog.cli.console import emit_json, fields, locate, note, parse_time_ms, some
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.engine.format.names import INTERNAL_TOPICS
@@ -166,7 +166,7 @@ def _check_offsets(chosen: Chosen, window: Window) -> None:
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "start": START,
     "end": click.option("--until", "end", metavar="OFFSET|TIME"),
-    "last": click.option("--last", "last", type=click.IntRange(min=0), help="Only the last so many of each partition."),
+    "last": click.option("--last", "last", type=Number(min=0), help="Only the last so many of each partition."),
     "keys": click.option(
         "--key", "keys", multiple=True, help="Only this key: text, hex:00ff or base64:AP8=.  Several: any."
     ),
@@ -174,7 +174,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "partition_count": click.option(
         "--partitions",
         "partition_count",
-        type=click.IntRange(min=1),
+        type=Number(min=1, instead="partitions stand behind the directory, without an option: DIR orders-0"),
         metavar="N",
         help="With a key: how many partitions the topic has, to look only in the key's.",
     ),

@@ -35,6 +35,10 @@ from kafkalog.toolbox.compaction_state import Reason
 COUNTS = ("superseded", "tombstones", "without_key", "aborted", "markers")
 DECIDING = ("cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms")  # what decides what goes
 WORDS = ("superseded", "tombstones", "without a key", "aborted", "markers")
+WAYS_OUT = {
+    Bound.TRANSACTION.value: " (`kafkalog transactions` names it)",
+    Bound.LAG.value: " (-X min.compaction.lag.ms=0 shows what a pass would gain without this rule)",
+}
 
 
 @click.command("compact", short_help="Compact partitions as a broker's cleaner does, offline.")
@@ -209,8 +213,7 @@ def _print(result: Compacted, act: bool) -> None:
         passes = "1 pass" if stats.passes == 1 else f"{stats.passes} passes"
         emit(f"  {passes} over offsets {stats.first_dirty_offset} to {stats.end_offset - 1}, {took}")
     if result.held is not None:
-        names_it = " (`kafkalog transactions` names it)" if result.held.what == Bound.TRANSACTION.value else ""
-        emit(f"  the rest stays: {result.held.text}{names_it}")
+        emit(f"  the rest stays: {result.held.text}{WAYS_OUT.get(result.held.what, '')}")
 
 
 def _gain(size_bytes: int) -> str:

@@ -174,7 +174,7 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
     One line of error each for: nothing there, a file, a partition's own folder, no partitions in it, an unknown name.
     """
     if not (OS_FILES.exists(log_dir) or OS_FILES.is_link(log_dir)):
-        raise Usage(f"{log_dir}: not found, expected a Kafka log directory (the folder that holds topic-0 ...)")
+        raise not_a_directory(log_dir)
     if not OS_FILES.is_dir(log_dir):
         raise Usage(
             f"{log_dir}: found a file, expected a Kafka log directory (for single files use `kafkalog dump --files`)"
@@ -289,6 +289,18 @@ def is_name(word: str) -> bool:
     if "/" in word or os.sep in word or word in (os.curdir, os.pardir):
         return False
     return not OS_FILES.is_dir(word) or _has_segments(word)
+
+
+def not_a_directory(path: str, hint: str = "") -> Usage:
+    """The error for a log directory that is missing: it names the folder beside it that may have been meant."""
+    above, name = os.path.split(os.path.normpath(path))
+    near = None
+    with contextlib.suppress(OSError):
+        beside = OS_FILES.list_dir(above or os.curdir)
+        near = nearest(name, [each for each in beside if OS_FILES.is_dir(os.path.join(above, each))])
+    meant = f"; did you mean {os.path.join(above, near)}?" if near else ""
+    hint = hint or " (the folder that holds topic-0 ...)"
+    return Usage(f"{path}: not found, expected a Kafka log directory{hint}{meant}")
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:

@@ -11,7 +11,7 @@ import click
 from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, Usage
 from kafkalog.cli.console import emit, emit_json, fields, named_partitions, note, paint, parse_time_ms, time_words
 from kafkalog.cli.places import LOCAL_PLACES_AND_NAMES, log_dirs_at, places_and_names
 from kafkalog.cli.tables import Cell, Column, print_table
@@ -71,7 +71,7 @@ _DURATION = re.compile(
 @click.option("--cursors", "cursors_dir", type=LocalPath(), metavar="DIR", help="The cursors of who only reads.")
 @click.option("--committed", is_flag=True, help="Log ends and lags as read_committed readers see them.")
 @click.option("--reset-offsets", is_flag=True, help="Set offsets: to one of the next eight, which may stand alone.")
-@click.option("--to-offset", type=click.IntRange(0, LONG_MAX), metavar="OFFSET", help="An offset.")
+@click.option("--to-offset", type=Number(0, LONG_MAX), metavar="OFFSET", help="An offset.")
 @click.option("--to-earliest", is_flag=True, help="The log start.")
 @click.option("--to-latest", is_flag=True, help="The log end.")
 @click.option("--to-current", is_flag=True, help="Where it is; the log end where nothing is committed.")
@@ -82,6 +82,7 @@ _DURATION = re.compile(
 @click.option("--export", is_flag=True, help="Print the offsets that would be set, as CSV for --from-file.")
 @click.option("--delete-offsets", is_flag=True, help="Take away what a group has committed for topics.")
 @click.option("--delete", is_flag=True, help="Take away groups, and all that they committed.")
+@click.option("--new-group", is_flag=True, help="The group is new, although another one has nearly its name.")
 @click.option("--members-gone", is_flag=True, help="The group's members will not come back: change it all the same.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would change; the default.")
 @click.option("--yes", "--execute", "yes", is_flag=True, help="Do it.")
@@ -106,6 +107,7 @@ def command(
     export: bool,
     delete_offsets: bool,
     delete: bool,
+    new_group: bool,
     members_gone: bool,
     dry_run: bool,
     yes: bool,
@@ -127,7 +129,8 @@ def command(
       --delete-offsets: for one --group and --topic
       --delete: for --group or --all-groups
     Without --yes it only tells; with it the directory that holds the group must be free (exit 3).  An offset out of a
-    partition's range is brought into it, and noted.  A group with members is refused, unless --members-gone says that
+    partition's range is brought into it, and noted.  A group that is not there is made, with --new-group if another
+    has nearly its name.  A group with members is refused, unless --members-gone says that
     nobody will commit for them any more.  With --cursors what changes is there, and LOG_DIRS are only read.
 
     Exit 1 where something could not be read, or a group of --all-groups was left alone.
@@ -147,7 +150,13 @@ def command(
     where, named = places_and_names(log_dirs)
     topics = (*topics, *named)
     _check(action, given, groups, all_groups=all_groups, topics=topics, all_topics=all_topics)
-    only_changes = {"--yes": yes, "--members-gone": members_gone, "--dry-run": dry_run, "--all-topics": all_topics}
+    only_changes = {
+        "--yes": yes,
+        "--new-group": new_group,
+        "--members-gone": members_gone,
+        "--dry-run": dry_run,
+        "--all-topics": all_topics,
+    }
     if export and action != "reset":
         raise Usage("--export: expected what is to be set, such as --to-current")
     if export and as_json:
@@ -176,11 +185,22 @@ def command(
     for name, why in plan.refused.items():
         note(f"note: group {name!r} is left alone: {why}")
     act = yes and not dry_run
+    near = {} if new_group else {name: other for name in plan.begun if (other := look.nearest_group(name))}
+    if act and near:
+        name, other = next(iter(near.items()))
+        raise Usage(
+            f"--group {name}: found no such group, and {other}, nearly of this name: nothing is changed; did you mean "
+            f"{other}?  --new-group makes {name}"
+        )
     if export:
         for each in plan.changes:
             assert each.new is not None
             emit(cursor_csv.line(None if len(wanted) == 1 and groups else each.group, each.partition, each.new))
-    _tell_and_do(look, plan, act, members_gone, shows="" if export else "json" if as_json else "text")
+    for name in plan.begun:
+        hint = f"; did you mean {near[name]}?  --new-group --yes makes it" if name in near else ""
+        note(f"note: group {name!r} is new: nothing has been committed for it{hint}")
+    does_it = "--new-group --yes" if near else "--yes"
+    _tell_and_do(look, plan, act, members_gone, does_it, shows="" if export else "json" if as_json else "text")
     return FINDINGS if plan.refused or look.findings else CLEAN
 
 
@@ -460,11 +480,9 @@ def _list_json(group: GroupCursors, cursors: Sequence[Cursor]) -> None:
         )
 
 
-def _tell_and_do(look: CursorLook, plan: ChangePlan, act: bool, members_gone: bool, *, shows: str) -> None:
-    for name in plan.begun:
-        near = look.nearest_group(name)
-        hint = "" if near is None else f"; did you mean {near}?"
-        note(f"note: group {name!r} is new: nothing has been committed for it{hint}")
+def _tell_and_do(
+    look: CursorLook, plan: ChangePlan, act: bool, members_gone: bool, does_it: str, *, shows: str
+) -> None:
     for each in plan.changes:
         if each.note is not None:
             note(f"note: {each.group}: {each.partition}: {each.note}")
@@ -475,7 +493,7 @@ def _tell_and_do(look: CursorLook, plan: ChangePlan, act: bool, members_gone: bo
             for group in plan.groups:
                 _changes_json(plan, group, False)
         elif shows == "text" and plan.groups:
-            emit(f"{_summary(plan)} would be {_doing(plan)} (--yes does it)")
+            emit(f"{_summary(plan)} would be {_doing(plan)} ({does_it} does it)")
         return
 
     def tell(group: str) -> None:

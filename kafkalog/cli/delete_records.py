@@ -9,7 +9,7 @@ import click
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import emit, emit_json, note
-from kafkalog.cli.places import SETTINGS, parse_offset_or_time, partition_at, topic_settings
+from kafkalog.cli.places import SETTINGS, note_unread, parse_offset_or_time, partition_at, topic_settings
 from kafkalog.toolbox.delete_records import delete_records, plan_deletion
 
 
@@ -25,10 +25,11 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     as Kafka's DeleteRecords does: the log start is raised and checkpointed.
 
     Files that lie wholly below go with the next retention: a broker's, or `kafkalog retain`.  Without --yes it only
-    tells, also beside a running broker; with it the directory must be free (exit 3).  A time is ISO 8601 (UTC unless it
-    says otherwise) or @milliseconds; what is at or after the first record of that time stays.  A topic that is only
-    compacted is refused: by the settings that a LogManager keeps beside the data, by -X, or by a cleaner's traces.  So
-    is a tiered one (remote.storage.enable): a store that is opened with its tier does it.
+    tells, also beside a running broker; with it the directory must be free (exit 3).  A time is ISO 8601 (UTC
+    unless it says otherwise) or @milliseconds; what is at or after the first record of that time stays.  Groups that
+    have not read all of what goes are named.  A topic that is only compacted is refused: by the settings that a
+    LogManager keeps beside the data, by -X, or by a cleaner's traces.  So is a tiered one (remote.storage.enable):
+    a store that is opened with its tier does it.
     """
     act = yes and not dry_run
     offset, time_ms = parse_offset_or_time(before)
@@ -36,6 +37,8 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     config = topic_settings(log_dir, settings).of(wanted.topic)
     plan = plan_deletion(log_dir, wanted, config, offset=offset, time_ms=time_ms)
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    if plan.offsets:
+        note_unread(log_dir, {wanted: plan.new_start})
     start = delete_records(log_dir, plan, config) if act and plan.offsets else plan.new_start
     size = sum(segment.file_bytes for segment in plan.segments)
     if as_json:

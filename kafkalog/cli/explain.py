@@ -37,6 +37,7 @@ from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted
 
 SHOWN_TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes")
 SHOWN_COMPACTED = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms", "delete.retention.ms")
+UNCOMPACTED = "uncompacted"  # a reason
 GOES = {
     Rule.LOG_START: "lies below the log start",
     Rule.SIZE: "more than retention.bytes without it",
@@ -185,11 +186,14 @@ def _tell(log_dir: str, known: TopicSettings, told: Explanation, now_ms: int, as
                 f"{_shown.size(state.clean_bytes)}; dirty up to {state.first_uncleanable_offset}, "
                 f"{_shown.size(state.dirty_bytes)} ({100 * state.dirty_ratio:.0f} %)"
             )
+            uncompacted = (each.text for entry in told.segments for each in entry.reasons if each.what == UNCOMPACTED)
+            for text in dict.fromkeys(uncompacted):  # of all of them from there on
+                emit(f"from offset {state.first_uncleanable_offset} on {text}")
     for entry in told.segments:
         if as_json:
             emit_json(_json(entry, wanted))
         else:
-            _print(entry, now_ms, told.is_local)
+            _print(entry, now_ms, told.is_local, facts.log_start_offset)
     for text in told.findings:
         if not as_json:
             emit(paint(text, "red"))
@@ -230,7 +234,7 @@ def _compaction(state: CompactionState) -> dict[str, object]:
     return {**fields(state), "dirtyRatio": round(state.dirty_ratio, 4), "held": fields(state.held)}
 
 
-def _print(entry: Explained, now_ms: int, is_local: bool) -> None:
+def _print(entry: Explained, now_ms: int, is_local: bool, log_start: int) -> None:
     segment = entry.segment
     times = "file time " if segment.record_timestamp < 0 else "up to "
     emit(
@@ -247,6 +251,10 @@ def _print(entry: Explained, now_ms: int, is_local: bool) -> None:
     until = entry.until_ms
     emit(f"  stays{'' if until is None else f' until {time_words(until)}'}")
     for reason in entry.reasons:
+        if reason.what == UNCOMPACTED:  # stands above, once
+            continue
+        if reason.what == "logStart" and log_start < segment.base_offset and len(entry.reasons) > 1:
+            continue  # the log start lies in an older one: nothing of this one
         emit(f"    {reason.what}: {reason.text}")
 
 

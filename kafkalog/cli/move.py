@@ -41,7 +41,7 @@ def command(partition: str, to_dir: str, dry_run: bool, yes: bool, as_json: bool
     loses nothing, and the same command goes on where it was.  Without --yes it only tells.
     """
     act = yes and not dry_run
-    (target_dir,) = log_dirs_at([to_dir])
+    (target_dir,) = log_dirs_at([to_dir], is_target=True)
     source_dir, wanted = _source(partition)
     move = plan_move(source_dir, wanted, target_dir)
     if act:
@@ -79,6 +79,7 @@ def _tell(move: Move, act: bool, as_json: bool) -> None:
                 "step": move.step.value,
                 "bytes": move.size,
                 "copied": move.copied,
+                "needed": move.needed,
                 "targetFree": move.free,
                 "sourceSettings": move.source_settings,
                 "targetSettings": move.target_settings,
@@ -87,9 +88,10 @@ def _tell(move: Move, act: bool, as_json: bool) -> None:
             }
         )
         return
-    what = TELL[move.step].format(size=_shown.size(move.size), target=move.target_dir)
+    size = _shown.size(move.needed if move.step is Step.COPY else move.size)
+    what = TELL[move.step].format(size=size, target=move.target_dir)
     if act and move.step is not Step.DONE:
-        emit(f"{move.partition}: moved to {move.target_dir}, {_shown.size(move.size)}")
+        emit(f"{move.partition}: moved to {move.target_dir}, {size}")
     else:
         emit(f"{move.partition}: {what}{'' if move.step is Step.DONE else ' (--yes does it)'}")
     if move.step is not Step.DONE and (move.source_settings or {}) != (move.target_settings or {}):

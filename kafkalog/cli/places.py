@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from kafkalog.cli.app import LocalPath, Usage
 from kafkalog.cli.console import (
     is_name,
     named_partitions,
+    not_a_directory,
     note,
     parse_settings,
     parse_time_ms,
@@ -38,7 +40,7 @@ from kafkalog.engine.host.log_dirs import (
     refuse_foreign_partition,
     refuse_partition_folder,
 )
-from kafkalog.errors import BadBytesError, DiskError
+from kafkalog.errors import BadBytesError, DiskError, KafkalogError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,13 +92,33 @@ def note_left_alone(why: Mapping[TopicPartition, str]) -> None:
         note(f"note: {some(partitions)} {'is' if len(partitions) == 1 else 'are'} left alone: {reason}")
 
 
-def log_dirs_at(paths: Sequence[str]) -> list[str]:
-    """Log directories as they were named, each once; Usage for what is none (it may be empty)."""
+def note_unread(log_dir: str, starts: Mapping[TopicPartition, int]) -> None:
+    """Whose cursors of a directory have not read what goes where logs begin at `starts`."""
+    if not starts:
+        return
+    from kafkalog.toolbox.cursors import CursorLook  # much: mostly nothing goes
+
+    with contextlib.suppress(KafkalogError, OSError):  # `kafkalog cursors` tells
+        for name, group in CursorLook([log_dir]).groups.items():
+            behind = [
+                f"{partition} (at {committed.offset})"
+                for partition, committed in group.committed.items()
+                if committed.offset < starts.get(partition, 0)
+            ]
+            if behind:
+                note(f"note: group {name!r} has not read all of what goes: {some(behind)}")
+
+
+def log_dirs_at(paths: Sequence[str], *, is_target: bool = False) -> list[str]:
+    """Log directories as they were named, each once; Usage for what is none (it may be empty).  `is_target`: of one
+    that is to get something, an empty folder is enough."""
     found: dict[str, str] = {}
     for path in paths:
         if not OS_FILES.exists(path):
             hint = " (log.dirs of server.properties is split at commas: name each)" if "," in path else ""
-            raise Usage(f"{path}: not found, expected a Kafka log directory{hint}")
+            if is_target and not hint:
+                hint = f" (an empty folder is enough: mkdir {shlex.quote(path)})"
+            raise not_a_directory(path, hint)
         if not OS_FILES.is_dir(path):
             raise Usage(f"{path}: found a file, expected a Kafka log directory (the folder that holds topic-0 ...)")
         refuse_partition_folder(OS_FILES.list_dir(path), path)

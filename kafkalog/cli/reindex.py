@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import click
 
 from kafkalog._face.topic_settings import TopicSettings
-from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, tell_findings, tell_unsettled
 from kafkalog.cli.places import without_metadata
 from kafkalog.engine.files import OS_FILES
@@ -30,9 +30,7 @@ from kafkalog.toolbox.unread import CANNOT_BE_READ, unread_file, unread_settings
     is_flag=True,
     help="Rebuild also where the log ends before what its index names: nothing tells that loss then.",
 )
-@click.option(
-    "--index-interval-bytes", type=click.IntRange(min=0), help="An entry so often.  [default: the topic's, or 4096]"
-)
+@click.option("--index-interval-bytes", type=Number(min=0), help="An entry so often.  [default: the topic's, or 4096]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment that is, or would be, rebuilt.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 
@@ -16,6 +15,7 @@ from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
     note_left_alone,
+    note_unread,
     parse_bytes,
     partitions_at,
     setting_fields,
@@ -27,7 +27,6 @@ from kafkalog.cli.tables import utc_option
 from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.engine.files.usage import free_bytes
 from kafkalog.engine.format import names
-from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.retain import Choice, Plan, carry_out, plan_by_rules, plan_until_free
 from kafkalog.toolbox.retention_sums import planned_by_topic
 
@@ -64,7 +63,8 @@ def command(
     metadata), the cluster's dynamic ones, or --config; or with --target-free: the oldest segments of all
     partitions until so many bytes of the file system are free.  The active segment never goes, nothing above the high
     watermark; Kafka's own topics and compacted ones only where they are named and -X cleanup.policy=delete says so.
-    Log start and checkpoints are left as a broker expects them.
+    A topic whose own policy is compact,delete loses what its rules delete, as with a broker.  Log start and
+    checkpoints are left as a broker expects them.
 
     It ends with a table of topics: what goes, up to which time, and when by the rules the next closed segment is due.
     If more than 20 partitions would lose segments, only --segments shows each of them; what --yes deletes is always
@@ -103,7 +103,7 @@ def command(
     note_left_alone(plan.skipped)
     if wanted_free is not None:
         _note_kept_for_ever(plan, known)
-    _note_unread(plan)
+    note_unread(log_dir, {choice.partition: choice.new_start for choice in plan.choices})
 
     def tell(choice: Choice) -> None:
         _tell(plan, choice, known, act, as_json)
@@ -133,24 +133,6 @@ def _note_kept_for_ever(plan: Plan, known: TopicSettings) -> None:
         note(
             f"note: retention.ms=-1 keeps {some(map(str, kept))} for ever: --target-free takes the oldest all the same"
         )
-
-
-def _note_unread(plan: Plan) -> None:
-    """Whose cursors of this directory have not read what goes."""
-    if not plan.choices:
-        return
-    from kafkalog.toolbox.cursors import CursorLook  # much: mostly nothing goes
-
-    starts = {choice.partition: choice.new_start for choice in plan.choices}
-    with contextlib.suppress(KafkalogError, OSError):  # `kafkalog cursors` tells
-        for name, group in CursorLook([plan.log_dir]).groups.items():
-            behind = [
-                f"{partition} (at {committed.offset})"
-                for partition, committed in group.committed.items()
-                if committed.offset < starts.get(partition, 0)
-            ]
-            if behind:
-                note(f"note: group {name!r} has not read all of what goes: {some(behind)}")
 
 
 def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: bool) -> None:
@@ -244,13 +226,15 @@ def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
 def _tell_free(plan: Plan, wanted: int, asked: bool, act: bool) -> None:
     """How much of the file system is free, and where the target cannot be reached, which can."""
     assert plan.free is not None
-    target = _shown.size(wanted)
+    target, free = _shown.size(wanted), _shown.size(plan.free)
+    if wanted > plan.free and target == free:
+        target, free = f"{wanted} bytes", f"{plan.free} bytes"
     if act:
         emit(f"{_shown.size(free_bytes(plan.log_dir))} are free now, {_shown.size(plan.free)} were before")
     elif wanted <= plan.free:
-        emit(f"{_shown.size(plan.free)} are free now: {target} are free already")
+        emit(f"{free} are free now: {target} are free already")
     else:
-        emit(f"{_shown.size(plan.free)} are free now")
+        emit(f"{free} are free now")
     if plan.missing:
         emit(
             f"{'nothing is deleted: ' if asked else ''}{target} free cannot be reached: not enough, "

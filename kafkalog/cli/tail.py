@@ -17,7 +17,7 @@ import click
 
 from kafkalog._face.selected import records_in, selected_range
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, Number, Usage
 from kafkalog.cli.console import emit, emit_json, is_terminal, note, paint, time_words
 from kafkalog.cli.harmless import harmless
 from kafkalog.cli.remote_places import ReadPath, both_tiers
@@ -41,7 +41,7 @@ COLOURS = ("cyan", "magenta", "green", "blue", "yellow")
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.filters("start", "end", "last", "partition_count")
-@click.option("-n", "--last", "count", type=click.IntRange(min=0), default=10, show_default=True, help="So many first.")
+@click.option("-n", "--last", "count", type=Number(min=0), default=10, show_default=True, help="So many first.")
 @click.option("--no-follow", is_flag=True, help="Do not wait for more.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record, as cat prints it.")
 @both_tiers

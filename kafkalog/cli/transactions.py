@@ -196,10 +196,11 @@ def _tell_open(found: PartitionTransactions, txn: OpenTransaction, holders: _Hol
         f"{txn.producer_epoch}, {txn.records} records from offset {txn.first_offset} on, {known} {time_words(since)}, "
         f"last write {time_words(txn.last_timestamp)}"
     )
+    held = f"{max(0, txn.held_records - txn.records)} records of others and its own {txn.records}"
     if txn is found.open[0]:
-        emit(f"  holds back {txn.held_records} records of read_committed readers, for {span(txn.age_ms)}")
+        emit(f"  holds back from read_committed readers {held}, for {span(txn.age_ms)}")
     else:
-        emit(f"  would hold back {txn.held_records} records, were those before it ended")
+        emit(f"  would hold back {held}, were those before it ended")
 
 
 def _how_to_end(partition: TopicPartition, txn: OpenTransaction, holders: _Holders) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalog._limits import LONG_MAX, SHORT_MAX
-from kafkalog.cli.app import CLEAN, LocalPath, Usage
+from kafkalog.cli.app import CLEAN, LocalPath, Number, Usage
 from kafkalog.cli.console import emit, emit_json, locate, note, some
 from kafkalog.cli.places import TAKE_OVER, without_metadata
 from kafkalog.engine.files import OS_FILES
@@ -28,11 +28,11 @@ KAFKAS_TOOL = "kafka-transactions.sh --bootstrap-server HOST:9092"
 @click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--transactional-id", metavar="ID", help="The transaction of this transactional id.")
-@click.option("--producer-id", type=click.IntRange(0, LONG_MAX), metavar="N", help="The one of this producer id.")
-@click.option("--producer-epoch", type=click.IntRange(0, SHORT_MAX), metavar="E", help="And of this epoch.")
+@click.option("--producer-id", type=Number(0, LONG_MAX), metavar="N", help="The one of this producer id.")
+@click.option("--producer-epoch", type=Number(0, SHORT_MAX), metavar="E", help="And of this epoch.")
 @click.option(
     "--start-offset",
-    type=click.IntRange(0, LONG_MAX),
+    type=Number(0, LONG_MAX, instead="`kafkalog transactions` shows the first offset of what is open"),
     metavar="OFFSET",
     help="The one that begins there, in one partition.",
 )
@@ -86,7 +86,7 @@ def command(
             if is_brokers:
                 error.hint = f"{error.hint}; the running broker ends it by the command above"
             raise
-    _tell_abort(plan, stable, as_json)
+    _tell_abort(plan, stable, as_json, "--take-over --yes" if is_brokers and not take_over else "--yes")
     return CLEAN
 
 
@@ -125,7 +125,7 @@ def _note_risk(plan: Abort) -> None:
         note(f"on the running cluster: {kafkas_command(partition, -1 if txn is None else txn.first_offset, holder)}")
 
 
-def _tell_abort(plan: Abort, stable: dict[TopicPartition, int] | None, as_json: bool) -> None:
+def _tell_abort(plan: Abort, stable: dict[TopicPartition, int] | None, as_json: bool, does_it: str) -> None:
     is_done = stable is not None
     holder = plan.holder
     if as_json:
@@ -150,7 +150,7 @@ def _tell_abort(plan: Abort, stable: dict[TopicPartition, int] | None, as_json: 
     for partition in plan.partitions:
         txn = plan.open.get(partition)
         what = "" if txn is None else f", {txn.records} records from offset {txn.first_offset} on"
-        doing = "aborted" if is_done else "would be aborted (--yes does it)"
+        doing = "aborted" if is_done else f"would be aborted ({does_it} does it)"
         then = "" if stable is None else f"; the last stable offset is {stable[partition]}"
         emit(f"{partition}: producer {plan.producer_id} epoch {plan.producer_epoch}{what}: {doing}{then}")
     if plan.coordinated is not None and holder is not None:

@@ -142,8 +142,10 @@ def plan_abort(
         holder = known.of_producer(first.producer_id)
         if holder is None or not any(holder.is_in(each, txn) for each, txn in opened.items()):
             return Abort(log_dir, first.producer_id, first.producer_epoch, opened, holder, None, tuple(opened))
-    elif holder is None or not set(holder.known.partitions).intersection(partitions):
+    elif holder is None:
         raise _none_is_open(found, aimed, partitions)
+    elif holder.known.metadata.state in UNDER_WAY and not set(holder.known.partitions).intersection(partitions):
+        raise _is_open_elsewhere(holder, partitions)
     return _by_coordinator(log_dir, holder, opened, files)
 
 
@@ -201,16 +203,26 @@ def _meant(
 def _none_is_open(
     found: Mapping[TopicPartition, PartitionTransactions], aimed: Aimed, partitions: Collection[TopicPartition]
 ) -> InvalidTxnStateException:
-    named = ", ".join(map(str, list(partitions)[:5])) + (" ..." if len(partitions) > 5 else "")
     there = [
         f"{partition}: producer {txn.producer_id} epoch {txn.producer_epoch} from offset {txn.first_offset} on"
         for partition, each in found.items()
         for txn in each.open
     ]
     return InvalidTxnStateException(
-        f"no transaction {aimed.words()} is open in {named}",
+        f"no transaction {aimed.words()} is open in {_named(partitions)}",
         hint=f"open are {'; '.join(there[:5])}" if there else "`kafkalog transactions` shows what is open",
     )
+
+
+def _is_open_elsewhere(holder: TransactionOf, partitions: Collection[TopicPartition]) -> InvalidTxnStateException:
+    return InvalidTxnStateException(
+        f"the transaction of the transactional id {holder.transactional_id!r} is not open in {_named(partitions)}",
+        hint=f"its state is {holder.state}, and it is in {_named(holder.known.partitions) or 'no partition'}",
+    )
+
+
+def _named(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(map(str, list(partitions)[:5])) + (" ..." if len(partitions) > 5 else "")
 
 
 def _by_coordinator(

@@ -98,7 +98,7 @@ from kafkalog.toolbox.backup_places import (
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import Finding, told
-from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
+from kafkalog.toolbox.space import AT_MOST, NOTHING_LEFT, bytes_in, telling_full
 from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
 
 __all__ = ["BackupReport", "backup"]
@@ -167,6 +167,7 @@ def backup(
         files,
         needed=lambda: _bytes_needed(sources, wanted, previous, files),
         then=lambda: NOTHING_LEFT,
+        known=AT_MOST,
     )
     with full, made_whole(target, partial, lambda: _check_target(sources, target, files), files):
         with Syncs(files) as syncs:
@@ -212,7 +213,7 @@ def _kept_by_compaction(header: BatchHeader) -> tuple[int, ...]:
 
 
 def _bytes_needed(sources: Iterable[str], wanted: Collection[str] | None, previous: Base | None, files: Files) -> int:
-    """About what a backup takes on the disk, but for what is linked from the base."""
+    """What a backup takes on the disk at most, but for what is linked from the base."""
     there = [pair for source in sources for pair in list_partitions(source, files=files).items()]
     chosen = {partition: path for partition, path in there if is_wanted(partition, wanted)}
     kept = 0 if previous is None else previous.closed_bytes(chosen)

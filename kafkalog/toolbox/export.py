@@ -21,13 +21,13 @@ from kafkalog._face.selected import batches_in, selected_range
 from kafkalog._face.selection import Selection, checked_selection, checked_window
 from kafkalog._renamed import OldAttribute, takes_old
 from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
-from kafkalog.engine.format import values
+from kafkalog.engine.format import names, values
 from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.engine.host.log_dirs import refuse_inside
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.report import Finding
-from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
+from kafkalog.toolbox.space import NOTHING_LEFT, READS, bytes_in, telling_full
 from kafkalog.toolbox.unread import unread
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ def export(
             files,
             needed=partial(_needed, log_dir, list(plan.values())[len(report.files) - done :], files),
             then=partial(_how_to_go_on, len(report.files) - done, list(plan.values()), files),
+            known=READS,
         )
         with full:
             files.mkdirs_synced(parent_dir(path))
@@ -175,7 +176,8 @@ def export(
 
 def _needed(log_dir: str, left: Sequence[Sequence[TopicPartition]], files: Files) -> int:
     """The logs' bytes: what the files take, but for their format and its compression."""
-    return bytes_in((os.path.join(log_dir, str(each)) for chosen in left for each in chosen), files)
+    folders = (os.path.join(log_dir, str(each)) for chosen in left for each in chosen)
+    return bytes_in(folders, files, suffix=names.LOG_FILE_SUFFIX)
 
 
 def _how_to_go_on(done: int, plan: Sequence[Sequence[TopicPartition]], files: Files) -> str:

@@ -17,10 +17,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum
 
+from kafkalog import _shown
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, File, Files, ManualScheduler
 from kafkalog.engine.files.usage import free_bytes
@@ -41,6 +42,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.space import copy_of
 
 __all__ = ["Move", "Step", "carry_out", "plan_move"]
 
@@ -60,6 +62,7 @@ class Step(Enum):
 @dataclass(frozen=True)
 class Move:
     """A move, as it was planned.  `size`: bytes of the source's files; `copied`: of those that are there already;
+    `needed`: what the rest of the copy takes of the target's disk, where what is preallocated stays a hole;
     `source_settings`, `target_settings`: the topic's overrides beside the data, None where there are none."""
 
     partition: TopicPartition
@@ -71,6 +74,7 @@ class Move:
     free: int
     source_settings: Mapping[str, str] | None = None
     target_settings: Mapping[str, str] | None = None
+    needed: int = 0
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -146,14 +150,15 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
     copied = _bytes_in(plain.future, files) if step is Step.COPY and files.is_dir(plain.future) else 0
     if step is Step.COPY:
         names.validate_dir_name(os.path.basename(plain.future))
-    if step is Step.COPY and size - copied > plain.free:
+    needed = _room_for(plain, files) if step is Step.COPY else 0
+    if needed > plain.free:
         raise IllegalArgumentException(
-            f"found {plain.free} bytes free, expected room for {size - copied}",
+            f"found {_shown.size(plain.free)} free, expected room for {_shown.size(needed)}",
             path=target_dir,
             hint="`kafkalog retain --target-free` makes room",
         )
-    settings = [stored_overrides(each, partition.topic, files) for each in (source_dir, target_dir)]
-    return Move(partition, source_dir, target_dir, step, size, copied, plain.free, *settings)
+    ours, theirs = (stored_overrides(each, partition.topic, files) for each in (source_dir, target_dir))
+    return Move(partition, source_dir, target_dir, step, size, copied, plain.free, ours, theirs, needed)
 
 
 def _check_same_node(source_dir: str, target_dir: str, files: Files) -> None:
@@ -193,6 +198,16 @@ def _meta(log_dir: str, files: Files) -> MetaProperties | None:
 
 def _bytes_in(folder: str, files: Files) -> int:
     return sum(files.stat(os.path.join(folder, name)).size for name in files.list_files(folder))
+
+
+def _room_for(move: Move, files: Files) -> int:
+    """What is still to be written: of a file of which a part is there, what it has not got."""
+    needed = 0
+    for name in files.list_files(move.source):
+        needed += copy_of(files.stat(os.path.join(move.source, name)))
+        with suppress(FileNotFoundError):
+            needed -= copy_of(files.stat(os.path.join(move.future, name)))
+    return needed
 
 
 def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None = None) -> None:
@@ -272,8 +287,8 @@ def _copy(source: str, target: str, files: Files, progress: Progress) -> None:
                 data = old.pread(min(COPY_BYTES, size - position), position)
                 if not data:
                     break
-                if data.count(0) < len(data):  # a hole stays one
-                    new.pwrite(data, position)
+                if written := data.rstrip(b"\0"):  # what is preallocated stays a hole
+                    new.pwrite(written, position)
                 position += len(data)
             new.truncate(size)
             new.sync()

@@ -7,7 +7,7 @@ or as before.  The active segment never goes, nothing above the (checkpointed) h
 
 Which topics may lose their beginning a log directory does not know for sure: what is compacted (by its settings, or
 by a cleaner's traces), or Kafka's own, is left out unless the caller takes the responsibility (`also_compacted`), the
-controller's log always.
+controller's log always.  A topic whose own policy is compact,delete goes by the rules, as with a broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._face.topic_settings import ConfigSource, TopicSettings
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.files.usage import allocated_bytes, free_bytes, walk
@@ -34,6 +34,14 @@ from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_wha
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
 
 __all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
+
+COMPACTED = "compacted: its oldest records are the latest of their keys"
+COMPACTED_TOO = {  # by the rules, or not -> the way out
+    True: "`kafkalog compact` makes it smaller; its rules delete, too, if it is named with "
+    "-X cleanup.policy=compact,delete",
+    False: "`kafkalog compact` makes it smaller; named, with -X cleanup.policy=delete, it loses its oldest, too",
+}
+POLICY_SAID = (ConfigSource.TOPIC, ConfigSource.DYNAMIC, ConfigSource.STATIC)
 
 
 class Going(NamedTuple):
@@ -101,7 +109,7 @@ def plan_by_rules(
     plan = Plan(log_dir)
     rules = cache(settings.sure)
     for partition, facts in _facts(
-        plan, partitions, settings, also_compacted, files, named=named, progress=progress
+        plan, partitions, settings, also_compacted, files, named=named, by_rules=True, progress=progress
     ).items():
         choice = _choice(facts)
         segments, config = facts.segments, rules(partition.topic)
@@ -180,6 +188,7 @@ def _facts(
     files: Files,
     *,
     named: bool = False,
+    by_rules: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> dict[TopicPartition, PartitionFacts]:
     known = {}
@@ -191,8 +200,8 @@ def _facts(
             plan.skipped[partition] = "the controller's log, which goes by its own snapshots"
         elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:
             plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
-        elif not also_compacted and (settings.is_compacted(partition.topic) or was_compacted(partition, checkpoints)):
-            plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
+        elif not also_compacted and _is_kept_compacted(partition, settings, checkpoints, by_rules):
+            plan.skipped[partition] = f"{COMPACTED} ({COMPACTED_TOO[by_rules]})"
         elif settings.of(partition.topic).remote_storage_enable or is_copied(partition):
             plan.skipped[partition] = (
                 "tiered (remote.storage.enable, or some of it was copied): a store that is opened with the tier "
@@ -209,6 +218,17 @@ def _facts(
             if not _is_active_alone(path, files):
                 known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
     return known
+
+
+def _is_kept_compacted(
+    partition: TopicPartition, settings: TopicSettings, checkpoints: CheckpointLines, by_rules: bool
+) -> bool:
+    """Whether its beginning stays for its keys.  The rules delete segments of a topic whose own policy is
+    compact,delete, as a broker does; age alone does not."""
+    if settings.is_compacted(partition.topic, alone=by_rules):
+        return True
+    is_said = by_rules and settings.source(partition.topic, "cleanup.policy") in POLICY_SAID
+    return not is_said and was_compacted(partition, checkpoints)
 
 
 def _is_active_alone(folder: str, files: Files) -> bool:

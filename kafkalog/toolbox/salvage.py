@@ -48,7 +48,7 @@ from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
-from kafkalog.toolbox.space import NOTHING_LEFT, bytes_in, telling_full
+from kafkalog.toolbox.space import AT_MOST, NOTHING_LEFT, bytes_in, telling_full
 from kafkalog.toolbox.unread import FileAroundBadBlocks, is_of_bad_blocks, no_file, unread
 
 __all__ = ["Lost", "SalvageReport", "salvage"]
@@ -115,6 +115,7 @@ def salvage(
         files,
         needed=lambda: bytes_in(partitions.values(), files),
         then=lambda: NOTHING_LEFT,
+        known=AT_MOST,
     )
     with full, made_whole(target, unfinished, lambda: _refuse_existing(target, files), files):
         return _salvage_to(source, unfinished, partitions, files, progress)

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from kafkalog import _shown
-from kafkalog.engine.files import Files
+from kafkalog.engine.files import Files, FileStat
 from kafkalog.engine.files.usage import free_bytes
 from kafkalog.errors import DiskFull
 
-__all__ = ["NOTHING_LEFT", "bytes_in", "on_disk", "telling_full"]
+__all__ = ["ABOUT", "AT_MOST", "NOTHING_LEFT", "READS", "bytes_in", "copy_of", "on_disk", "telling_full"]
+
+ABOUT, AT_MOST, READS = "it takes about", "it takes at most", "what it reads takes"
 
 NOTHING_LEFT = "nothing of it is left there, so the same can be asked again"
 
@@ -26,11 +28,12 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def telling_full(
-    target: str, what: str, files: Files, *, needed: Callable[[], int], then: Callable[[], str]
+    target: str, what: str, files: Files, *, needed: Callable[[], int], then: Callable[[], str], known: str = ABOUT
 ) -> Iterator[None]:
     """Makes DiskFull of an error that says that there is no room for `what` at `target`.
 
-    `needed`: about how many bytes it takes there, asked only then; `then`: what is left, and how to go on.
+    `needed`: how many bytes it takes there, asked only then; `known` says whether that is nearly right (ABOUT), a bound
+    (AT_MOST), or the size of what is read instead (READS); `then`: what is left, and how to go on.
     """
     try:
         yield
@@ -40,16 +43,16 @@ def telling_full(
         place = files.nearest_dir(target)
         full = DiskFull.because_of(error, f"no room for {what}")
         full.log_dir = target
-        full.hint = f"{_room(needed, place)}; {then()}"
+        full.hint = f"{_room(needed, place, known)}; {then()}"
         raise full from error
 
 
-def _room(needed: Callable[[], int], place: str) -> str:
+def _room(needed: Callable[[], int], place: str, known: str) -> str:
     told = f"free space at {place}, or name a place on another disk"
     with suppress(OSError):
         want, free = needed(), free_bytes(place)
-        more = f"free {_shown.size(want - free)} more" if want > free else "free some"
-        told = f"it takes about {_shown.size(want)}, and {_shown.size(free)} are free at {place} now: {more}, or name "
+        more = "free some" if want <= free or known == READS else f"free {_shown.size(want - free)}"
+        told = f"{known} {_shown.size(want)}, and {_shown.size(free)} are free at {place} now: {more} more, or name "
         told += "a place on another disk"
     return told
 
@@ -59,14 +62,23 @@ def on_disk(size_bytes: int) -> int:
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
-def bytes_in(folders: Iterable[str], files: Files) -> int:
-    """Of all files in partitions' folders; what cannot be read, or has gone, counts for nothing."""
+def copy_of(found: FileStat) -> int:
+    """What a copy of that file takes.  An index that is written has room for 10 MiB of entries, which is a hole: it
+    counts as the blocks that the file has."""
+    whole = on_disk(found.size)
+    return whole if found.allocated is None else min(whole, found.allocated)
+
+
+def bytes_in(folders: Iterable[str], files: Files, *, suffix: str = "") -> int:
+    """What a copy of all files in partitions' folders takes, or of those whose names end so; what cannot be read, or
+    has gone, counts for nothing."""
     total = 0
     for folder in folders:
         with suppress(OSError):
             for name in files.list_files(folder):
-                with suppress(OSError):
-                    total += on_disk(files.stat(os.path.join(folder, name)).size)
+                if name.endswith(suffix):
+                    with suppress(OSError):
+                        total += copy_of(files.stat(os.path.join(folder, name)))
     return total
 
 

@@ -278,6 +278,19 @@ def test_one_that_ended_meanwhile(hanging: Path) -> None:
     assert files_of(hanging)["t-0/00000000000000000000.log"] == after["t-0/00000000000000000000.log"]
 
 
+def test_the_state_of_an_id_that_has_ended(run: Run, crashed: Path) -> None:
+    argv = ("transactions", "abort", crashed)
+    elsewhere = run(*argv, "in", "--transactional-id", "job")
+    assert elsewhere.code == USAGE
+    assert "'job' is not open in in-0, in-1 (its state is Ongoing, and it is in " in elsewhere.err
+    assert "out-0, out-1)" in elsewhere.err
+    assert run(*argv, "--transactional-id", "job", "--yes").code == CLEAN
+    for partitions in ((), ("in",), ("out-0",)):
+        ended = run(*argv, *partitions, "--transactional-id", "job")
+        assert ended.code == USAGE
+        assert "no transaction of the transactional id 'job' is open: its state is CompleteAbort" in ended.err
+
+
 def test_a_brokers_directory(run: Run, hanging: Path) -> None:
     (hanging / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
     argv = ("transactions", "abort", hanging, "t-0", "--start-offset", 1)
@@ -286,9 +299,13 @@ def test_a_brokers_directory(run: Run, hanging: Path) -> None:
     assert told.code == CLEAN
     assert "is a Kafka broker's: other replicas do not get what is written here" in told.err
     assert kafkas in told.err
+    assert told.lines[0].endswith(": would be aborted (--take-over --yes does it)")
+    assert run(*argv, "--take-over").lines[0].endswith(": would be aborted (--yes does it)")
     refused = run(*argv, "--yes")
     assert refused.code == USAGE
-    assert "--take-over" in refused.err
+    assert "--take-over writes to it, in the place of its broker" in refused.err
+    assert "read_only=True" not in refused.err
+    assert "take_over=True" not in refused.err
     assert values(hanging) == [b"before"]
     shown = run("transactions", hanging, "--hanging-after", "1h")
     assert f"  to end it: kafkalog transactions abort {hanging} t-0 --start-offset 1 --take-over" in shown.lines

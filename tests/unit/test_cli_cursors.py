@@ -158,13 +158,27 @@ def test_a_topic_that_has_the_name_of_a_group(run: Run, root: Path) -> None:
     assert "too: --group" not in run("cursors", root, "--group", "billing", "--topic", "billing").err
 
 
-@pytest.mark.parametrize("yes", [[], ["--yes"]])
-def test_a_reset_tells_that_its_group_is_new(run: Run, root: Path, yes: list[str]) -> None:
-    result = run("cursors", root, "--group", "biling", "--topic", "orders", "--to-earliest", *yes)
-    assert result.code == 0
-    assert "note: group 'biling' is new: nothing has been committed for it; did you mean billing?" in result.err
-    assert "is new" not in run("cursors", root, "--group", "billing", "--topic", "orders", "--to-earliest", *yes).err
-    assert ("'biling'" in run("cursors", root, "--group", "biling").err) == (not yes)
+def test_a_reset_makes_no_group_by_a_typo(run: Run, root: Path) -> None:
+    argv = ("cursors", root, "--group", "biling", "--topic", "orders", "--to-earliest")
+    told = run(*argv)
+    assert told.code == 0
+    new = "note: group 'biling' is new: nothing has been committed for it"
+    assert f"{new}; did you mean billing?  --new-group --yes makes it" in told.err
+    assert told.lines[-1] == "in all: 2 offsets of 1 groups would be set (--new-group --yes does it)"
+    refused = run(*argv, "--yes")
+    assert (refused.code, refused.lines) == (2, [])
+    assert "--group biling: found no such group, and billing, nearly of this name: nothing is changed" in refused.err
+    assert "--new-group makes biling" in refused.err
+    assert "no group 'biling'" in run("cursors", root, "--group", "biling").err
+    assert "did you mean" not in run(*argv, "--new-group").err
+    done = run(*argv, "--new-group", "--yes")
+    assert (done.code, done.lines[-1]) == (0, "in all: 2 offsets of 1 groups set")
+    assert new in done.err
+    far = run("cursors", root, "--group", "zzz", "--topic", "orders", "--to-earliest", "--yes")
+    assert (far.code, "group 'zzz' is new" in far.err) == (0, True)
+    argv = ("cursors", root, "--group", "billing", "--topic", "orders", "--to-earliest")
+    assert "is new" not in run(*argv, "--yes").err
+    assert "--new-group: expected what is to change" in run("cursors", root, "--group", "billing", "--new-group").err
 
 
 def test_a_reset_ends_no_transaction(run: Run, tmp_path: Path) -> None:
@@ -179,7 +193,7 @@ def test_a_reset_ends_no_transaction(run: Run, tmp_path: Path) -> None:
         txn.append("a", b"1")
         root = as_killed(tmp_path / "alive", tmp_path / "killed")
     for group in ("g", "new1", "new2", "new3"):
-        assert run("cursors", root, "--group", group, "--topic", "a", "--to-earliest", "--yes").code == 0
+        assert run("cursors", root, "--group", group, "--topic", "a", "--to-earliest", "--new-group", "--yes").code == 0
         with kafkalog.open(root, read_only=True) as store:
             assert store.committed(group)[TopicPartition("a", 0)].offset == 0
             partition = store.topic("a").partition(0)

@@ -162,6 +162,46 @@ def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:
     assert len(result.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (
+            "cat logs --partitions orders-0",
+            "'--partitions': found 'orders-0', expected a whole number; partitions stand ",
+        ),
+        ("transactions abort logs --start-offset abc", "'--start-offset': found 'abc', expected a whole number; "),
+        ("cat logs -n 1.5", "'-n' / '--limit': found '1.5', expected a whole number (see kafkalog cat --help)"),
+        ("cat logs -n -1", "-1 is not in the range x>=0."),
+        ("transactions abort logs --start-offset " + "9" * 30, "is not in the range 0<=x<=9223372036854775807."),
+        (
+            "cat lgs",
+            "lgs: not found, expected a Kafka log directory (the folder that holds topic-0 ...); did you mean log",
+        ),
+        ("cat far", "far: not found, expected a Kafka log directory (the folder that holds topic-0 ...)\n"),
+        ("cat file", "file: found a file"),
+        ("topics lgs", "did you mean logs?"),
+        ("cat deep/lgs", "deep/lgs: not found, expected a Kafka log directory"),
+        ("cat deep/dtaa", "did you mean deep/data?"),
+        (
+            "move logs/t-0 disk2",
+            "disk2: not found, expected a Kafka log directory (an empty folder is enough: mkdir disk2)",
+        ),
+        ("move logs/t-0 lgos", "(an empty folder is enough: mkdir lgos); did you mean logs?"),
+        ("retain logs --config x", "x: no such file, expected a broker's server.properties"),
+    ],
+)
+def test_wrong_values(run: Run, argv: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kafkalog.open_log(tmp_path / "logs", "t-0"):
+        pass
+    (tmp_path / "deep" / "data").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    result = run(*argv.split())
+    assert result.code == USAGE
+    assert said in result.err
+    assert len(result.err.splitlines()) == 1
+
+
 def test_a_folder_named_almost_like_a_command(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kafkalog.open_log(tmp_path / "sets", "t-0"):
         pass

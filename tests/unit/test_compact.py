@@ -519,6 +519,26 @@ def test_explain_tells_what_a_pass_would_take(tmp_path: Path, seed: int) -> None
     assert by_base[bases[-1]] == "uncompacted"
 
 
+def test_a_rule_that_holds_compaction_is_told_once(tmp_path: Path, run: Run) -> None:
+    """With what it would gain without the rule."""
+    keyed(tmp_path)
+    held = ("-X", "cleanup.policy=compact", "-X", f"min.compaction.lag.ms={10**14}")
+    result = run("explain", tmp_path / "t-0", *held)
+    assert len([line for line in result.lines if ".log " in line]) > 2
+    assert result.out.count("younger than min.compaction.lag.ms") == 1
+    assert "from offset 0 on compaction leaves it alone: segment 0 has records younger" in result.out
+    assert result.out.count("logStart:") == 1  # of the segment that it lies in
+    told = [json.loads(line) for line in run("explain", tmp_path / "t-0", *held, "--json").lines]
+    segments = [{each["what"] for each in entry["reasons"]} for entry in told if entry["kind"] == "segment"]
+    assert all({"uncompacted", "logStart"} <= reasons for reasons in segments)
+    result = run("compact", tmp_path / "t-0", *held)
+    assert "t-0: nothing to compact" in result.out
+    assert "(-X min.compaction.lag.ms=0 shows what a pass would gain without this rule)" in result.out
+    free = run("compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "min.compaction.lag.ms=0")
+    assert "records would go" in free.out
+    assert "without this rule" not in free.out
+
+
 def test_explain_tells_when_it_is_due(tmp_path: Path, run: Run) -> None:
     keyed(tmp_path)
     line = ["explain", tmp_path / "t-0", "-X", "cleanup.policy=compact"]

@@ -467,6 +467,19 @@ def test_retain_tells_who_has_not_read_what_goes(root: Path, run: Run) -> None:
     err = run("retain", root / "kept-0", "-X", "retention.ms=1000")[2]
     assert "'billing' has not read" in err
     assert "for ever" not in err
+    for before, is_behind in ((3, False), (4, True)):
+        code, _, err = run("delete-records", root / "kept-0", "--before", before)
+        assert code == 0
+        assert ("note: group 'billing' has not read all of what goes: kept-0 (at 3)" in err) == is_behind
+        assert "'done'" not in err
+
+
+def test_retain_tells_a_target_that_is_nearly_there(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog.toolbox.retain.free_bytes", lambda path: 41 << 30)
+    code, out, _ = run("retain", root / "u", "--target-free", (41 << 30) + 5)
+    assert code == 1
+    assert f"{41 << 30} bytes are free now\n{(41 << 30) + 5} bytes free cannot be reached" in out
+    assert "41.0 GiB are free now: 40.0 GiB are" in run("retain", root / "u", "--target-free", "40GiB")[1]
 
 
 def test_retain_leaves_alone_what_may_not_begin_later(root: Path, run: Run) -> None:
@@ -500,8 +513,42 @@ def stored_topic(root: Path, topic: str, overrides: dict[str, str]) -> None:
 RETAIN_MS, RETAIN_FREE = ("-X", "retention.ms=1000"), ("--target-free", "999PiB")
 
 
-@pytest.mark.parametrize("argv", [RETAIN_MS, RETAIN_FREE, (*RETAIN_MS, "-X", "cleanup.policy=delete")])
-@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_retain_deletes_of_a_compacted_topic_what_its_rules_delete(root: Path, run: Run) -> None:
+    """As a broker does, and a store that runs: compact,delete deletes, too, also behind a cleaner."""
+    policy = {"cleanup.policy": "compact,delete", "retention.ms": "1000"}
+    stored_topic(root, "both", policy)
+    stored_topic(root, "run", policy)
+    stored_topic(root, "latest", {"cleanup.policy": "compact", "retention.ms": "1000"})
+    cleaned = OffsetCheckpointFile(str(root / "cleaner-offset-checkpoint"))
+    cleaned.write({TopicPartition("both", 0): 5, TopicPartition("latest", 0): 5})
+    explained = run.json("explain", root / "both-0")[1]
+    goes = [each["path"] for each in explained if each["kind"] == "segment" and each["goes"] and not each["active"]]
+    told = run.json("retain", root)[1]
+    (both,) = (each for each in told if each["kind"] == "partition" and each["topic"] == "both")
+    assert [each["path"] for each in both["segments"]] == goes
+    assert set(told[-1]["skipped"]) == {"latest-0"}
+    err = run("retain", root, "--yes")[2]
+    assert (
+        "latest-0 is left alone: compacted: its oldest records are the latest of their keys (`kafkalog compact`" in err
+    )
+    assert "if it is named with -X cleanup.policy=compact,delete" in err
+    assert goes
+    assert not [path for path in goes if os.path.exists(path)]
+    assert len(list((root / "both-0").glob("*.log"))) == len(list((root / "run-0").glob("*.log"))) == 1
+    way_out = ("-X", "cleanup.policy=compact,delete")
+    assert run.json("retain", root, *way_out)[1][-1]["segments"] == 0  # not of a whole directory
+    assert run.json("retain", root / "latest-0", *way_out)[1][-1]["segments"] > 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "argv"),
+    [
+        ("compact", RETAIN_MS),
+        ("compact", RETAIN_FREE),
+        ("compact", (*RETAIN_MS, "-X", "cleanup.policy=delete")),
+        ("compact,delete", RETAIN_FREE),
+    ],
+)
 def test_retain_sees_that_a_stored_topic_is_compacted(policy: str, argv: tuple[str, ...], root: Path, run: Run) -> None:
     stored_topic(root, "comp", {"cleanup.policy": policy})
     whole = content(root, "comp-0")
@@ -510,7 +557,6 @@ def test_retain_sees_that_a_stored_topic_is_compacted(policy: str, argv: tuple[s
     assert "compacted" in told[-1]["skipped"]["comp-0"]
     assert "t-0" in partitions_in(told)
     assert "note: comp-0 is left alone: compacted" in run("retain", root, *argv)[2]
-    assert run.json("retain", root / "comp-0", "-X", "retention.ms=1000", "--yes")[1][-1]["segments"] == 0
     argv = ("-X", "retention.ms=1000", "-X", "cleanup.policy=delete", "--yes")
     assert run.json("retain", root / "comp-0", *argv)[1][-1]["segments"] > 0
 
@@ -672,6 +718,30 @@ def test_move(root: Path, tmp_path: Path, run: Run) -> None:
     assert verify(other, deep=True).ok
     code, out, _ = run("move", root / "t-0", other, "--yes")
     assert (code, "nothing" in out) == (0, True)
+
+
+def test_move_needs_no_room_for_what_is_preallocated(
+    root: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The indexes of a store that crashed have 10 MiB each, and a few entries: the rest is a hole, here and there."""
+    (target := tmp_path / "second").mkdir()
+    for index in (root / "t-0").glob("*index"):
+        os.truncate(index, 10 << 20)
+    before, free = content(root, "t-0"), 8 << 20
+    monkeypatch.setattr("kafkalog.toolbox.move.free_bytes", lambda path: free)
+    planned = move.plan_move(str(root), T0, str(target))
+    assert planned.size > 40 << 20
+    assert 0 < planned.needed < 200 << 10
+    code, out, _ = run("move", root / "t-0", target, "--json")
+    assert (code, json.loads(out)["needed"], json.loads(out)["bytes"]) == (0, planned.needed, planned.size)
+    assert f"copy {planned.needed / 1024:.1f} KiB to" in run("move", root / "t-0", target)[1]
+    assert run("move", root / "t-0", target, "--yes")[0] == 0
+    assert sum(used.allocated for used in walk(str(target / "t-0")) if not used.is_dir) <= planned.needed
+    assert content(target, "t-0") == before
+    free = planned.needed - 1
+    back = run("move", target / "t-0", root)
+    assert back[0] != 0
+    assert f"expected room for {planned.needed / 1024:.1f} KiB" in back[2]
 
 
 def test_move_of_an_unclean_log_stays_unclean(root: Path, tmp_path: Path, run: Run) -> None:

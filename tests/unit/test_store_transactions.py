@@ -31,6 +31,7 @@ from kafkalog.errors import (
     KafkaStorageException,
     LogReadOnlyException,
     ProducerFencedException,
+    SchemaException,
     TransactionalIdNotFoundException,
     UnknownTopicOrPartitionException,
 )
@@ -223,6 +224,39 @@ def test_an_id_whose_last_user_leaves_beside_the_next(store: Store) -> None:
         first.append("a", b"1")
     second.commit()
     assert committed(store, "a-0") == [b"2"]
+
+
+def test_a_store_that_only_reads_knows_the_transactions(tmp_path: Path) -> None:
+    """Beside the process that has them, and of a directory in which there was none."""
+    root = tmp_path / "data"
+    with kafkalog.open(root) as store:
+        store.create_topic("a", partitions=1)
+        with kafkalog.open(root, read_only=True) as view:
+            assert view.transactions() == []
+            with store.transaction(ID) as txn:
+                txn.append("a", b"1")
+                assert view.transactions() == store.transactions()
+                assert [(each.state, each.partitions) for each in view.transactions()] == [
+                    ("Ongoing", (TopicPartition("a", 0),))
+                ]
+            with store.transaction("another"):
+                pass
+            assert view.transactions() == store.transactions()
+            assert view.transactions()[0].state == "CompleteCommit"
+            with pytest.raises(LogReadOnlyException):
+                view.abort_transaction(ID)
+    with pytest.raises(IllegalStateException):
+        view.transactions()
+
+
+def test_a_store_that_only_reads_says_where_states_cannot_be_understood(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "__transaction_state-0") as log:
+        log.append(b"?", key=b"?")
+    with (
+        kafkalog.open(tmp_path, read_only=True) as view,
+        pytest.raises(SchemaException, match=r"__transaction_state-0 of .*offset 0 cannot be understood"),
+    ):
+        view.transactions()
 
 
 def test_one_after_the_other_takes_the_id_over_once(store: Store) -> None:
@@ -835,7 +869,7 @@ def test_settings_that_verify(tmp_path: Path) -> None:
 
 def test_a_read_only_store_has_none(store: Store, tmp_path: Path) -> None:
     with kafkalog.open(tmp_path / "data", read_only=True) as view:
-        for use in (lambda: view.transaction(ID), view.transactions, lambda: view.abort_transaction(ID)):
+        for use in (lambda: view.transaction(ID), lambda: view.abort_transaction(ID)):
             with pytest.raises(LogReadOnlyException):
                 use()
 

@@ -360,7 +360,7 @@ class TransactionCoordinator:
         known = None if entry is None else entry.known
         if known is None:
             raise TransactionalIdNotFoundException(f"nobody has used the transactional id {transactional_id!r}")
-        return _described(transactional_id, known)
+        return described(transactional_id, known)
 
     def list_transactions(
         self,
@@ -381,7 +381,7 @@ class TransactionCoordinator:
                 known = each.known
                 if known is None:
                     continue
-                one = _described(each.transactional_id, known)
+                one = described(each.transactional_id, known)
                 if (
                     (not states or one.state in states)
                     and (not producer_ids or one.producer_id in producer_ids)
@@ -499,7 +499,8 @@ def _unknown_id(transactional_id: str) -> InvalidPidMappingException:
     )
 
 
-def _described(transactional_id: str, known: Known) -> TransactionDescription:
+def described(transactional_id: str, known: Known) -> TransactionDescription:
+    """As `list_transactions` shows it."""
     metadata = known.metadata
     return TransactionDescription(
         transactional_id,

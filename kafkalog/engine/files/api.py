@@ -36,7 +36,8 @@ class HasFileno(Protocol):
 
 class FileStat(NamedTuple):
     """What a path is: size in bytes, modification time in milliseconds since the epoch, kind (links followed); `inode`
-    tells a file from the one that took its name.  `is_about`: the size is an estimate (`glance`)."""
+    tells a file from the one that took its name.  `is_about`: the size is an estimate (`glance`).  `allocated`: bytes
+    that it takes of its disk, fewer than its size if it is sparse; None if nobody says."""
 
     size: int
     mtime_ms: int
@@ -44,6 +45,7 @@ class FileStat(NamedTuple):
     is_dir: bool
     inode: int = 0
     is_about: bool = False
+    allocated: int | None = None
 
 
 class Listing(NamedTuple):

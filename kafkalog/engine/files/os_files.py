@@ -22,6 +22,7 @@ from kafkalog.engine.files.turns import resting
 T = TypeVar("T")
 
 _NS_PER_MS = 1_000_000
+STAT_BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
 _SYNC_FILE_RANGE_WRITE = 2
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int): Linux's ioctl for a reflink of a whole file
 _CANNOT_CLONE = frozenset({
@@ -187,7 +188,8 @@ class OsFiles(Files):
         found = os.stat(path)
         mode = found.st_mode
         mtime_ms = found.st_mtime_ns // _NS_PER_MS
-        return FileStat(found.st_size, mtime_ms, stat.S_ISREG(mode), stat.S_ISDIR(mode), found.st_ino)
+        is_file, allocated = stat.S_ISREG(mode), found.st_blocks * STAT_BLOCK_BYTES
+        return FileStat(found.st_size, mtime_ms, is_file, stat.S_ISDIR(mode), found.st_ino, allocated=allocated)
 
     def size_of(self, path: str) -> int:
         return os.stat(path).st_size

@@ -15,8 +15,7 @@ from kafkalog._native.state import folder
 from kafkalog.engine.files.api import Files, Found
 from kafkalog.engine.files.failure import is_shortage
 from kafkalog.engine.files.mounts import mounted
-
-BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
+from kafkalog.engine.files.os_files import STAT_BLOCK_BYTES
 
 
 class Used(NamedTuple):
@@ -85,7 +84,7 @@ def _used(path: str, found: Found, seen: set[tuple[int, int]]) -> Used | None:
         if (device, inode) in seen:
             return None
         seen.add((device, inode))
-    return Used(path, size, blocks * BLOCK_BYTES, mtime_ns // 1_000_000, is_dir)
+    return Used(path, size, blocks * STAT_BLOCK_BYTES, mtime_ns // 1_000_000, is_dir)
 
 
 def _walk_mounted(path: str, files: Files, seen: set[tuple[int, int]]) -> Iterator[Used]:
@@ -105,7 +104,7 @@ def _walk_mounted(path: str, files: Files, seen: set[tuple[int, int]]) -> Iterat
 def allocated_bytes(path: str) -> int:
     """What one file takes of the disk; 0 where there is none."""
     try:
-        return os.lstat(path).st_blocks * BLOCK_BYTES
+        return os.lstat(path).st_blocks * STAT_BLOCK_BYTES
     except FileNotFoundError:
         return 0
 
