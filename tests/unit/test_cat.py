@@ -141,7 +141,10 @@ def test_where_asks_for_no_place_of_the_log(
     assert (result.code, "offset 10 of t-0 is out of range" in result.err) == (2, True)
 
 
-@pytest.mark.parametrize("where", ["", "offset", "offset ~ 3", "foo = 3", "offset = x", "time < 25:99", "offset > -1"])
+@pytest.mark.parametrize(
+    "where",
+    ["", "offset", "offset ~ 3", "foo = 3", "offset = x", "time < 25:99", "offset > -1", "key = 'a' nd offset < 5"],
+)
 def test_what_is_no_condition_is_refused(run: Run, log_dir: Path, where: str) -> None:
     result = run("cat", log_dir, "--where", where)
     assert result.code == 2

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 import kafkalog
+from kafkalog._face.match import conditions
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -464,6 +465,41 @@ def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
 def test_arguments_that_make_no_sense(store: Store, asked: dict[str, Any], text: str) -> None:
     with pytest.raises(IllegalArgumentException, match=re.escape(text)):
         store.read_arrow(**asked)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("key = 'customer-3' nd offset < 5", "found 'nd offset < 5' at character 20, expected `and`"),
+        ("key = customer-3 nd offset < 5", "found 'nd offset < 5' at character 18, expected `and`"),
+        ("key = 'customer-3", "the quote ' at character 7 is not closed"),
+        ('offset > 1 and value = "a', 'the quote " at character 24 is not closed'),
+        ("key = o'brien", 'found "\'brien" at character 8'),
+        ("key is null nd offset = 3", "found 'nd offset = 3' at character 13"),
+        ("key = 'a'and offset = 1", "found 'and offset = 1' at character 10"),
+        ("key = 'a' and", "found 'and' at character 11"),
+        ("key = 'a' and ", "at the end is no condition"),
+        ("offset = 5,", "at the end is no condition"),
+        ("key = 'a' or key = 'b'", "found \"or key = 'b'\" at character 11"),
+        ("offset > 3 and foo", "'foo' at character 16 is no condition"),
+    ],
+)
+def test_a_mistyped_condition_is_told_with_its_place(store: Store, where: str, told: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=re.escape(told)):
+        store.records(where=where)
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ("time < 2026-11-01 09:05 and key = 'x and y, z'", [("timestamp", 1793523900000), ("key", b"x and y, z")]),
+        ("key='' , topic=a AND\nvalue = \"it's\"", [("key", b""), ("topic", "a"), ("value", b"it's")]),
+        ("key = and", [("key", b"and")]),
+        (" key = x ", [("key", b"x")]),
+    ],
+)
+def test_conditions_of_a_text(where: str, wanted: list[tuple[str, object]]) -> None:
+    assert [(each.column, each.value) for each in conditions(where)] == wanted
 
 
 def test_a_condition_whose_text_stands_in_quotes(store: Store) -> None:

@@ -108,6 +108,7 @@ def test_times_leave_segments_out_of_the_plan(log_dir: str) -> None:
         ({"headers": '{"source":"web"'}, "option headers is"),
         ({"grep": "("}, "is no regular expression"),
         ({"where": "foo"}, "is no condition"),
+        ({"where": "key = 'a' nd offset < 5"}, "at character 11, expected `and`"),
         ({"startTime": "noon"}, "option startTime"),
         ({"startTime": "2", "endTime": "1"}, "start_time 2 lies behind end_time 1"),
         ({"isolation": "x"}, "option isolation is 'x'"),
