@@ -222,8 +222,11 @@ def _bound(place: Any, time: Any, what: str) -> Bound:
         raise IllegalArgumentException(f"{what}: found {place!r}, expected an offset or a time")
     if isinstance(place, datetime | str):
         return Time(milliseconds_of(place, what))
-    return values.offset(
+    found = values.offset(
         place, what, hint=f"{what} takes an offset, a datetime or ISO text; {what}_time= takes milliseconds, too"
+    )
+    return values.offset(
+        found, what, low=0, hint=f"last={-found} of records() and read_arrow() takes the last {-found} of each partition"
     )
 
 

@@ -215,6 +215,8 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
                     if given[name] is not None:
                         raise Usage(f"found both {option} and {new}, expected {new} alone")
                     given[name] = value
+            for option, name in (("--from", "start"), ("--until", "end")):
+                _check_sign(option, given.get(name) if name in names else None, has_last="last" in names)
             asked = _asked(**{name: given.pop(name) for name in names})
             try:
                 return command(*args, asked=asked, **given)
@@ -318,6 +320,13 @@ def tell_lost(lost: Sequence[Lost], *, as_json: bool = False) -> None:
             emit_json({"kind": "lost", **fields(each)})
         else:
             note(f"lost: {each}")
+
+
+def _check_sign(option: str, text: str | None, *, has_last: bool) -> None:
+    """Usage for a negative offset."""
+    if text is not None and re.fullmatch(r"-[0-9]+", text):
+        instead = f"; --last {int(text[1:])} takes the last {int(text[1:])} of each partition" if has_last else ""
+        raise Usage(f"{option}: found {text:.40}, expected an offset from 0 on, or a time{instead}")
 
 
 def _bound(text: str | None) -> int | Time | None:

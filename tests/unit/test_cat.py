@@ -151,6 +151,16 @@ def test_what_is_no_condition_is_refused(run: Run, log_dir: Path, where: str) ->
     assert "expected" in result.err or "unknown column" in result.err
 
 
+@pytest.mark.parametrize("option", ["--from", "--until"])
+def test_a_negative_offset_is_refused(run: Run, log_dir: Path, option: str) -> None:
+    told = f"{option}: found -5, expected an offset from 0 on, or a time"
+    result = run("cat", log_dir, option, "-5")
+    assert (result.code, f"{told}; --last 5 takes the last 5 of each partition" in result.err) == (2, True)
+    if option == "--until":
+        result = run("latest", log_dir, option, "-5")
+        assert (result.code, told in result.err, "--last" in result.err) == (2, True, False)
+
+
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_the_last_records(run: Run, log_dir: Path, isolation: str) -> None:
     there = [record.offset for record in records(log_dir, 0, isolation)]

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import kafkalog
+import kafkalog.toolbox.export
 from kafkalog._face.match import conditions
 from kafkalog.errors import (
     CorruptRecordException,
@@ -465,6 +467,29 @@ def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
 def test_arguments_that_make_no_sense(store: Store, asked: dict[str, Any], text: str) -> None:
     with pytest.raises(IllegalArgumentException, match=re.escape(text)):
         store.read_arrow(**asked)
+
+
+@pytest.mark.parametrize("bound", [-1, -5, np.int64(-5), -(1 << 63)])
+def test_no_offset_is_negative(store: Store, bound: int) -> None:
+    """Not as an index of Python: of several partitions it gave all, or nothing."""
+    found = f"found {bound}, expected an offset from 0 on"
+    topic = store.topic("orders")
+    for readable in (store, topic, topic.partition(0)):
+        for call in ("records", "read_arrow", "arrow_batches", "arrow_reader"):
+            for asked in ({"start": bound}, {"end": bound}):
+                with pytest.raises(IllegalArgumentException, match=f"{next(iter(asked))}: {found}.*last={-bound} of"):
+                    getattr(readable, call)(**asked)
+        with pytest.raises(IllegalArgumentException, match=f"end: {found}"):
+            readable.latest(bound)
+    with pytest.raises(IllegalArgumentException, match=f"start: {found}"):
+        store.reader(start=bound)
+    with pytest.raises(IllegalArgumentException, match=f"start: {found}"):
+        kafkalog.toolbox.export.Selection(bound)
+    for asked in ({"offset": bound}, {"end_offset": bound}):
+        with pytest.raises(IllegalArgumentException, match=f"offset: {found}"):
+            topic.partition(0).reader(**asked)
+    with topic.partition(0).reader() as reader, pytest.raises(IllegalArgumentException, match=f"offset: {found}"):
+        reader.seek(bound)
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,11 @@ def count(value: Any, what: str, *, low: int = 0, high: int = LONG_MAX, expected
 
 
 def offset(value: Any, what: str = "offset", *, low: int = LONG_MIN, hint: str | None = None) -> int:
-    """`value` as an offset."""
-    return whole(value, what, low=low, expected="an offset", hint=hint)
+    """`value` as an offset.  `low` is 0 where none can be negative, as an index of Python may be."""
+    number = whole(value, what, expected="an offset", hint=hint)
+    if number < low:
+        raise IllegalArgumentException(f"{what}: found {number}, expected an offset from {low} on", hint=hint)
+    return number
 
 
 def milliseconds(value: Any, what: str = "timestamp", *, low: int = LONG_MIN) -> int:
