@@ -199,9 +199,13 @@ class Readable(Shown):
 
     @takes(Reading)
     def to_pandas(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
-        """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`)."""
-        need_pandas()
-        return self.read_arrow(start, end, **reading).to_pandas()
+        """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`).
+
+        Types are those of pyarrow's `to_pandas`, but for columns of integers or booleans that have nulls: these have
+        pandas' nullable types (Int64, boolean), for a float64 would change large integers.  Inside lists and objects
+        values are Python's.
+        """
+        return _in_pandas(self.read_arrow(start, end, **reading))
 
     @takes(Reading)
     def to_polars(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
@@ -318,6 +322,29 @@ def _watched(batches: Iterator[T], failures: list[BaseException]) -> Iterator[T]
     except BaseException as error:
         failures.append(error)
         raise
+
+
+def _in_pandas(table: pa.Table) -> Any:
+    """A table as a DataFrame that has each integer and boolean as it is, beside nulls, too."""
+    pandas, pyarrow = need_pandas(), need_pyarrow()
+    kinds = pyarrow.types
+    with_nulls = [
+        field.name
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if column.null_count and (kinds.is_integer(field.type) or kinds.is_boolean(field.type))
+    ]
+    if not with_nulls:
+        return table.to_pandas()
+
+    def nullable(kind: pa.DataType) -> Any:
+        if kinds.is_boolean(kind):
+            return pandas.BooleanDtype()
+        return pandas.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("u", "U"))
+
+    exact = table.select(with_nulls).to_pandas(types_mapper=nullable)
+    if len(with_nulls) == table.num_columns:
+        return exact
+    return pandas.concat([table.drop_columns(with_nulls).to_pandas(), exact], axis=1)[table.column_names]
 
 
 def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:
