@@ -71,6 +71,7 @@ class DecodedColumns:
         named = _fields_named(decode, columns)
         wanted = _of_records(columns, named)
         self.schema: pa.Schema | None = wanted
+        self._wanted = wanted
         self.read: list[str] = wanted.names
         self._extra: list[str] = []  # which errors name
         self._decode: ValueDecoding | None = None
@@ -89,10 +90,19 @@ class DecodedColumns:
         self.read = list(dict.fromkeys([*wanted.names, "topic", "partition", "offset"]))
         self._extra = [name for name in self.read if name not in wanted.names]
         self._decode = decode
+        self.learn()
         self.is_blind = decode.values == "json" and decode.schema is not None and not decode.schema.names
-        self.schema = None if decode.schema is None else decode.schema_for(wanted)
+
+    def learn(self, sample: Callable[[], Iterator[pa.RecordBatch]] | None = None) -> pa.Schema | None:
+        """The schema, also where a batch told what a function returns, or where this sample tells it."""
+        if self._decode is None:
+            return self.schema
+        if self._decode.schema is None and sample is not None:
+            self._decode = _inferred(self._decode, sample)
+        self.schema = None if self._decode.schema is None else self._decode.schema_for(self._wanted)
         if self._chosen is not None and self.schema is not None:
             self.schema = self._chosen.of_schema(self.schema)
+        return self.schema
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch decoded.  RecordDeserializationException names the record."""
@@ -205,6 +215,6 @@ def known_schema(schema: pa.Schema | None) -> pa.Schema:
     if schema is None:
         raise IllegalArgumentException(
             "values: nothing tells what the function returns, for there are no values to try it with",
-            hint="give schema=, what it returns",
+            hint="give schema=, what it returns; then days without records have its columns, too",
         )
     return schema

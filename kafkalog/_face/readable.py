@@ -161,7 +161,7 @@ class Readable(Shown):
                 parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=batch_rows)
             )
 
-        return _decoded(decode, columns, read, partial(_sample, parts, selection, last))
+        return _decoded(decode, columns, read, parts, selection, last)
 
     @takes(Reading)
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
@@ -308,7 +308,7 @@ class Readable(Shown):
                         if batch.num_rows:
                             yield batch
 
-        known, batches = _decoded(decode, columns, read, partial(_sample, parts, selection, None))
+        known, batches = _decoded(decode, columns, read, parts, selection, None)
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
 
@@ -364,17 +364,45 @@ def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> It
                         break
 
 
+def _sample_anywhere(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:
+    """The same; where nothing is selected, of what else there is, which tells what a function returns as well."""
+    found = False
+    for batch in _sample(parts, selection, last):
+        found = True
+        yield batch
+    if not found:
+        yield from _sample(parts, Selection(isolation=selection.isolation), None)
+
+
 def _decoded(
     decode: ValueDecoding,
     columns: Sequence[str] | None,
     read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
-    sample: Callable[[], Iterator[pa.RecordBatch]],
+    parts: Sequence[Part],
+    selection: Selection,
+    last: int | None,
 ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it."""
-    made = DecodedColumns(decode, columns, sample)
+    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it.
+
+    What a function returns is told by the first batch, so that no value is decoded twice.
+    """
+    peeks = callable(decode.values) and decode.schema is None
+    made = DecodedColumns(decode, columns, (lambda: iter(())) if peeks else partial(_sample, parts, selection, last))
+    if not peeks or made.schema is not None:
+        return made.schema, (made.of(batch) for batch in read(made.read))
+    batches = read(made.read)
+    raw = next(batches, None)
+    first = None if raw is None else made.of(raw)
+    if made.learn() is None:  # no rows, or nulls alone
+        made.learn(partial(_sample_anywhere, parts, selection, last))
+        first = None if raw is None else made.of(raw)
 
     def decoded() -> Iterator[pa.RecordBatch]:
-        for batch in read(made.read):
+        nonlocal first
+        if first is not None:
+            given, first = first, None
+            yield given
+        for batch in batches:
             yield made.of(batch)
 
     return made.schema, decoded()
