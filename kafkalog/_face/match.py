@@ -218,6 +218,11 @@ class Match:
         except (pa.ArrowException, TypeError) as error:
             columns = ", ".join(arrow.PYTHON_COLUMNS)
             what = str(error).partition(" in ")[0]
+            if "tz=UTC" in str(error) and re.search(r"timestamp\[\w+\]", str(error)):
+                raise IllegalArgumentException(
+                    "where: timestamp is compared with a time that has no time zone, expected one that has",
+                    hint="datetime(..., tzinfo=timezone.utc)",
+                ) from None
             raise IllegalArgumentException(
                 f"where: {what}",
                 hint=f"columns are {columns}; conditions look at these, not at fields of JSON: filter the result by "

@@ -103,7 +103,7 @@ class Readable(Shown):
     def _of_all(
         parts: Sequence[Part], selection: Selection, last: Any, read: Callable[..., Iterator[T]]
     ) -> Iterator[T]:
-        last = None if last is None else values.whole(last, "last", low=0, expected="records at most")
+        last = None if last is None else values.whole(last, "last", low=0, expected="a whole number from 0 on")
         if len(parts) == 1:
             ready = parts[0].ready_to_read
             return read(ready, place=selected_range(ready, selection, last))

@@ -133,6 +133,7 @@ class ValueDecoding:
         self.values = values
         self.errors = errors
         self.keys = keys
+        self._is_given = schema is not None
         self._native: json_columns.JsonSchema | None = None
         self._lock = threading.Lock()
         self.schema: pa.Schema | None = None  # replaced once, under the lock
@@ -309,8 +310,11 @@ class ValueDecoding:
                 self.schema = found
             elif not self.schema.equals(found):
                 raise IllegalArgumentException(
-                    f"values: the function returned {_told(found)}, expected {_told(self.schema)}, as before",
-                    hint="cast what it returns, or give schema=...",
+                    f"values: the function returned {_told(found)}, expected {_told(self.schema)}, as "
+                    + ("schema= says" if self._is_given else "before"),
+                    hint="cast what it returns, or change schema="
+                    if self._is_given
+                    else "cast what it returns, or give schema=...",
                 )
         return columns
 

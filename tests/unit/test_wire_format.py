@@ -203,6 +203,15 @@ def test_an_error_of_the_function_says_where_it_was(tmp_path: Path) -> None:
         assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("t", 0, 0)
 
 
+def test_what_does_not_fit_a_schema_that_was_given(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 1)
+        topic.append(framed(1, b"a"))
+        told = "returned x: binary, expected id: int64, as schema= says.*change schema="
+        with pytest.raises(IllegalArgumentException, match=told):
+            topic.read_arrow(values=wire_format(lambda _, found: pa.record_batch({"x": found})), schema={"id": int})
+
+
 def test_what_decode_raises_is_told_with_its_place(tmp_path: Path) -> None:
     def decode(schema_id: int, payloads: Any) -> Any:
         if schema_id == 2:
