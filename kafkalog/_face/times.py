@@ -20,7 +20,7 @@ from kafkalog.errors import IllegalArgumentException
 Moment: TypeAlias = "datetime | str | int"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECONDS = range(10**9, 10**10)  # 2001 to 2286; as milliseconds they would be early in 1970
+SECONDS = range(10**9, 10**10)  # 2001 to 2286; as milliseconds they would be early in 1970
 
 
 def milliseconds_of(moment: Any, what: str) -> int:
@@ -46,7 +46,7 @@ def milliseconds_of(moment: Any, what: str) -> int:
             hint=f"write {what}={_written(moment)}" if moment == moment else None,  # NaT is not
         )
     found = values.milliseconds(moment, what)
-    if not is_text and found in _SECONDS:
+    if not is_text and found in SECONDS:
         raise IllegalArgumentException(
             f"{what}: found {found}, which looks like seconds, expected milliseconds since 1970",
             hint=f"{what}={found}000, or a datetime with a time zone",

@@ -153,6 +153,16 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
         ("checkpoint sett x", "no command 'sett', did you mean set? (see kafkalog checkpoint --help)"),
         ("checkpoint /nowhere", "/nowhere: not found, expected a Kafka log directory"),
         ("describe --jsn x", "Did you mean"),
+        ("cat x --start 5", "No such option '--start'. Did you mean --from? (see kafkalog cat --help)"),
+        ("latest x --end 5", "No such option '--end'. Did you mean --until?"),
+        ("cat x --isolation read_committed", "Did you mean --committed (which is read_committed)?"),
+        ("cat x --key_prefix a", "Did you mean --key-prefix?"),
+        ("cat x --on_damage skip", "Did you mean --skip-damage (which is on_damage='skip')?"),
+        ("export x --limit 5 --to y", "Did you mean --last?"),
+        ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints what it names"),
+        ("export x --by day --to y", "No such option '--by': it splits by partitions"),
+        ("cat --from @1793232000 x", "--from @1793232000 looks like seconds, expected milliseconds since 1970: --from"
+         " @1793232000000"),
     ],
 )
 def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:
