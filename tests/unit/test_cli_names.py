@@ -317,3 +317,12 @@ def test_history_of_a_directory_asks_for_the_key_first(run: Run, tmp_path: Path)
     result = run("history", tmp_path, "customer-7")
     assert (result.code, "expected the key first: history KEY" in result.err) == (USAGE, True)
     assert run("history", tmp_path, tmp_path).code == CLEAN  # a key may look like a path
+
+
+def test_an_empty_topic_is_no_guess(run: Run, tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("empty")
+        store.create_topic("orders").append(b"1")
+    rows = {line.split()[0]: line.split() for line in run("topics", tmp_path).rows}
+    assert rows["empty"][-4:] == ["0", "-", "-", "-"]
+    assert rows["orders"][-4] == "~1"
