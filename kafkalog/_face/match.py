@@ -49,7 +49,7 @@ _UNCLOSED = re.compile(r"\s*\w+\s*(?:[=<>!]+)\s*(['\"])")
 _STRANGE = re.compile(r"['\"]|\s+(?=\S)")  # what no text without quotes has
 
 
-_TEXT_COLUMNS = ("offset", "timestamp", "time", "partition", "leader_epoch", "topic", "key", "value", "ts")
+_TEXT_COLUMNS = ("offset", "timestamp", "time", "partition", "leader_epoch", "topic", "key", "value")
 _BEGINNING = re.compile(r"\s*(\w+)\s*(?:[=<>!]|is\s)", re.IGNORECASE)
 _JOINED = re.compile(r"\s(or|not|in|like|between)\s|&&|\|\|", re.IGNORECASE)
 
@@ -132,7 +132,7 @@ def _check_column(text: str) -> None:
     """IllegalArgumentException where a condition begins with a name that is no column, or one of which it cannot be."""
     read = _BEGINNING.match(text)
     name = "" if read is None else read[1]
-    if not name or name.lower() in _TEXT_COLUMNS:
+    if not name or name.lower() in (*_TEXT_COLUMNS, *_NAMES):
         return
     if name.lower() in COLUMNS:
         raise IllegalArgumentException(

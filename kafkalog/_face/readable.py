@@ -389,20 +389,23 @@ def _decoded(
     peeks = callable(decode.values) and decode.schema is None
     made = DecodedColumns(decode, columns, (lambda: iter(())) if peeks else partial(_sample, parts, selection, last))
     if not peeks or made.schema is not None:
-        return made.schema, (made.of(batch) for batch in read(made.read))
+
+        def decoded() -> Iterator[pa.RecordBatch]:
+            for batch in read(made.read):
+                yield made.of(batch)
+
+        return made.schema, decoded()
     batches = read(made.read)
     raw = next(batches, None)
-    first = None if raw is None else made.of(raw)
+    first = [] if raw is None else [made.of(raw)]
     if made.learn() is None:  # no rows, or nulls alone
         made.learn(partial(_sample_anywhere, parts, selection, last))
-        first = None if raw is None else made.of(raw)
+        first = [] if raw is None else [made.of(raw)]
 
-    def decoded() -> Iterator[pa.RecordBatch]:
-        nonlocal first
-        if first is not None:
-            given, first = first, None
-            yield given
+    def behind() -> Iterator[pa.RecordBatch]:
+        while first:
+            yield first.pop()
         for batch in batches:
             yield made.of(batch)
 
-    return made.schema, decoded()
+    return made.schema, behind()

@@ -663,6 +663,13 @@ def test_a_condition_of_another_column(store: Store, where: Any, told: str) -> N
         store.read_arrow(where=where)
 
 
+def test_a_condition_names_the_columns_that_documents_name(store: Store) -> None:
+    with pytest.raises(IllegalArgumentException, match="topic, key, value; conditions") as refused:
+        store.read_arrow(where="price > 3")
+    assert "ts," not in str(refused.value)
+    assert store.read_arrow(where="ts < @5").num_rows == 0
+
+
 def test_seconds_are_no_milliseconds(store: Store) -> None:
     with pytest.raises(IllegalArgumentException, match=r"looks like seconds.*start_time=1700000000000"):
         store.read_arrow(start_time=1_700_000_000)
