@@ -143,6 +143,23 @@ def test_functions(topic: Topic) -> None:
         topic.read_arrow(values=made, columns=["weight"])
 
 
+@pytest.mark.parametrize("columns", [None, ["offset", "idd"]])
+def test_a_schema_of_which_no_value_has_a_field(topic: Topic, columns: Any) -> None:
+    told = r"schema: \d values have none of its fields idd, so these are null; there are id, sku, offset, paid"
+    with pytest.warns(UserWarning, match=told) as warned:
+        table = topic.read_arrow(values="json", schema={"idd": "int64"}, columns=columns)
+    assert (len(warned), table["idd"].null_count, table.num_rows) == (1, 6, 6)
+
+
+def test_a_schema_of_which_some_field_is_there_is_no_mistake(topic: Topic, recwarn: pytest.WarningsRecorder) -> None:
+    topic.append_many([None, b'{"later": null}'], partition=0)
+    for schema in ({"idd": "int64", "id": "int64"}, {"later": "int64", "sku": "string"}):
+        assert topic.read_arrow(values="json", schema=schema, errors="null").num_rows == 8
+    assert topic.read_arrow(where="offset >= 4", values="json", schema={"later": "string"}, partitions=[0]).num_rows
+    assert topic.read_arrow("2030-01-01", values="json", schema={"idd": "int64"}).num_rows == 0
+    assert not list(recwarn)
+
+
 # --- pandas ---------------------------------------------------------------------------------------------
 
 LARGE = (1 << 53) + 1  # which no float64 is
