@@ -119,7 +119,6 @@ class DecodedColumns:
             return made.select(self._chosen.names(made.schema.names, len(made.schema) - len(batch.schema) + 1))
         return made if not self._extra else made.select([name for name in made.schema.names if name not in self._extra])
 
-
     def _tell_strangers(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> bool:
         """A UserWarning if no value of the batch has a field of the schema; whether the next batch must be asked."""
         assert self._decode is not None and self._decode.schema is not None

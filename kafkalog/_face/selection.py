@@ -226,7 +226,10 @@ def _bound(place: Any, time: Any, what: str) -> Bound:
         place, what, hint=f"{what} takes an offset, a datetime or ISO text; {what}_time= takes milliseconds, too"
     )
     return values.offset(
-        found, what, low=0, hint=f"last={-found} of records() and read_arrow() takes the last {-found} of each partition"
+        found,
+        what,
+        low=0,
+        hint=f"last={-found} of records() and read_arrow() takes the last {-found} of each partition",
     )
 
 

@@ -22,9 +22,18 @@ _TOLD = {
 }
 _OF_COMMANDS = {
     ("cat", "--columns"): "-f '%o %k %s' prints what it names, and --json all",
-    ("export", "--columns"): "a file has all columns; --headers adds the headers, and Python's read_arrow takes columns=",
-    ("export", "--by"): "it splits by partitions: --to DIR/; a file a day is --from DAY --until DAY --to FILE, in a loop",
-    ("export", "--partition-by"): "it splits by partitions: --to DIR/; a file a day is --from DAY --until DAY --to FILE",
+    (
+        "export",
+        "--columns",
+    ): "a file has all columns; --headers adds the headers, and Python's read_arrow takes columns=",
+    (
+        "export",
+        "--by",
+    ): "it splits by partitions: --to DIR/; a file a day is --from DAY --until DAY --to FILE, in a loop",
+    (
+        "export",
+        "--partition-by",
+    ): "it splits by partitions: --to DIR/; a file a day is --from DAY --until DAY --to FILE",
 }
 
 

@@ -161,8 +161,10 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
         ("export x --limit 5 --to y", "Did you mean --last?"),
         ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints what it names"),
         ("export x --by day --to y", "No such option '--by': it splits by partitions"),
-        ("cat --from @1793232000 x", "--from @1793232000 looks like seconds, expected milliseconds since 1970: --from"
-         " @1793232000000"),
+        (
+            "cat --from @1793232000 x",
+            "--from @1793232000 looks like seconds, expected milliseconds since 1970: --from @1793232000000",
+        ),
     ],
 )
 def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:

@@ -67,9 +67,7 @@ def test_values_that_are_no_json_are_found(shop: Path) -> None:
     with kafkalog.open("shop") as store:
         orders = store.topic("orders")
         orders.append_many([b"{broken", None, b"\xff\xfe", b"[1]"], partition=0)
-        bad = {
-            record.offset for record in orders.records(partitions=[0]) if record.value in (b"{broken", b"\xff\xfe")
-        }
+        bad = {record.offset for record in orders.records(partitions=[0]) if record.value in (b"{broken", b"\xff\xfe")}
     code: dict[str, Any] = {}
     query = block("try(decode(value)::json)")
     exec(query.replace("print(", "found = (").replace('""")', '""").fetchall()'), code)

@@ -221,7 +221,9 @@ def test_what_decode_raises_is_told_with_its_place(tmp_path: Path) -> None:
     with kafkalog.open(tmp_path) as store:
         topic = store.create_topic("orders", 1)
         topic.append_many([framed(1, b"a"), framed(2, b"b"), None, framed(1, b"c"), framed(2, b"d")])
-        told = "topic orders, partition 0, offset 1 to topic orders, partition 0, offset 4: value: decode raised EOFError"
+        told = (
+            "topic orders, partition 0, offset 1 to topic orders, partition 0, offset 4: value: decode raised EOFError"
+        )
         for asked in ({}, {"schema": pa.binary()}, {"columns": ["value"]}):
             with pytest.raises(RecordDeserializationException, match=f"{told} for 2 payloads of schema 2") as raised:
                 topic.read_arrow(values=wire_format(decode), **asked)
@@ -255,7 +257,9 @@ def test_a_first_batch_of_nulls(tmp_path: Path) -> None:
         topic.append_many([None, None], partition=0)
         topic.append_many([framed(1, b"a"), None], partition=1)
         assert topic.read_arrow(values=wire_format(as_text))["value"].to_pylist() == [None, None, "1:a", None]
-        assert topic.read_arrow(values=wire_format(as_text), partitions=[0], schema=pa.string())["value"].null_count == 2
+        assert (
+            topic.read_arrow(values=wire_format(as_text), partitions=[0], schema=pa.string())["value"].null_count == 2
+        )
 
 
 def test_a_window_without_records_has_the_columns_of_what_else_there_is(tmp_path: Path) -> None:

@@ -55,7 +55,9 @@ def count(value: Any, what: str, *, low: int = 0, high: int = LONG_MAX, expected
 
 def offset(value: Any, what: str = "offset", *, low: int = LONG_MIN, hint: str | None = None) -> int:
     """`value` as an offset.  `low` is 0 where none can be negative, as an index of Python may be."""
-    return whole(value, what, low=low, expected="an offset" if low == LONG_MIN else f"an offset from {low} on", hint=hint)
+    return whole(
+        value, what, low=low, expected="an offset" if low == LONG_MIN else f"an offset from {low} on", hint=hint
+    )
 
 
 def milliseconds(value: Any, what: str = "timestamp", *, low: int = LONG_MIN) -> int:
