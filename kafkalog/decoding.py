@@ -29,8 +29,8 @@ def wire_format(decode: Callable[..., Any], *, message_indexes: bool = False, er
     `decode(schema_id, payloads)` is called once for each schema id of a batch with the payloads as a
     `pyarrow.BinaryArray`, and returns as many: a pyarrow Array, or a StructArray or RecordBatch, whose fields become
     columns.  It must return the same type for each schema id: of a schema that has changed, read all with one reader
-    schema.  Nulls stay nulls and are not handed to it.  Without `schema=` the first batch tells the columns; a reader of
-    a store calls `decode` with a sample first, and so does a window without values, with what lies around it.  What
+    schema.  Nulls stay nulls and are not handed to it.  Without `schema=` the first batch tells the columns; a reader
+    of a store calls `decode` with a sample first, and so does a window without values, with what lies around it.  What
     `decode` raises is the cause of a RecordDeserializationException, which names topic, partition and offsets.
 
     `message_indexes`: the values are Protobuf's, whose payload has the indexes of the message before it: then it is

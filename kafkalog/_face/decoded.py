@@ -121,7 +121,8 @@ class DecodedColumns:
 
     def _tell_strangers(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> bool:
         """A UserWarning if no value of the batch has a field of the schema; whether the next batch must be asked."""
-        assert self._decode is not None and self._decode.schema is not None
+        assert self._decode is not None
+        assert self._decode.schema is not None
         at, names = batch.schema.get_field_index("value"), self._decode.schema.names
         values = batch.column(at).drop_null()[:SAMPLE_ROWS]
         if not names or any(column.null_count < len(column) for column in made.columns[at : at + len(names)]):

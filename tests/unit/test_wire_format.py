@@ -225,11 +225,11 @@ def test_what_decode_raises_is_told_with_its_place(tmp_path: Path) -> None:
             "topic orders, partition 0, offset 1 to topic orders, partition 0, offset 4: value: decode raised EOFError"
         )
         for asked in ({}, {"schema": pa.binary()}, {"columns": ["value"]}):
-            with pytest.raises(RecordDeserializationException, match=f"{told} for 2 payloads of schema 2") as raised:
+            with pytest.raises(RecordDeserializationException, match=rf"{told} for 2 payloads of schema 2") as raised:
                 topic.read_arrow(values=wire_format(decode), **asked)
             assert isinstance(raised.value.__cause__, EOFError)
             assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 0, 1)
-        with pytest.raises(RecordDeserializationException, match="offset 4: value: .* for the payload of schema 2"):
+        with pytest.raises(RecordDeserializationException, match=r"offset 4: value: .* for the payload of schema 2"):
             topic.read_arrow(3, values=wire_format(decode))
 
 
@@ -247,7 +247,8 @@ def test_decode_is_called_with_each_value_once(tmp_path: Path, call: str) -> Non
             topic.append_many([(framed(1, b"%d" % n), b"k%d" % n) for n in range(10)], partition=number)
         found = getattr(topic, call)(values=wire_format(decode), columns=["offset", "id"])
         found = found.read_all() if hasattr(found, "read_all") else found
-        assert len(found) == 20 and list(found["id"])[3] is not None
+        assert len(found) == 20
+        assert list(found["id"])[3] is not None
         assert sorted(seen) == sorted([b"%d" % n for n in range(10)] * 2)
 
 
@@ -271,6 +272,6 @@ def test_a_window_without_records_has_the_columns_of_what_else_there_is(tmp_path
             assert (table.num_rows, table.schema.field("value").type) == (0, pa.string())
         assert topic.arrow_reader("2030-01-01", values=wire_format(as_text)).schema.names[-2:] == ["value", "headers"]
         empty = store.create_topic("empty", 1)
-        with pytest.raises(IllegalArgumentException, match="nothing tells what the function returns.*give schema="):
+        with pytest.raises(IllegalArgumentException, match=r"nothing tells what the function returns.*give schema="):
             empty.read_arrow(values=wire_format(as_text))
         assert empty.read_arrow(values=wire_format(as_text), schema=pa.string()).num_rows == 0
