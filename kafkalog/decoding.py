@@ -29,7 +29,9 @@ def wire_format(decode: Callable[..., Any], *, message_indexes: bool = False, er
     `decode(schema_id, payloads)` is called once for each schema id of a batch with the payloads as a
     `pyarrow.BinaryArray`, and returns as many: a pyarrow Array, or a StructArray or RecordBatch, whose fields become
     columns.  It must return the same type for each schema id: of a schema that has changed, read all with one reader
-    schema.  Nulls stay nulls and are not handed to it.
+    schema.  Nulls stay nulls and are not handed to it.  Without `schema=` the first batch tells the columns; a reader
+    of a store calls `decode` with a sample first, and so does a window without values, with what lies around it.  What
+    `decode` raises is the cause of a RecordDeserializationException, which names topic, partition and offsets.
 
     `message_indexes`: the values are Protobuf's, whose payload has the indexes of the message before it: then it is
     `decode(schema_id, payloads, indexes)`, with a tuple of ints, (0,) for the first message of the schema.
@@ -91,7 +93,8 @@ class WireFormat:
         parts = []
         for begin, end in itertools.pairwise(bounds):
             row = rows[begin]
-            parts.append(self._group(payloads.slice(begin, end - begin), int(ids[row]), int(codes[row])))
+            part = payloads.slice(begin, end - begin)
+            parts.append(self._group(part, int(ids[row]), int(codes[row]), int(row), int(rows[end - 1])))
         if not parts:
             return pyarrow.nulls(len(column), self._kind)
         found = parts[0] if len(parts) == 1 else pyarrow.concat_arrays(parts)
@@ -119,13 +122,23 @@ class WireFormat:
         error.row = row
         raise error
 
-    def _group(self, payloads: pa.Array, schema_id: int, code: int) -> pa.Array:
-        """What `decode` makes of one schema's payloads, as an array."""
+    def _group(self, payloads: pa.Array, schema_id: int, code: int, row: int, last_row: int) -> pa.Array:
+        """What `decode` makes of one schema's payloads, which lie between two rows, as an array."""
         from kafkalog._face.value_columns import as_array
-        from kafkalog.errors import IllegalArgumentException
+        from kafkalog.errors import IllegalArgumentException, KafkalogError, RecordDeserializationException
 
         more = (_indexes(code),) if self._message_indexes else ()
-        made = as_array(self._decode(schema_id, payloads, *more), "decode")
+        try:
+            found = self._decode(schema_id, payloads, *more)
+        except KafkalogError:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}".removesuffix(": ")
+            count = "the payload" if len(payloads) == 1 else f"{len(payloads)} payloads"
+            refused = RecordDeserializationException(f"value: decode raised {what} for {count} of schema {schema_id}")
+            refused.row, refused.last_row = row, last_row
+            raise refused from error
+        made = as_array(found, "decode")
         if len(made) != len(payloads):
             raise IllegalArgumentException(
                 f"decode: returned {len(made)} rows for schema {schema_id}, expected {len(payloads)}, one a payload"

@@ -439,6 +439,7 @@ class RecordDeserializationException(BadBytesError):
     partition: int = -1
     offset: int = -1
     row: int = -1  # of the column that was to be decoded
+    last_row: int = -1  # where it is one of several up to this
 
 
 class CorruptIndexException(BadBytesError):

@@ -276,7 +276,7 @@ class Partition(Closing, ClosingAsync, Readable):
     def reader(self, offset: int | None = None, *, start_time: Moment | None = None, **options: Any) -> ChunkReader:
         """A ChunkReader from `offset`, or the first record at or after `start_time`, on; by default from the
         log's start.  It reads all that lies behind, older records too.  Its options are documented there."""
-        offset = None if offset is None else values.offset(offset)
+        offset = None if offset is None else values.offset(offset, low=0)
         offset = self._start_at(offset, start_time)
         return ChunkReader(self._readable(), offset, **options)
 
@@ -285,7 +285,7 @@ class Partition(Closing, ClosingAsync, Readable):
     ) -> int:
         """Answer a fetch on a blocking socket with a MessageSetSend (os.sendfile); returns the bytes written."""
         check_isolation(isolation)
-        offset = values.offset(offset)
+        offset = values.offset(offset, low=0)
         max_bytes = values.whole(max_bytes, "max_bytes", low=0, expected="bytes")
         if not hasattr(sock, "sendall") or not hasattr(sock, "fileno"):
             raise IllegalArgumentException(f"sock: found {values.shown(sock)}, expected a socket")

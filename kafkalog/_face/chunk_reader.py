@@ -215,11 +215,11 @@ class ChunkReader(ArrowStream, Closing, Shown):
             out_of_range = values.milliseconds(out_of_range, "out_of_range", low=0)
         self.source = source
         self.topic_partition = source.topic_partition
-        self.offset = source.log_start_offset if offset is None else values.offset(offset)
+        self.offset = source.log_start_offset if offset is None else values.offset(offset, low=0)
         self.first_offset = self.offset  # records below it are not handed out; moves with seeks and resets
         self.isolation = isolation
         self.committed = isolation == "read_committed"
-        self.end_offset = None if end_offset is None else values.offset(end_offset, "end_offset")
+        self.end_offset = None if end_offset is None else values.offset(end_offset, "end_offset", low=0)
         self.chunk_bytes = chunk_bytes
         self.max_chunk_bytes = max_chunk_bytes
         self.max_decompressed_bytes = max_decompressed_bytes
@@ -254,7 +254,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
 
     def seek(self, offset: int) -> None:
         """Go on from another offset; what was kept of a cut batch, and what was doubted, is dropped."""
-        self.offset = self.first_offset = values.offset(offset)
+        self.offset = self.first_offset = values.offset(offset, low=0)
         self._suspect = self._suspected = self._raise_suspect = None
         self._looks = 0
         self.close()

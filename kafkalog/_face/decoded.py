@@ -5,6 +5,7 @@ A schema that nobody gave is inferred from a sample before the first batch, so t
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -72,8 +73,11 @@ class DecodedColumns:
         named = _fields_named(decode, columns)
         wanted = _of_records(columns, named)
         self.schema: pa.Schema | None = wanted
+        self._wanted = wanted
         self.read: list[str] = wanted.names
         self._extra: list[str] = []  # which errors name
+        is_given = decode.schema is not None
+        self._is_doubtful = False  # whether any field of the schema that was given is there
         self._decode: ValueDecoding | None = None
         self._chosen: _Chosen | None = None
         self.is_blind = False  # no value has told a field of JSON
@@ -90,19 +94,55 @@ class DecodedColumns:
         self.read = list(dict.fromkeys([*wanted.names, "topic", "partition", "offset"]))
         self._extra = [name for name in self.read if name not in wanted.names]
         self._decode = decode
+        self._is_doubtful = decode.values == "json" and is_given
+        self.learn()
         self.is_blind = decode.values == "json" and decode.schema is not None and not decode.schema.names
-        self.schema = None if decode.schema is None else decode.schema_for(wanted)
+
+    def learn(self, sample: Callable[[], Iterator[pa.RecordBatch]] | None = None) -> pa.Schema | None:
+        """The schema, also where a batch told what a function returns, or where this sample tells it."""
+        if self._decode is None:
+            return self.schema
+        if self._decode.schema is None and sample is not None:
+            self._decode = _inferred(self._decode, sample)
+        self.schema = None if self._decode.schema is None else self._decode.schema_for(self._wanted)
         if self._chosen is not None and self.schema is not None:
             self.schema = self._chosen.of_schema(self.schema)
+        return self.schema
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch decoded.  RecordDeserializationException names the record."""
         if self._decode is None:
             return batch
         made = self._decode.apply(batch)
+        if self._is_doubtful:
+            self._is_doubtful = self._tell_strangers(batch, made)
         if self._chosen is not None:
             return made.select(self._chosen.names(made.schema.names, len(made.schema) - len(batch.schema) + 1))
         return made if not self._extra else made.select([name for name in made.schema.names if name not in self._extra])
+
+    def _tell_strangers(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> bool:
+        """A UserWarning if no value of the batch has a field of the schema; whether the next batch must be asked."""
+        assert self._decode is not None
+        assert self._decode.schema is not None
+        at, names = batch.schema.get_field_index("value"), self._decode.schema.names
+        values = batch.column(at).drop_null()[:SAMPLE_ROWS]
+        if not names or any(column.null_count < len(column) for column in made.columns[at : at + len(names)]):
+            return False
+        if not len(values):
+            return True
+        found = decoding_of("json", None, "null").infer(values).schema
+        assert found is not None
+        if found.names and not {*names} & {*found.names}:
+            warnings.warn(
+                f"schema: {batch.num_rows} values have none of its fields {_listed(names)}, so these are null; there "
+                f"are {_listed(found.names)}",
+                stacklevel=2,
+            )
+        return False
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*names[:NAMES_TOLD], *(["..."] if len(names) > NAMES_TOLD else [])])
 
 
 def _fields_named(decode: ValueDecoding, columns: Sequence[str] | None) -> list[str]:
@@ -156,7 +196,7 @@ class _Chosen:
                 chosen.append(name)
             else:
                 more = "; schema= names fields that no value of the sample has" if self._is_inferred else ""
-                told = ", ".join([*fields[:NAMES_TOLD], *(["..."] if len(fields) > NAMES_TOLD else [])])
+                told = _listed(fields)
                 raise IllegalArgumentException(
                     f"unknown column {name!r}",
                     hint=f"there are {', '.join(PYTHON_COLUMNS)}, and of the values {told or 'none'}{more}",
@@ -207,6 +247,6 @@ def known_schema(schema: pa.Schema | None) -> pa.Schema:
     if schema is None:
         raise IllegalArgumentException(
             "values: nothing tells what the function returns, for there are no values to try it with",
-            hint="give schema=, what it returns",
+            hint="give schema=, what it returns; then days without records have its columns, too",
         )
     return schema

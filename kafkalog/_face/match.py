@@ -39,13 +39,17 @@ _NUMBERS = ("offset", "partition", "leader_epoch")
 _NAMES = {"time": "timestamp", "ts": "timestamp"}
 _CONDITION = re.compile(
     r"""\s*(?P<column>offset|timestamp|time|ts|partition|leader_epoch|topic|key|value)
-        (?:\s*(?P<sign>==|!=|<>|>=|<=|=|>|<)\s*(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^'",].*?))
-        |\s+is\s+(?P<negated>not\s+)?null)\s*(?:\s+and\s+|,|$)""",
+        (?:\s*(?P<sign>==|!=|<>|>=|<=|=|>|<)
+           \s*(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s'",].*?)(?=\s+and\s|\s*,|\s*$))
+        |\s+is\s+(?P<negated>not\s+)?null\b)""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+_JOINT = re.compile(r"\s+and\s+|\s*,\s*|\s*$", re.IGNORECASE)
+_UNCLOSED = re.compile(r"\s*\w+\s*(?:[=<>!]+)\s*(['\"])")
+_STRANGE = re.compile(r"['\"]|\s+(?=\S)")  # what no text without quotes has
 
 
-_TEXT_COLUMNS = ("offset", "timestamp", "time", "partition", "leader_epoch", "topic", "key", "value", "ts")
+_TEXT_COLUMNS = ("offset", "timestamp", "time", "partition", "leader_epoch", "topic", "key", "value")
 _BEGINNING = re.compile(r"\s*(\w+)\s*(?:[=<>!]|is\s)", re.IGNORECASE)
 _JOINED = re.compile(r"\s(or|not|in|like|between)\s|&&|\|\|", re.IGNORECASE)
 
@@ -66,29 +70,69 @@ def conditions(text: str) -> list[Condition]:
     """
     found: list[Condition] = []
     at = 0
-    while at < len(text) or not found:
+    while True:
         read = _CONDITION.match(text, at)
         if read is None:
-            _check_column(text[at:])
-            raise IllegalArgumentException(
-                f"where: {text[at:].strip()!r} is no condition, expected such as {EXAMPLE}",
-                hint="conditions are joined by `and`; there is no `or`, `not` or `in`",
-            )
-        if read["bare"] is not None and (joined := _JOINED.search(read["bare"])):
-            raise IllegalArgumentException(
-                f"where: found {joined[0].strip()!r} in {read['bare'][:60]!r}",
-                hint="conditions are joined by `and`; a text with such a word stands in quotes",
-            )
+            raise _no_condition(text, at)
+        _check_bare(text, read)
+        joint = _JOINT.match(text, read.end())
+        if joint is None:
+            raise _unjoined(text, read.end())
         found.append(_condition(read))
-        at = read.end()
-    return found
+        if joint.end() == len(text) and not joint[0].strip():
+            return found
+        at = joint.end()
+
+
+def _no_condition(text: str, at: int) -> IllegalArgumentException:
+    """The error of a text that goes on with no condition."""
+    _check_column(text[at:])
+    if (opened := _UNCLOSED.match(text, at)) is not None:
+        return IllegalArgumentException(
+            f"where: the quote {opened[1]} at {_place(text, opened.start(1))} is not closed",
+            hint="a text that has one kind of quotes stands in the other",
+        )
+    rest = text[at:].strip()
+    place = f" at {_place(text, at)}" if at and rest else " at the end" if at else ""
+    return IllegalArgumentException(
+        f"where: {rest!r}{place} is no condition, expected such as {EXAMPLE}",
+        hint="conditions are joined by `and`; there is no `or`, `not` or `in`",
+    )
+
+
+def _check_bare(text: str, read: re.Match[str]) -> None:
+    """IllegalArgumentException for a text without quotes that has a blank or a quote: it may be a mistyped `and`."""
+    bare = read["bare"]
+    if bare is None:
+        return
+    if joined := _JOINED.search(bare):
+        raise IllegalArgumentException(
+            f"where: found {joined[0].strip()!r} in {bare[:60]!r}",
+            hint="conditions are joined by `and`; a text with such a word stands in quotes",
+        )
+    strange = _STRANGE.search(bare)
+    if strange is not None and (read["column"].lower() not in ("timestamp", "time", "ts") or strange[0].strip()):
+        raise _unjoined(text, read.start("bare") + strange.start())
+
+
+def _unjoined(text: str, at: int) -> IllegalArgumentException:
+    """The error of what stands behind a condition, and does not join it to another."""
+    return IllegalArgumentException(
+        f"where: found {text[at:].strip()[:60]!r} at {_place(text, at)}, expected `and` and a condition, or the end",
+        hint="a text with blanks or quotes in it stands in quotes, such as key = 'customer 7'",
+    )
+
+
+def _place(text: str, at: int) -> str:
+    """The first character from `at` on that is no blank, counted from 1."""
+    return f"character {len(text) - len(text[at:].lstrip()) + 1}"
 
 
 def _check_column(text: str) -> None:
     """IllegalArgumentException where a condition begins with a name that is no column, or one of which it cannot be."""
     read = _BEGINNING.match(text)
     name = "" if read is None else read[1]
-    if not name or name.lower() in _TEXT_COLUMNS:
+    if not name or name.lower() in (*_TEXT_COLUMNS, *_NAMES):
         return
     if name.lower() in COLUMNS:
         raise IllegalArgumentException(
@@ -174,6 +218,11 @@ class Match:
         except (pa.ArrowException, TypeError) as error:
             columns = ", ".join(arrow.PYTHON_COLUMNS)
             what = str(error).partition(" in ")[0]
+            if "tz=UTC" in str(error) and re.search(r"timestamp\[\w+\]", str(error)):
+                raise IllegalArgumentException(
+                    "where: timestamp is compared with a time that has no time zone, expected one that has",
+                    hint="datetime(..., tzinfo=timezone.utc)",
+                ) from None
             raise IllegalArgumentException(
                 f"where: {what}",
                 hint=f"columns are {columns}; conditions look at these, not at fields of JSON: filter the result by "

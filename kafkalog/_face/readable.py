@@ -103,7 +103,7 @@ class Readable(Shown):
     def _of_all(
         parts: Sequence[Part], selection: Selection, last: Any, read: Callable[..., Iterator[T]]
     ) -> Iterator[T]:
-        last = None if last is None else values.whole(last, "last", low=0, expected="records at most")
+        last = None if last is None else values.whole(last, "last", low=0, expected="a whole number from 0 on")
         if len(parts) == 1:
             ready = parts[0].ready_to_read
             return read(ready, place=selected_range(ready, selection, last))
@@ -161,7 +161,7 @@ class Readable(Shown):
                 parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=batch_rows)
             )
 
-        return _decoded(decode, columns, read, partial(_sample, parts, selection, last))
+        return _decoded(decode, columns, read, parts, selection, last)
 
     @takes(Reading)
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
@@ -199,9 +199,13 @@ class Readable(Shown):
 
     @takes(Reading)
     def to_pandas(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
-        """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`)."""
-        need_pandas()
-        return self.read_arrow(start, end, **reading).to_pandas()
+        """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`).
+
+        Types are those of pyarrow's `to_pandas`, but for columns of integers or booleans that have nulls: these have
+        pandas' nullable types (Int64, boolean), for a float64 would change large integers.  Inside lists and objects
+        values are Python's.
+        """
+        return _in_pandas(self.read_arrow(start, end, **reading))
 
     @takes(Reading)
     def to_polars(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
@@ -304,7 +308,7 @@ class Readable(Shown):
                         if batch.num_rows:
                             yield batch
 
-        known, batches = _decoded(decode, columns, read, partial(_sample, parts, selection, None))
+        known, batches = _decoded(decode, columns, read, parts, selection, None)
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
 
@@ -318,6 +322,29 @@ def _watched(batches: Iterator[T], failures: list[BaseException]) -> Iterator[T]
     except BaseException as error:
         failures.append(error)
         raise
+
+
+def _in_pandas(table: pa.Table) -> Any:
+    """A table as a DataFrame that has each integer and boolean as it is, beside nulls, too."""
+    pandas, pyarrow = need_pandas(), need_pyarrow()
+    kinds = pyarrow.types
+    with_nulls = [
+        field.name
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if column.null_count and (kinds.is_integer(field.type) or kinds.is_boolean(field.type))
+    ]
+    if not with_nulls:
+        return table.to_pandas()
+
+    def nullable(kind: pa.DataType) -> Any:
+        if kinds.is_boolean(kind):
+            return pandas.BooleanDtype()
+        return pandas.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("u", "U"))
+
+    exact = table.select(with_nulls).to_pandas(types_mapper=nullable)
+    if len(with_nulls) == table.num_columns:
+        return exact
+    return pandas.concat([table.drop_columns(with_nulls).to_pandas(), exact], axis=1)[table.column_names]
 
 
 def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:
@@ -337,17 +364,48 @@ def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> It
                         break
 
 
+def _sample_anywhere(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:
+    """The same; where nothing is selected, of what else there is, which tells what a function returns as well."""
+    found = False
+    for batch in _sample(parts, selection, last):
+        found = True
+        yield batch
+    if not found:
+        yield from _sample(parts, Selection(isolation=selection.isolation), None)
+
+
 def _decoded(
     decode: ValueDecoding,
     columns: Sequence[str] | None,
     read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
-    sample: Callable[[], Iterator[pa.RecordBatch]],
+    parts: Sequence[Part],
+    selection: Selection,
+    last: int | None,
 ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it."""
-    made = DecodedColumns(decode, columns, sample)
+    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it.
 
-    def decoded() -> Iterator[pa.RecordBatch]:
-        for batch in read(made.read):
+    What a function returns is told by the first batch, so that no value is decoded twice.
+    """
+    peeks = callable(decode.values) and decode.schema is None
+    made = DecodedColumns(decode, columns, (lambda: iter(())) if peeks else partial(_sample, parts, selection, last))
+    if not peeks or made.schema is not None:
+
+        def decoded() -> Iterator[pa.RecordBatch]:
+            for batch in read(made.read):
+                yield made.of(batch)
+
+        return made.schema, decoded()
+    batches = read(made.read)
+    raw = next(batches, None)
+    first = [] if raw is None else [made.of(raw)]
+    if made.learn() is None:  # no rows, or nulls alone
+        made.learn(partial(_sample_anywhere, parts, selection, last))
+        first = [] if raw is None else [made.of(raw)]
+
+    def behind() -> Iterator[pa.RecordBatch]:
+        while first:
+            yield first.pop()
+        for batch in batches:
             yield made.of(batch)
 
-    return made.schema, decoded()
+    return made.schema, behind()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 from kafkalog import _shown
 from kafkalog._face.chunk_reader import walk_records
 from kafkalog._face.keywords import unexpected
-from kafkalog._face.times import Moment, Times, milliseconds_of, times_of
+from kafkalog._face.times import Moment, Times, is_moment, milliseconds_of, times_of
 from kafkalog._face.window import Bound, Near, Time, Window
 from kafkalog._native.codec.keys import KeyFilter
 from kafkalog.engine.files.lines import Lines
@@ -243,10 +243,16 @@ def _bound(place: Any, time: Any, what: str) -> Bound:
         return None
     if isinstance(place, bool):
         raise IllegalArgumentException(f"{what}: found {place!r}, expected an offset or a time")
-    if isinstance(place, datetime | str):
+    if isinstance(place, datetime | str) or is_moment(place):
         return Time(milliseconds_of(place, what))
-    return values.offset(
+    found = values.offset(
         place, what, hint=f"{what} takes an offset, a datetime or ISO text; {what}_time= takes milliseconds, too"
+    )
+    return values.offset(
+        found,
+        what,
+        low=0,
+        hint=f"last={-found} of records() and read_arrow() takes the last {-found} of each partition",
     )
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from kafkalog._limits import LONG_MAX, LONG_MIN
 from kafkalog.engine.format import values
@@ -18,7 +20,7 @@ from kafkalog.errors import IllegalArgumentException
 Moment: TypeAlias = "datetime | str | int"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECONDS = range(10**9, 10**10)  # 2001 to 2286; as milliseconds they would be early in 1970
+SECONDS = range(10**9, 10**10)  # 2001 to 2286; as milliseconds they would be early in 1970
 
 
 def milliseconds_of(moment: Any, what: str) -> int:
@@ -38,13 +40,29 @@ def milliseconds_of(moment: Any, what: str) -> int:
                 hint="datetime(..., tzinfo=timezone.utc), or moment.astimezone() for this machine's zone",
             )
         return -((EPOCH - moment) // timedelta(milliseconds=1))
+    if is_moment(moment):
+        raise IllegalArgumentException(
+            f"{what}: found {moment!r}, expected a datetime with a time zone",
+            hint=f"write {what}={_written(moment)}" if moment == moment else None,  # NaT is not
+        )
     found = values.milliseconds(moment, what)
-    if not is_text and found in _SECONDS:
+    if not is_text and found in SECONDS:
         raise IllegalArgumentException(
             f"{what}: found {found}, which looks like seconds, expected milliseconds since 1970",
             hint=f"{what}={found}000, or a datetime with a time zone",
         )
     return found
+
+
+def is_moment(moment: Any) -> bool:
+    """Whether it is a time that says nothing of its zone: a day, or numpy's."""
+    return isinstance(moment, date | np.datetime64)
+
+
+def _written(moment: date | np.datetime64) -> str:
+    """As it is said in UTC."""
+    text = str(moment)
+    return f"{text!r} for the day in UTC" if len(text) == len("2026-11-10") else f"'{text}Z', if that is UTC"
 
 
 def _read(text: str, what: str) -> datetime | int:

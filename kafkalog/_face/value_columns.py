@@ -70,8 +70,10 @@ class _Where:
         error = self.error(row, "")
         return error.message.removesuffix(": ")
 
-    def error(self, row: int, message: str, *, hint: str | None = None) -> RecordDeserializationException:
-        """The error of a row, which names its record as far as that is known."""
+    def error(
+        self, row: int, message: str, *, hint: str | None = None, last: str = ""
+    ) -> RecordDeserializationException:
+        """The error of a row, which names its record as far as that is known, and where the `last` of several is."""
         found: dict[str, Any] = {"topic": self.topic, "partition": self.partition, "offset": None}
         for name in found:
             if self.batch is not None and name in self.batch.schema.names:
@@ -79,7 +81,7 @@ class _Where:
         found = {name: value for name, value in found.items() if value is not None}
         told = ", ".join(f"{name} {value}" for name, value in found.items())
         place = told if "offset" in found else f"{told}, row {row}".removeprefix(", ")
-        error = RecordDeserializationException(f"{place}: {message}", hint=hint)
+        error = RecordDeserializationException(f"{place}{last}: {message}", hint=hint)
         for name, value in found.items():
             setattr(error, name, value)
         error.row = row
@@ -132,6 +134,7 @@ class ValueDecoding:
         self.values = values
         self.errors = errors
         self.keys = keys
+        self._is_given = schema is not None
         self._native: json_columns.JsonSchema | None = None
         self._lock = threading.Lock()
         self.schema: pa.Schema | None = None  # replaced once, under the lock
@@ -283,7 +286,10 @@ class ValueDecoding:
         except RecordDeserializationException as error:
             if error.topic is not None or error.row < 0:
                 raise
-            raise where.error(error.row, error.message, hint=error.hint) from error
+            if error.__cause__ is None:
+                raise where.error(error.row, error.message, hint=error.hint) from error
+            last = f" to {where.told(error.last_row)}" if error.last_row > error.row else ""
+            raise where.error(error.row, error.message, hint=error.hint, last=last) from error.__cause__
         except Exception as error:
             if len(column) and not isinstance(error, KafkalogError):
                 given = "a sample of the values"
@@ -306,8 +312,11 @@ class ValueDecoding:
                 self.schema = found
             elif not self.schema.equals(found):
                 raise IllegalArgumentException(
-                    f"values: the function returned {_told(found)}, expected {_told(self.schema)}, as before",
-                    hint="cast what it returns, or give schema=...",
+                    f"values: the function returned {_told(found)}, expected {_told(self.schema)}, as "
+                    + ("schema= says" if self._is_given else "before"),
+                    hint="cast what it returns, or change schema="
+                    if self._is_given
+                    else "cast what it returns, or give schema=...",
                 )
         return columns
 

@@ -376,7 +376,12 @@ def _invoke(argv: Sequence[str] | None) -> int:
         return USAGE
     except click.ClickException as error:
         where = f" (see {error.ctx.command_path} --help)" if isinstance(error, click.UsageError) and error.ctx else ""
-        return _fail(" ".join(error.format_message().split()) + where, USAGE)
+        text = error.format_message()
+        if isinstance(error, click.NoSuchOption):
+            from kafkalog.cli.meant_options import told
+
+            text = told(error)
+        return _fail(" ".join(text.split()) + where, USAGE)
     except click.Abort:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from kafkalog._face.times import SECONDS
 from kafkalog._face.window import MILLISECONDS, Time, day_of
 from kafkalog._limits import LONG_MAX
 from kafkalog._renamed import GONE_WITH
@@ -215,6 +216,9 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
                     if given[name] is not None:
                         raise Usage(f"found both {option} and {new}, expected {new} alone")
                     given[name] = value
+            for option, name in (("--from", "start"), ("--until", "end")):
+                if name in names:
+                    _check_place(option, given[name], has_last="last" in names)
             asked = _asked(**{name: given.pop(name) for name in names})
             try:
                 return command(*args, asked=asked, **given)
@@ -318,6 +322,15 @@ def tell_lost(lost: Sequence[Lost], *, as_json: bool = False) -> None:
             emit_json({"kind": "lost", **fields(each)})
         else:
             note(f"lost: {each}")
+
+
+def _check_place(option: str, text: str | None, *, has_last: bool) -> None:
+    """Usage for a negative offset, and for seconds."""
+    if text is not None and re.fullmatch(r"@[0-9]{1,19}", text) and int(text[1:]) in SECONDS:
+        raise Usage(f"{option} {text} looks like seconds, expected milliseconds since 1970: {option} {text}000")
+    if text is not None and re.fullmatch(r"-[0-9]+", text):
+        instead = f"; --last {int(text[1:])} takes the last {int(text[1:])} of each partition" if has_last else ""
+        raise Usage(f"{option}: found {text:.40}, expected an offset from 0 on, or a time{instead}")
 
 
 def _bound(text: str | None) -> int | Time | None:

@@ -114,9 +114,9 @@ def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_
 
 
 def _cells(row: TopicRow, exact: bool, known: TopicSettings) -> list[object]:
-    about = "" if exact else "~"
     contents = row.contents
     records = contents.records if exact else row.offsets
+    about = "" if exact or not records else "~"  # that there are none is no guess
     count = known.partition_count(row.topic) or 0
     return [
         row.topic + (" (internal)" if row.internal else ""),

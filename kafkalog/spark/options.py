@@ -122,6 +122,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     """SourceOptions for a batch read, a stream, or (None) whichever it will be; IllegalArgumentException in the words
     of Spark's Kafka source."""
     given = {name.lower(): value for name, value in options.items()}
+    _refuse_misspelled(options)
     _note_unknown(options)
     paths = _paths(given)
     assign, subscribe, pattern = _strategy(given)
@@ -219,6 +220,28 @@ def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
     if not listed or len(set(listed)) < len(listed):
         raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected names, each once: key,offset")
     return listed
+
+
+# What chooses records or columns: without one of these a job reads all, and looks right.
+_CHOOSING = (*NAMES, "isolation", "latest", "columns")
+
+
+def _refuse_misspelled(options: Mapping[str, str]) -> None:
+    """IllegalArgumentException for a name that is near to one by which records are chosen."""
+    known = {name.lower() for name in (*KNOWN, *IGNORED)}
+    choosing = {name.lower(): name for name in _CHOOSING}
+    for name in options:
+        lowered = name.lower()
+        if lowered in known or lowered.startswith("kafka.") or is_remote_option(lowered):
+            continue
+        plain = lowered.replace("_", "").replace("-", "")
+        near = difflib.get_close_matches(plain, sorted(choosing), n=1, cutoff=0.8)
+        others = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.8)
+        if near and near == others:
+            raise IllegalArgumentException(
+                f"unknown option {name}, did you mean {choosing[near[0]]}?",
+                hint="without it other records would be read than were asked for",
+            )
 
 
 def _note_unknown(

@@ -141,11 +141,24 @@ def test_where_asks_for_no_place_of_the_log(
     assert (result.code, "offset 10 of t-0 is out of range" in result.err) == (2, True)
 
 
-@pytest.mark.parametrize("where", ["", "offset", "offset ~ 3", "foo = 3", "offset = x", "time < 25:99", "offset > -1"])
+@pytest.mark.parametrize(
+    "where",
+    ["", "offset", "offset ~ 3", "foo = 3", "offset = x", "time < 25:99", "offset > -1", "key = 'a' nd offset < 5"],
+)
 def test_what_is_no_condition_is_refused(run: Run, log_dir: Path, where: str) -> None:
     result = run("cat", log_dir, "--where", where)
     assert result.code == 2
     assert "expected" in result.err or "unknown column" in result.err
+
+
+@pytest.mark.parametrize("option", ["--from", "--until"])
+def test_a_negative_offset_is_refused(run: Run, log_dir: Path, option: str) -> None:
+    told = f"{option}: found -5, expected an offset from 0 on, or a time"
+    result = run("cat", log_dir, option, "-5")
+    assert (result.code, f"{told}; --last 5 takes the last 5 of each partition" in result.err) == (2, True)
+    if option == "--until":
+        result = run("latest", log_dir, option, "-5")
+        assert (result.code, told in result.err, "--last" in result.err) == (2, True, False)
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])

@@ -153,6 +153,18 @@ def test_globs_of_cursors(run: Run, tmp_path: Path) -> None:
         ("checkpoint sett x", "no command 'sett', did you mean set? (see kafkalog checkpoint --help)"),
         ("checkpoint /nowhere", "/nowhere: not found, expected a Kafka log directory"),
         ("describe --jsn x", "Did you mean"),
+        ("cat x --start 5", "No such option '--start'. Did you mean --from? (see kafkalog cat --help)"),
+        ("latest x --end 5", "No such option '--end'. Did you mean --until?"),
+        ("cat x --isolation read_committed", "Did you mean --committed (which is read_committed)?"),
+        ("cat x --key_prefix a", "Did you mean --key-prefix?"),
+        ("cat x --on_damage skip", "Did you mean --skip-damage (which is on_damage='skip')?"),
+        ("export x --limit 5 --to y", "Did you mean --last?"),
+        ("cat x --columns key", "No such option '--columns': -f '%o %k %s' prints what it names"),
+        ("export x --by day --to y", "No such option '--by': it splits by partitions"),
+        (
+            "cat --from @1793232000 x",
+            "--from @1793232000 looks like seconds, expected milliseconds since 1970: --from @1793232000000",
+        ),
     ],
 )
 def test_wrong_names_of_commands(run: Run, argv: str, said: str) -> None:
@@ -347,3 +359,12 @@ def test_history_of_a_directory_asks_for_the_key_first(run: Run, tmp_path: Path)
     result = run("history", tmp_path, "customer-7")
     assert (result.code, "expected the key first: history KEY" in result.err) == (USAGE, True)
     assert run("history", tmp_path, tmp_path).code == CLEAN  # a key may look like a path
+
+
+def test_an_empty_topic_is_no_guess(run: Run, tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("empty")
+        store.create_topic("orders").append(b"1")
+    rows = {line.split()[0]: line.split() for line in run("topics", tmp_path).rows}
+    assert rows["empty"][-4:] == ["0", "-", "-", "-"]
+    assert rows["orders"][-4] == "~1"

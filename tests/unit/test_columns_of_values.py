@@ -141,3 +141,72 @@ def test_functions(topic: Topic) -> None:
     assert table["size"].to_pylist() == [len(it.value or b"") for it in topic]
     with pytest.raises(IllegalArgumentException, match=r"unknown column 'weight'.*of the values size, is"):
         topic.read_arrow(values=made, columns=["weight"])
+
+
+@pytest.mark.parametrize("columns", [None, ["offset", "idd"]])
+def test_a_schema_of_which_no_value_has_a_field(topic: Topic, columns: Any) -> None:
+    told = r"schema: \d values have none of its fields idd, so these are null; there are id, sku, offset, paid"
+    with pytest.warns(UserWarning, match=told) as warned:
+        table = topic.read_arrow(values="json", schema={"idd": "int64"}, columns=columns)
+    assert (len(warned), table["idd"].null_count, table.num_rows) == (1, 6, 6)
+
+
+def test_a_schema_of_which_some_field_is_there_is_no_mistake(topic: Topic, recwarn: pytest.WarningsRecorder) -> None:
+    topic.append_many([None, b'{"later": null}'], partition=0)
+    for schema in ({"idd": "int64", "id": "int64"}, {"later": "int64", "sku": "string"}):
+        assert topic.read_arrow(values="json", schema=schema, errors="null").num_rows == 8
+    assert topic.read_arrow(where="offset >= 4", values="json", schema={"later": "string"}, partitions=[0]).num_rows
+    assert topic.read_arrow("2030-01-01", values="json", schema={"idd": "int64"}).num_rows == 0
+    assert not list(recwarn)
+
+
+# --- pandas ---------------------------------------------------------------------------------------------
+
+LARGE = (1 << 53) + 1  # which no float64 is
+
+
+@pytest.mark.parametrize("columns", [None, ["id", "value_key"], ["id"], ["text", "offset"]])
+def test_integers_beside_nulls_are_exact_in_pandas(tmp_path: Path, columns: Any) -> None:
+    pytest.importorskip("pandas")
+    schema = {"id": "int64", "paid": "bool", "key": "int32", "text": "string", "whole": "int64", "list": "list<int64>"}
+    with kafkalog.open(tmp_path) as store:
+        made = store.create_topic("orders", 2)
+        line = b'{"id": %d, "paid": true, "key": 7, "text": "a", "whole": 3, "list": [%d, null]}' % (LARGE, LARGE)
+        made.append_many([(line, b"k"), (b'{"whole": 4}', b"k")])
+        table = made.read_arrow(values="json", schema=schema, columns=columns)
+        frame = made.to_pandas(values="json", schema=schema, columns=columns)
+    assert list(frame.columns) == table.column_names
+    assert len(frame) == 2
+    for name, dtype in (("id", "Int64"), ("paid", "boolean"), ("value_key", "Int32"),
+                        ("whole", "int64"), ("offset", "int64"), ("partition", "int32")):  # fmt: skip
+        if name in frame:
+            assert str(frame[name].dtype) == dtype, name
+    for name, first in (("id", LARGE), ("paid", True), ("value_key", 7), ("text", "a")):
+        if name in frame:
+            assert frame[name][0] == first
+            assert frame[name].isna().tolist() == [False, True]
+
+
+def test_a_frame_without_nulls_or_rows_has_the_types_of_pyarrow(topic: Topic) -> None:
+    pytest.importorskip("pandas")
+    for asked in ({}, {"key": "nobody"}):
+        frame = topic.to_pandas(values="json", schema={"id": "int64", "paid": "bool"}, **asked)
+        assert (str(frame["id"].dtype), str(frame["paid"].dtype)) == ("int64", "bool")
+
+
+def test_other_integers_of_a_function(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    kinds = [pa.int8(), pa.int16(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+
+    def decode(values: Any) -> Any:
+        found = [None if each.as_py() == b"a" else 5 for each in values]
+        return pa.record_batch({str(kind): pa.array(found, kind) for kind in kinds})
+
+    with kafkalog.open(tmp_path) as store:
+        made = store.create_topic("orders", 1)
+        made.append_many([b"a", b"b"])
+        frame = made.to_pandas(values=decode)
+    for kind in kinds:
+        assert pandas.api.types.is_extension_array_dtype(frame[str(kind)].dtype)
+        assert str(frame[str(kind)].dtype).lower() == str(kind)
+        assert frame[str(kind)][1] == 5

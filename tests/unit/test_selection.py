@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import kafkalog
+import kafkalog.toolbox.export
+from kafkalog._face.match import conditions
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -455,6 +458,14 @@ def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
         ({"key": "\ud800"}, "which no UTF-8 can be"),
         ({"key_prefix": "\ud800"}, "which no UTF-8 can be"),
         ({"start": True}, "found True, expected an offset or a time"),
+        ({"start": dt.date(2026, 11, 10)}, "a datetime with a time zone (write start='2026-11-10' for the day in UTC"),
+        ({"end": np.datetime64("2026-11-10T09:00")}, "with a time zone (write end='2026-11-10T09:00Z', if that is UTC"),
+        ({"start_time": dt.date(2026, 11, 10)}, "write start_time='2026-11-10' for"),
+        ({"start_time": np.datetime64("NaT")}, "expected a datetime with a time zone"),
+        ({"last": "5"}, "last: found str '5', expected a whole number from 0 on"),
+        ({"last": -1}, "last: found -1, expected a whole number from 0 on"),
+        ({"where": pc.field("timestamp") > dt.datetime(2026, 11, 20)}, "has no time zone, expected one that has"),
+        ({"where": pc.field("timestamp") > 5}, "has no kernel matching"),
         ({"where": "key = k1 or key = k2"}, "found 'or' in 'k1 or key = k2'"),
         ({"where": "offset >= 5 or offset < 2"}, "conditions are joined by `and`"),
         ({"where": "not offset = 5"}, "there is no `or`, `not` or `in`"),
@@ -464,6 +475,64 @@ def test_conditions_choose_among_last_values(tmp_path: Path) -> None:
 def test_arguments_that_make_no_sense(store: Store, asked: dict[str, Any], text: str) -> None:
     with pytest.raises(IllegalArgumentException, match=re.escape(text)):
         store.read_arrow(**asked)
+
+
+@pytest.mark.parametrize("bound", [-1, -5, np.int64(-5), -(1 << 63)])
+def test_no_offset_is_negative(store: Store, bound: int) -> None:
+    """Not as an index of Python: of several partitions it gave all, or nothing."""
+    found = f"found {bound}, expected an offset from 0 on"
+    topic = store.topic("orders")
+    for readable in (store, topic, topic.partition(0)):
+        for call in ("records", "read_arrow", "arrow_batches", "arrow_reader"):
+            for asked in ({"start": bound}, {"end": bound}):
+                with pytest.raises(IllegalArgumentException, match=f"{next(iter(asked))}: {found}.*last={-bound} of"):
+                    getattr(readable, call)(**asked)
+        with pytest.raises(IllegalArgumentException, match=f"end: {found}"):
+            readable.latest(bound)
+    with pytest.raises(IllegalArgumentException, match=f"start: {found}"):
+        store.reader(start=bound)
+    with pytest.raises(IllegalArgumentException, match=f"start: {found}"):
+        kafkalog.toolbox.export.Selection(bound)
+    for asked in ({"offset": bound}, {"end_offset": bound}):
+        with pytest.raises(IllegalArgumentException, match=f"offset: {found}"):
+            topic.partition(0).reader(**asked)
+    with topic.partition(0).reader() as reader, pytest.raises(IllegalArgumentException, match=f"offset: {found}"):
+        reader.seek(bound)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("key = 'customer-3' nd offset < 5", "found 'nd offset < 5' at character 20, expected `and`"),
+        ("key = customer-3 nd offset < 5", "found 'nd offset < 5' at character 18, expected `and`"),
+        ("key = 'customer-3", "the quote ' at character 7 is not closed"),
+        ('offset > 1 and value = "a', 'the quote " at character 24 is not closed'),
+        ("key = o'brien", 'found "\'brien" at character 8'),
+        ("key is null nd offset = 3", "found 'nd offset = 3' at character 13"),
+        ("key = 'a'and offset = 1", "found 'and offset = 1' at character 10"),
+        ("key = 'a' and", "found 'and' at character 11"),
+        ("key = 'a' and ", "at the end is no condition"),
+        ("offset = 5,", "at the end is no condition"),
+        ("key = 'a' or key = 'b'", "found \"or key = 'b'\" at character 11"),
+        ("offset > 3 and foo", "'foo' at character 16 is no condition"),
+    ],
+)
+def test_a_mistyped_condition_is_told_with_its_place(store: Store, where: str, told: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=re.escape(told)):
+        store.records(where=where)
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ("time < 2026-11-01 09:05 and key = 'x and y, z'", [("timestamp", 1793523900000), ("key", b"x and y, z")]),
+        ("key='' , topic=a AND\nvalue = \"it's\"", [("key", b""), ("topic", "a"), ("value", b"it's")]),
+        ("key = and", [("key", b"and")]),
+        (" key = x ", [("key", b"x")]),
+    ],
+)
+def test_conditions_of_a_text(where: str, wanted: list[tuple[str, object]]) -> None:
+    assert [(each.column, each.value) for each in conditions(where)] == wanted
 
 
 def test_a_condition_whose_text_stands_in_quotes(store: Store) -> None:
@@ -592,6 +661,13 @@ def test_a_header_as_text_has_its_value(tmp_path: Path) -> None:
 def test_a_condition_of_another_column(store: Store, where: Any, told: str) -> None:
     with pytest.raises(IllegalArgumentException, match=told):
         store.read_arrow(where=where)
+
+
+def test_a_condition_names_the_columns_that_documents_name(store: Store) -> None:
+    with pytest.raises(IllegalArgumentException, match="topic, key, value; conditions") as refused:
+        store.read_arrow(where="price > 3")
+    assert "ts," not in str(refused.value)
+    assert store.read_arrow(where="ts < @5").num_rows == 0
 
 
 def test_seconds_are_no_milliseconds(store: Store) -> None:

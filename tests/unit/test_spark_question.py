@@ -108,7 +108,17 @@ def test_times_leave_segments_out_of_the_plan(log_dir: str) -> None:
         ({"headers": '{"source":"web"'}, "option headers is"),
         ({"grep": "("}, "is no regular expression"),
         ({"where": "foo"}, "is no condition"),
+        ({"where": "key = 'a' nd offset < 5"}, "at character 11, expected `and`"),
         ({"startTime": "noon"}, "option startTime"),
+        ({"header": "n=7"}, "unknown option header, did you mean headers?"),
+        ({"key_prefix": "k"}, "unknown option key_prefix, did you mean keyPrefix?"),
+        ({"keys": "k"}, "unknown option keys, did you mean key?"),
+        ({"Start_Time": "1"}, "unknown option Start_Time, did you mean startTime?"),
+        ({"endtimes": "1"}, "did you mean endTime?"),
+        ({"wehre": "offset > 1"}, "did you mean where?"),
+        ({"greps": "1"}, "did you mean grep?"),
+        ({"lastest": "true"}, "did you mean latest?"),
+        ({"column": "key"}, "did you mean columns?"),
         ({"startTime": "2", "endTime": "1"}, "start_time 2 lies behind end_time 1"),
         ({"isolation": "x"}, "option isolation is 'x'"),
         ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "say different things"),
@@ -124,3 +134,9 @@ def test_what_is_left_out_asks_nothing() -> None:
     parsed = parse_options({"path": "/logs", "subscribe": "t", "isolation": "READ_COMMITTED"}, streaming=True)
     assert (parsed.question, parsed.isolation) == (Question(), "read_committed")
     assert Question().selection().match is None
+
+
+def test_other_unknown_options_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"path": "/logs", "subscribe": "t", "startingOffset": "earliest", "foo": "1", "kafka.keys": "x"}
+    assert parse_options(given).question == Question()
+    assert "unknown option startingOffset is ignored (did you mean startingOffsets?)" in caplog.text

@@ -310,7 +310,7 @@ def test_what_a_function_may_not_return() -> None:
                  r"returned list \[1\], expected a pyarrow.Array", "returned NoneType"):  # fmt: skip
         with pytest.raises(IllegalArgumentException, match=told):
             made.apply(batch(b"x"))
-    with pytest.raises(IllegalArgumentException, match="expected value: string, as before"):
+    with pytest.raises(IllegalArgumentException, match="expected value: string, as schema= says"):
         decoding(lambda values: pa.array([1]), pa.string()).apply(batch(b"x"))
     with pytest.raises(ZeroDivisionError):
         decoding(lambda values: 1 // 0).apply(batch(b"x"))

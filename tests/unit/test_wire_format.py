@@ -85,8 +85,9 @@ def test_what_decode_may_not_return() -> None:
         wire_format(lambda schema_id, payloads: pa.array([1, 2, 3]))(column)
     with pytest.raises(IllegalArgumentException, match="decode: returned list"):
         wire_format(lambda schema_id, payloads: [1])(column)
-    with pytest.raises(KeyError):
+    with pytest.raises(RecordDeserializationException, match="decode raised KeyError: 1 for the payload of") as raised:
         wire_format(lambda schema_id, payloads: {}[schema_id])(column)
+    assert isinstance(raised.value.__cause__, KeyError)
     for wrong in (
         {"decode": None},
         {"decode": "x"},
@@ -189,10 +190,8 @@ def test_an_error_of_the_function_says_where_it_was(tmp_path: Path) -> None:
     with kafkalog.open(tmp_path, maintenance=False) as store:
         topic = store.create_topic("t")
         topic.append_many([b"a", b"b", b"c"])
-        for schema, given in (
-            (None, "a sample"),
-            ({"id": "int64"}, "topic t, partition 0, offset 0 to topic t, partition 0, offset 2"),
-        ):
+        given = "topic t, partition 0, offset 0 to topic t, partition 0, offset 2"
+        for schema in (None, {"id": "int64"}):
             with pytest.raises(KeyError) as caught:
                 topic.read_arrow(values=fails, schema=schema)
             (note,) = caught.value.__notes__
@@ -226,3 +225,77 @@ def test_a_bad_value_of_the_sample_is_told_by_its_place(tmp_path: Path) -> None:
             assert (bad.value.topic, bad.value.partition, bad.value.offset) == ("t", 1, 1)
         assert topic.read_arrow(values=wire_format(lambda _, each: each, errors="null")).num_rows == 6
         assert topic.partition(0).read_arrow(values=decode, last=1)["value"].to_pylist() == [b"v2"]
+
+
+def test_what_does_not_fit_a_schema_that_was_given(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 1)
+        topic.append(framed(1, b"a"))
+        told = "returned x: binary, expected id: int64, as schema= says.*change schema="
+        with pytest.raises(IllegalArgumentException, match=told):
+            topic.read_arrow(values=wire_format(lambda _, found: pa.record_batch({"x": found})), schema={"id": int})
+
+
+def test_what_decode_raises_is_told_with_its_place(tmp_path: Path) -> None:
+    def decode(schema_id: int, payloads: Any) -> Any:
+        if schema_id == 2:
+            raise EOFError
+        return payloads
+
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 1)
+        topic.append_many([framed(1, b"a"), framed(2, b"b"), None, framed(1, b"c"), framed(2, b"d")])
+        told = (
+            "topic orders, partition 0, offset 1 to topic orders, partition 0, offset 4: value: decode raised EOFError"
+        )
+        for asked in ({}, {"schema": pa.binary()}, {"columns": ["value"]}):
+            with pytest.raises(RecordDeserializationException, match=rf"{told} for 2 payloads of schema 2") as raised:
+                topic.read_arrow(values=wire_format(decode), **asked)
+            assert isinstance(raised.value.__cause__, EOFError)
+            assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 0, 1)
+        with pytest.raises(RecordDeserializationException, match=r"offset 4: value: .* for the payload of schema 2"):
+            topic.read_arrow(3, values=wire_format(decode))
+
+
+@pytest.mark.parametrize("call", ["read_arrow", "arrow_reader", "latest", "to_pandas"])
+def test_decode_is_called_with_each_value_once(tmp_path: Path, call: str) -> None:
+    seen: list[bytes] = []
+
+    def decode(schema_id: int, payloads: Any) -> Any:
+        seen.extend(payloads.to_pylist())
+        return pa.record_batch({"id": payloads})
+
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 2)
+        for number in range(2):
+            topic.append_many([(framed(1, b"%d" % n), b"k%d" % n) for n in range(10)], partition=number)
+        found = getattr(topic, call)(values=wire_format(decode), columns=["offset", "id"])
+        found = found.read_all() if hasattr(found, "read_all") else found
+        assert len(found) == 20
+        assert list(found["id"])[3] is not None
+        assert sorted(seen) == sorted([b"%d" % n for n in range(10)] * 2)
+
+
+def test_a_first_batch_of_nulls(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 2)
+        topic.append_many([None, None], partition=0)
+        topic.append_many([framed(1, b"a"), None], partition=1)
+        assert topic.read_arrow(values=wire_format(as_text))["value"].to_pylist() == [None, None, "1:a", None]
+        assert (
+            topic.read_arrow(values=wire_format(as_text), partitions=[0], schema=pa.string())["value"].null_count == 2
+        )
+
+
+def test_a_window_without_records_has_the_columns_of_what_else_there_is(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 2)
+        topic.append(framed(1, b"a"), timestamp=1_700_000_000_000)
+        for asked in ({"start": "2030-01-01"}, {"key": "nobody"}, {"last": 0}):
+            table = topic.read_arrow(values=wire_format(as_text), columns=["offset", "value"], **asked)
+            assert (table.num_rows, table.schema.field("value").type) == (0, pa.string())
+        assert topic.arrow_reader("2030-01-01", values=wire_format(as_text)).schema.names[-2:] == ["value", "headers"]
+        empty = store.create_topic("empty", 1)
+        with pytest.raises(IllegalArgumentException, match=r"nothing tells what the function returns.*give schema="):
+            empty.read_arrow(values=wire_format(as_text))
+        assert empty.read_arrow(values=wire_format(as_text), schema=pa.string()).num_rows == 0

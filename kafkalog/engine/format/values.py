@@ -39,8 +39,10 @@ def whole(
     if number < LONG_MIN or number > LONG_MAX:
         raise IllegalArgumentException(f"{what}: {number} does not fit into 64 bits, expected {expected}", hint=hint)
     if not low <= number <= high:
-        bounds = f"at least {low}" if high == LONG_MAX else f"{low} to {high}"
-        raise IllegalArgumentException(f"{what}: found {number}, expected {expected} ({bounds})", hint=hint)
+        bounds = f" (at least {low})" if high == LONG_MAX else f" ({low} to {high})"
+        if expected.endswith(" on"):  # which says it
+            bounds = ""
+        raise IllegalArgumentException(f"{what}: found {number}, expected {expected}{bounds}", hint=hint)
     return number
 
 
@@ -52,8 +54,10 @@ def count(value: Any, what: str, *, low: int = 0, high: int = LONG_MAX, expected
 
 
 def offset(value: Any, what: str = "offset", *, low: int = LONG_MIN, hint: str | None = None) -> int:
-    """`value` as an offset."""
-    return whole(value, what, low=low, expected="an offset", hint=hint)
+    """`value` as an offset.  `low` is 0 where none can be negative, as an index of Python may be."""
+    return whole(
+        value, what, low=low, expected="an offset" if low == LONG_MIN else f"an offset from {low} on", hint=hint
+    )
 
 
 def milliseconds(value: Any, what: str = "timestamp", *, low: int = LONG_MIN) -> int:
