@@ -16,6 +16,7 @@ from kafkalog import _shown
 from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
 from kafkalog._face.describing import SAMPLE_ROWS, Budget, TopicDescription, describe_topic, html_of_topic
 from kafkalog._face.in_threads import in_thread
+from kafkalog._face.keywords import takes
 from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
 from kafkalog._face.shown import show_topic
@@ -216,6 +217,7 @@ class Topic(Readable):
         rows = records if isinstance(records, list | tuple) else list(records)
         return await in_thread(lambda: self.append_many(rows, partition=partition))
 
+    @takes()
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
         """Append records, which are as `Partition.append_many` takes them: the offsets in each partition that got some.
 
@@ -227,6 +229,7 @@ class Topic(Readable):
         """
         return self._append_all(self.by_partition(records, partition))
 
+    @takes()
     def append_columns(
         self,
         values: Sequence[Any],

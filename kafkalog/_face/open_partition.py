@@ -22,6 +22,7 @@ from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
 from kafkalog.engine.coordinator.state_log import TransactionMarker
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.dropped import let_go_later
+from kafkalog.engine.files.failure import full_at_close
 from kafkalog.engine.files.left_open import told_at_exit
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.control import ControlRecordType
@@ -146,7 +147,10 @@ class OpenPartition(StorePartition):
                 tenant.coordinators.check_outside()
             with self._manager.pause(self.topic_partition) as pause:
                 pause.begin()
-                with self.lease.closing:
+                with (
+                    self.lease.closing,
+                    full_at_close(f"{self.topic_partition} of {self.log_dir}", "the next open_log"),
+                ):
                     self._close()
 
     def _tenant(self) -> DirectoryCoordinators | None:

@@ -34,6 +34,7 @@ from kafkalog._face.waiting import Bells
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import Clock, Files
 from kafkalog.engine.files.dropped import let_go_later
+from kafkalog.engine.files.failure import full_at_close
 from kafkalog.engine.files.left_open import told_at_exit
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life, held_over_forks
@@ -193,8 +194,9 @@ class StoreHome:
         self._tasks.cancel()
         if self.tier is not None:
             self.tier.close()
-        self.coordinators.end()
-        self.manager.shutdown()
+        with full_at_close(f"the store of {self.place}", "the next kafkalog.open"):
+            self.coordinators.end()
+            self.manager.shutdown()
 
     def check_outside(self) -> None:
         """IllegalStateException in a thread for which a close could not wait."""

@@ -1,4 +1,4 @@
-"""A store or partition that is open when its process ends: what its producers hold is sent, and a warning tells of it."""
+"""What is open when its process ends: its producers' records are sent, and a warning tells of it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def test_a_forked_child_says_nothing(tmp_path: Path) -> None:
 
 def test_a_second_open_says_where_the_first_is(tmp_path: Path) -> None:
     with kafkalog.open_log(tmp_path, "t-0"):
-        with pytest.raises(IllegalArgumentException, match=r"open already in this process \(opened at .*_open\.py:\d+\)"):
+        with pytest.raises(
+            IllegalArgumentException, match=r"open already in this process \(opened at .*_open\.py:\d+\)"
+        ):
             kafkalog.open_log(tmp_path, "t-0")
         with pytest.raises(LogDirLockedException, match=r"holds it already \(opened at .*test_left_open\.py:\d+\)"):
             kafkalog.open(tmp_path)

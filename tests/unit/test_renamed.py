@@ -165,7 +165,9 @@ def test_an_import_of_an_old_name_is_told_once() -> None:
 
 
 def test_options_and_views_of_the_wrong_kind_are_refused_at_once(log_dir: str) -> None:
-    with pytest.raises(kafkalog.errors.IllegalArgumentException, match=r"found int 10, .*write LatestOptions\(Selection\("):
+    with pytest.raises(
+        kafkalog.errors.IllegalArgumentException, match=r"found int 10, .*write LatestOptions\(Selection\("
+    ):
         LatestOptions(10)  # type: ignore[arg-type]
     with kafkalog.open_log(log_dir, "orders-0", read_only=True) as log:
         with pytest.raises(kafkalog.errors.IllegalArgumentException, match=r"PartitionView.*partition\.records\(key="):
@@ -237,7 +239,9 @@ def test_a_moved_module_without_an_import() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", ["nothing", "files.nothing", "topics.nothing", "topics.nothing.more", "engine.nothing"])
+@pytest.mark.parametrize(
+    "name", ["nothing", "files.nothing", "topics.nothing", "topics.nothing.more", "engine.nothing"]
+)
 def test_a_module_that_never_was(name: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=f"kafkalog.{name}".replace(".more", "")):
         importlib.import_module(f"kafkalog.{name}")
