@@ -171,7 +171,7 @@ def _find_moved_modules() -> None:
     import sys
 
     others = [each for each in sys.meta_path if getattr(each, "__qualname__", "") != "_MovedModules"]  # a reload's
-    sys.meta_path[:] = [*others, _MovedModules]  # type: ignore[list-item]
+    sys.meta_path[:] = [*others, _MovedModules]
 
 
 _find_moved_modules()

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeVar
@@ -130,7 +131,7 @@ def spec_of(name: str) -> ModuleSpec | None:
     return ModuleSpec(name, _OldModule(home), is_package=is_package)
 
 
-class _OldModule:
+class _OldModule(Loader):
     """Loads a module whose names are those of another one, `home`."""
 
     def __init__(self, home: str) -> None:

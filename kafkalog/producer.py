@@ -436,8 +436,8 @@ class Producer(Sends, ClosingAsync, Shown):
     """Sends records to a store's topics; made by `Store.producer`.  Thread-safe.
 
     Is closed at a `with` block's end, or by its store's close; what is in it then is sent first.  One that is dropped
-    sends what it holds, too, with a ResourceWarning.  At the end of the process what a store's producers hold is sent, if that takes two
-    seconds at most; what is left then is lost, and a ResourceWarning says so.
+    sends what it holds, too, with a ResourceWarning.  At the end of the process what a store's producers hold is sent,
+    if that takes two seconds at most; what is left then is lost, and a ResourceWarning says so.
     """
 
     _it: RecordAccumulator

@@ -44,7 +44,8 @@ class CursorInfo(NamedTuple):
 
     def __repr__(self) -> str:
         lag = "not known" if self.lag is None else f"{self.lag:,}"
-        return f"<CursorInfo {self.name!r}, state {self.state}: {_shown.number(len(self.partitions), 'partition')}, lag {lag}>"
+        partitions = _shown.number(len(self.partitions), "partition")
+        return f"<CursorInfo {self.name!r}, state {self.state}: {partitions}, lag {lag}>"
 
     def _repr_html_(self) -> str | None:
         """For notebooks."""

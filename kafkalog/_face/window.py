@@ -97,7 +97,7 @@ def day_of(offset: int) -> str | None:
 
 
 def hint_beyond(offset: int) -> str | None:
-    """What to write in Python in the place of an offset that lies behind the log's end; None if it reads like no time."""
+    """What to write in Python in the place of an offset behind the log's end; None if it reads like no time."""
     day = day_of(offset)
     if day is not None:
         return f"an int is an offset: write start='{day}' for the day"

@@ -145,9 +145,9 @@ def test_a_full_disk_of_a_partition(tmp_path: Path, disk: FaultyFiles) -> None:
 
 @pytest.mark.parametrize("word", ["group", "group_id", "groupId", "consumer_group"])
 def test_a_group_is_the_first_argument(tmp_path: Path, word: str) -> None:
-    with kafkalog.open(tmp_path) as store:
-        with pytest.raises(TypeError, match=f"{word}'; the first argument, the cursor, is Kafka's group.id$"):
-            store.reader(topics=["t"], **{word: "x"})
+    told = f"{word}'; the first argument, the cursor, is Kafka's group.id$"
+    with kafkalog.open(tmp_path) as store, pytest.raises(TypeError, match=told):
+        store.reader(topics=["t"], **{word: "x"})
 
 
 def test_an_offset_behind_the_end_is_no_time(tmp_path: Path) -> None:

@@ -169,9 +169,12 @@ def test_options_and_views_of_the_wrong_kind_are_refused_at_once(log_dir: str) -
         kafkalog.errors.IllegalArgumentException, match=r"found int 10, .*write LatestOptions\(Selection\("
     ):
         LatestOptions(10)  # type: ignore[arg-type]
-    with kafkalog.open_log(log_dir, "orders-0", read_only=True) as log:
-        with pytest.raises(kafkalog.errors.IllegalArgumentException, match=r"PartitionView.*partition\.records\(key="):
-            history(log, b"k1")  # type: ignore[arg-type]
+    told = r"PartitionView.*partition\.records\(key="
+    with (
+        kafkalog.open_log(log_dir, "orders-0", read_only=True) as log,
+        pytest.raises(kafkalog.errors.IllegalArgumentException, match=told),
+    ):
+        history(log, b"k1")  # type: ignore[arg-type]
 
 
 MOVED = {

@@ -49,8 +49,8 @@ def _tell() -> None:
             thing.left_open(deadline_s)
         except Exception as error:  # a warning, with -W error
             errors.append(error)
-    for error in errors[:1]:
-        raise error
+    if errors:
+        raise errors[0]
 
 
 def _forget() -> None:
