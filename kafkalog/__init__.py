@@ -73,14 +73,8 @@ _MODULES = (
     "config", "decoding", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "remote",
     "spark", "store", "toolbox", "topic", "transaction",
 )  # fmt: skip
-# Folders of earlier releases, and where their names are now.
-_MOVED = {
-    "cleaner": "kafkalog.engine.cleaner", "coordinator": "kafkalog.engine.coordinator",
-    "files": "kafkalog.engine.files", "format": "kafkalog.engine.format",
-    "log": "kafkalog.engine.log", "manager": "kafkalog.engine.host",
-    "segment": "kafkalog.engine.segment",
-    "topics": "kafkalog itself, kafkalog.reader and kafkalog.producer",
-}  # fmt: skip
+# Modules of earlier releases that go with the next one: `_renamed.MODULES` has where each is.
+_MOVED = ("cleaner", "coordinator", "files", "format", "log", "manager", "segment", "topics")
 _HOME = {
     "ChunkReader": "kafkalog._face.chunk_reader",
     "CompactionStats": "kafkalog.engine.cleaner.passes",
@@ -152,11 +146,35 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
             return getattr(importlib.import_module(home), there)
         home = _HOME.get(name)
         if home is None:
-            moved = f": its names are in {_MOVED[name]} now" if name in _MOVED else ""
-            raise AttributeError(f"module 'kafkalog' has no attribute {name!r}{moved}")
+            if name in _MOVED and not _asks_for_import():  # an import finds it by itself
+                return importlib.import_module(f"kafkalog.{name}")
+            raise AttributeError(f"module 'kafkalog' has no attribute {name!r}")
         value = getattr(importlib.import_module(home), _THERE.get(name, name))
         globals()[name] = value
         return value
+
+
+class _MovedModules:
+    """Finds modules of earlier releases: the last finder that `import` asks."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def]
+        package, _, rest = name.partition(".")
+        if package != "kafkalog" or rest.partition(".")[0] not in _MOVED:
+            return None
+        from kafkalog._renamed import spec_of
+
+        return spec_of(name)
+
+
+def _find_moved_modules() -> None:
+    import sys
+
+    others = [each for each in sys.meta_path if getattr(each, "__qualname__", "") != "_MovedModules"]  # a reload's
+    sys.meta_path[:] = [*others, _MovedModules]
+
+
+_find_moved_modules()
 
 
 def __dir__() -> list[str]:

@@ -1,20 +1,52 @@
 """Names of the release before: each still works, and tells what to write instead with a DeprecationWarning.
 
 Who renames a public name keeps it here for one release: `moved` for what lies in another module, `takes_old` for a
-function's parameters, `without` for those that have no successor, `OldAttribute` for an attribute.  Imports nothing of
-kafkalog.
+function's parameters, `without` for those that have no successor, `OldAttribute` for an attribute, MODULES for a
+module.  Imports nothing of kafkalog.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, TypeVar
 
 GONE_WITH = "0.2"  # the release in which what is told here is no more
+
+# Modules of the release before, with what is in them, and where each is.
+MODULES = {
+    "kafkalog.cleaner": "kafkalog.engine.cleaner",
+    "kafkalog.coordinator": "kafkalog.engine.coordinator",
+    "kafkalog.files": "kafkalog.engine.files",
+    "kafkalog.format": "kafkalog.engine.format",
+    "kafkalog.log": "kafkalog.engine.log",
+    "kafkalog.manager": "kafkalog.engine.host",
+    "kafkalog.segment": "kafkalog.engine.segment",
+    "kafkalog.topics": "kafkalog",
+    "kafkalog.topics.batching": "kafkalog.producer",
+    "kafkalog.topics.log": "kafkalog.partition",
+    "kafkalog.topics.opening": "kafkalog",
+    "kafkalog.topics.reader": "kafkalog.reader",
+    "kafkalog.topics.record_future": "kafkalog.producer",
+    "kafkalog.topics.records": "kafkalog.records",
+    "kafkalog.topics.store": "kafkalog.store",
+    "kafkalog.topics.store_reader": "kafkalog.reader",
+    "kafkalog.topics.store_transaction": "kafkalog.transaction",
+    "kafkalog.topics.topic": "kafkalog.topic",
+    "kafkalog.topics.writer": "kafkalog",
+}
+_NAMES_OF_TOPICS = {  # that are not in `kafkalog` itself
+    "RecordFuture": "kafkalog.producer",
+    "open_store": "kafkalog.store",
+    "receive_message_set": "kafkalog.reader",
+}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,3 +129,51 @@ class OldAttribute:
             raise AttributeError(f"type object {owner.__name__!r} has no attribute {self._name!r}")
         warn(f"{owner.__name__}.{self._name}", self._instead)
         return self._read(instance)
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """How a module of the release before is imported under its old name; None for what never was."""
+    old, tail = name, ""
+    while old not in MODULES:
+        old, _, last = old.rpartition(".")
+        if not old:
+            return None
+        tail = f".{last}{tail}"
+    if tail and old.startswith("kafkalog.topics"):
+        return None
+    home = MODULES[old] + tail
+    try:
+        found = importlib.util.find_spec(home)
+    except ModuleNotFoundError:
+        return None
+    if found is None:
+        return None
+    # A module of its own, with an empty path: with that of its home, Python would load what is there a second time.
+    is_package = found.submodule_search_locations is not None and (bool(tail) or name.count(".") == 1)
+    return ModuleSpec(name, _OldModule(home), is_package=is_package)
+
+
+class _OldModule(Loader):
+    """Loads a module whose names are those of another one, `home`."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """An ordinary one."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        warn(module.__name__, self._home)
+        home = importlib.import_module(self._home)
+
+        def find(name: str) -> Any:
+            if name.startswith("__") and name != "__all__":
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            if name in _NAMES_OF_TOPICS and self._home == "kafkalog":
+                return getattr(importlib.import_module(_NAMES_OF_TOPICS[name]), name)
+            if not hasattr(home, name) and module.__name__.startswith("kafkalog.topics"):
+                return getattr(importlib.import_module("kafkalog"), name)
+            return getattr(home, name)
+
+        module.__doc__ = home.__doc__
+        module.__dict__.update(__getattr__=find, __dir__=lambda: dir(home))

@@ -17,6 +17,7 @@ from kafkalog import _shown
 from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend
 from kafkalog._face.describing import SAMPLE_ROWS, Budget, PartitionDescription, describe_partition
 from kafkalog._face.in_threads import ClosingAsync
+from kafkalog._face.keywords import takes
 from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput
 from kafkalog._face.store_partition import StorePartition, TransactionOfPartition
@@ -316,6 +317,7 @@ class Partition(Closing, ClosingAsync, Readable):
             own = self._must_own()
         return own.append_row((value, key, headers, timestamp))
 
+    @takes()
     def append_many(self, records: Iterable[RecordInput]) -> range:
         """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
 
@@ -329,6 +331,7 @@ class Partition(Closing, ClosingAsync, Readable):
         """
         return self._must_own().append_as(NO_PRODUCER, records)
 
+    @takes()
     def append_columns(
         self,
         values: Sequence[Any],

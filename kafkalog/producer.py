@@ -252,6 +252,13 @@ class RecordAccumulator(Intake):
         self._wake.put(None)
         return found
 
+    def flush_until(self, deadline_s: float) -> bool:
+        """Has everything sent that is there, and waits until `time.monotonic()` is `deadline_s`; whether all of it is
+        answered, and is in the log or was refused."""
+        if not self.thread.is_alive():
+            return not self.buffered_bytes
+        return all(batch.wait(max(deadline_s - time.monotonic(), 0), to_the_end=True) for batch in self.rush())
+
     # --- the sender ------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -429,7 +436,8 @@ class Producer(Sends, ClosingAsync, Shown):
     """Sends records to a store's topics; made by `Store.producer`.  Thread-safe.
 
     Is closed at a `with` block's end, or by its store's close; what is in it then is sent first.  One that is dropped
-    sends what it holds, too, with a ResourceWarning; at the end of the process what was not sent is lost.
+    sends what it holds, too, with a ResourceWarning.  At the end of the process what a store's producers hold is sent,
+    if that takes two seconds at most; what is left then is lost, and a ResourceWarning says so.
     """
 
     _it: RecordAccumulator

@@ -45,6 +45,7 @@ from kafkalog._limits import LONG_MAX
 from kafkalog._native.state.blocks import Closing
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.engine.files.failure import full_at_open
 from kafkalog.engine.format import values
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition, partition_of
 from kafkalog.engine.host.log_directories import absolute_paths
@@ -478,8 +479,11 @@ def open_store(
         }  # fmt: skip
         for name, value in unwanted.items():
             if value is not None:
+                hint = "leave it out"
+                if name == "metrics":
+                    hint += "; a gauge of store.cursors() has the lags of cursors, as README's chapter on metrics shows"
                 raise IllegalArgumentException(
-                    f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint="leave it out"
+                    f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint=hint
                 )
         return Store(_view(paths, seen, cursors, clock, files, topic_settings))
     if cursors is not None:
@@ -538,8 +542,9 @@ def _started(paths: Sequence[str], settings: ManagerSettings, **options: Any) ->
     BatchMaker(settings.default_config, options["compression"])  # IllegalArgumentException for a codec there is not
     home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
     try:
-        StoreHome.__init__(home, paths, settings, **options)
-        home.start()
+        with full_at_open(f"the store of {', '.join(paths)}"):
+            StoreHome.__init__(home, paths, settings, **options)
+            home.start()
         return home
     except BaseException:  # whoever handles an interrupt may open the directories again
         home.abandon()

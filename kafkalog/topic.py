@@ -1,8 +1,9 @@
 """A topic of a store: records go to its partitions as Kafka's producer would send them.
 
 Each partition is a log of its own, with offsets of its own: records of one key are in order, those of different
-partitions are not.  Several records that are given together are appended partition by partition; where one partition
-refuses, those before it have theirs (`error.appended_partitions` says which), unless they are in a transaction.
+partitions are not.  Several records that are given together are all judged, then appended partition by partition; if
+the disk fails between two, those before have theirs (`error.appended_partitions` says which), unless they are in a
+transaction.
 Thread-safe.
 """
 
@@ -15,6 +16,7 @@ from kafkalog import _shown
 from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
 from kafkalog._face.describing import SAMPLE_ROWS, Budget, TopicDescription, describe_topic, html_of_topic
 from kafkalog._face.in_threads import in_thread
+from kafkalog._face.keywords import takes
 from kafkalog._face.readable import Readable
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
 from kafkalog._face.shown import show_topic
@@ -215,13 +217,19 @@ class Topic(Readable):
         rows = records if isinstance(records, list | tuple) else list(records)
         return await in_thread(lambda: self.append_many(rows, partition=partition))
 
+    @takes()
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
         """Append records, which are as `Partition.append_many` takes them: the offsets in each partition that got some.
 
-        Records of one partition keep their order.  All are looked at before any is appended.
+        Records of one partition keep their order.  The records of all partitions are judged before any is appended: a
+        record of a wrong type, too large, without a key on a compacted topic, or with a time out of range means that
+        none is appended.  Not known before is a full disk, another error of the disk, a close, or a change of the
+        topic's settings meanwhile: partitions that were reached before have theirs then, and `appended_partitions` of
+        the error has their offsets.  `Store.transaction` has all or nothing, then too.
         """
         return self._append_all(self.by_partition(records, partition))
 
+    @takes()
     def append_columns(
         self,
         values: Sequence[Any],
@@ -250,10 +258,21 @@ class Topic(Readable):
         return Writer(self.appends(self.checked(partition)), name)
 
     def _append_all(self, records: Mapping[int, Records]) -> dict[int, range]:
-        done: dict[int, range] = {}
+        if len(records) == 1:
+            [(number, rows)] = records.items()
+            return {number: self.appends(number).append_as(NO_PRODUCER, rows)}
+        checked = []
         for number, rows in records.items():
+            appends = self.appends(number)
             try:
-                done[number] = self.appends(number).append_as(NO_PRODUCER, rows)
+                checked.append((number, appends, appends.checked_batches(rows)))
+            except KafkalogError as error:
+                error.message = f"{self.name}-{number}, of the records that go there: {error.message}"
+                raise
+        done: dict[int, range] = {}
+        for number, appends, groups in checked:
+            try:
+                done[number] = appends.append_checked(groups)
             except KafkalogError as error:
                 error.appended_partitions = done
                 raise

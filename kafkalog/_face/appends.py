@@ -170,6 +170,23 @@ class PartitionAppends(Single):
         assert not isinstance(records, (ColumnEncoder, ReadyBatches))
         return self._append_groups(engine, maker.batches(records, now_ms, producer), sync)
 
+    def checked_batches(self, records: Records) -> Sequence[Sequence[Batch]]:
+        """The batches of records, in groups that are appended in one piece, each judged as an append would judge it.
+        Nothing is appended.  Errors as `append_as`."""
+        engine = self.usable()
+        record, groups = 0, []
+        try:
+            for group in self.batch_maker.groups(records, self.clock.milliseconds()):
+                record = self._check_each(engine, group, record)
+                groups.append(group)
+        except Exception as error:
+            self._raise_told(error, -1, -1, False)
+        return groups
+
+    def append_checked(self, groups: Sequence[Sequence[Batch]]) -> range:
+        """Append what `checked_batches` gave."""
+        return self._append_groups(self.usable(), groups, True, looks=False)
+
     def append_columns(self, columns: Any, keys: Any, headers: Any, timestamps: Any) -> range:
         """As `Partition.append_columns` says."""
         self.usable()
@@ -278,16 +295,25 @@ class PartitionAppends(Single):
             self.after_append(last + 1, sync=sync)
         return error
 
-    def _check_each(self, engine: UnifiedLog, group: Sequence[Batch], record: int) -> None:
+    def _check_each(self, engine: UnifiedLog, group: Sequence[Batch], record: int) -> int:
+        """Raises what the log would refuse one of the batches for; the first has record number `record`.  The number
+        behind the last."""
         for batch in group:
             count = header_at(frozen(batch, "batch")).count
             try:
                 engine.check_batch(batch, engine.latest_epoch or 0)
             except KafkalogError as error:
-                which = f"record {record}" if count == 1 else f"in records {record} to {record + count - 1}"
+                refused = getattr(error, "record_errors", ())
+                if refused:
+                    which = f"record {record + refused[0].batch_index}"
+                elif count == 1:
+                    which = f"record {record}"
+                else:
+                    which = f"in records {record} to {record + count - 1}"
                 error.message = f"{which}: {error.message}"
                 raise
             record += count
+        return record
 
     def after_append(self, offset: int, *, sync: bool = True) -> None:
         """With durability "fsync", wait until what was appended, up to `offset`, is on the disk."""

@@ -99,6 +99,14 @@ class BatchMaker:
         if built:
             yield built
 
+    def groups(self, records: Records, now_ms: int) -> Iterator[Sequence[Batch]]:
+        """As `batches`, of what is ready to be encoded, too."""
+        if isinstance(records, (ColumnEncoder, ReadyBatches)):
+            built = self.at_once(records, now_ms)
+            assert built is not None, records
+            return iter([built] if built else [])
+        return self.batches(records, now_ms)
+
     def at_once(self, records: Records, now_ms: int, producer: ProducerFields = NO_PRODUCER) -> Sequence[Batch] | None:
         """As `batches`, for a list or tuple whose records are all of the usual kind, and for what is ready to be
         encoded; None for anything else."""

@@ -334,7 +334,9 @@ class Catalog:
 
     def _check_new(self, topic: str, topic_id: str | None, found: TopicInfo | None) -> None:
         if found is not None:
-            raise TopicExistsException(f"Topic '{topic}' already exists.")
+            raise TopicExistsException(
+                f"Topic '{topic}' already exists.", hint="exist_ok=True takes the one that is there"
+            )
         if topic in names.INTERNAL_TOPICS:
             raise InvalidTopicException(f"{topic} is Kafka's own: the store makes it when it is needed")
         cluster = self._topic_settings.cluster

@@ -37,6 +37,9 @@ class OpenProducer(Protocol):
     def close(self) -> None:
         """Sends what it holds, and ends."""
 
+    def flush_until(self, deadline_s: float) -> bool:
+        """Sends what it holds, until `time.monotonic()` is `deadline_s`; whether all was answered."""
+
 
 class TransactionHome(Protocol):
     """What transactions ask for: of a store, or of one open partition (`PartitionHome`)."""

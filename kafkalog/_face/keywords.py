@@ -15,6 +15,9 @@ MEANT = {
 }  # fmt: skip
 
 
+GROUP = frozenset({"group", "group_id", "groupId", "consumer_group"})  # Kafka's words for a cursor
+
+
 def unexpected(name: str, known: Iterable[str], meant: Mapping[str, str] | None = None, *, of: str = "") -> TypeError:
     """The error for a keyword; `meant` has words of others for what is known here, `of` the call's name."""
     from difflib import get_close_matches
@@ -37,6 +40,11 @@ def takes(*typed: type) -> Callable[[F], F]:
         def with_known(self: Any, /, *args: Any, **named: Any) -> Any:
             if not named.keys() <= known:
                 wrong = next(each for each in named if each not in known)
+                if wrong in GROUP and "cursor" in known:
+                    raise TypeError(
+                        f"{type(self).__name__}.{method.__name__}() got an unexpected keyword argument {wrong!r}; the "
+                        "first argument, the cursor, is Kafka's group.id"
+                    )
                 meant = {word: near for word, nears in MEANT.items() for near in nears[::-1] if near in known}
                 raise unexpected(wrong, known, meant, of=f"{type(self).__name__}.{method.__name__}")
             return method(self, *args, **named)

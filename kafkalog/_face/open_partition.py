@@ -22,6 +22,8 @@ from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
 from kafkalog.engine.coordinator.state_log import TransactionMarker
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.dropped import let_go_later
+from kafkalog.engine.files.failure import full_at_close
+from kafkalog.engine.files.left_open import told_at_exit
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.names import CLEANER_OFFSET_CHECKPOINT_FILE
@@ -54,6 +56,7 @@ class OpenPartition(StorePartition):
         sync_appends: bool,
     ) -> None:
         self.lease = lease
+        told_at_exit(self)
         self._is_closing = False  # whoever is inside of a transaction is told that it is closed
         super().__init__(
             lease.directory.manager, engine, lease.life, clock, compression=compression, sync_appends=sync_appends
@@ -144,7 +147,10 @@ class OpenPartition(StorePartition):
                 tenant.coordinators.check_outside()
             with self._manager.pause(self.topic_partition) as pause:
                 pause.begin()
-                with self.lease.closing:
+                with (
+                    self.lease.closing,
+                    full_at_close(f"{self.topic_partition} of {self.log_dir}", "the next open_log"),
+                ):
                     self._close()
 
     def _tenant(self) -> DirectoryCoordinators | None:
@@ -183,6 +189,18 @@ class OpenPartition(StorePartition):
             )
         finally:
             let_go_later(lease.give_up)
+
+    def left_open(self, deadline_s: float) -> None:
+        """As `LeftOpen` says; it holds nothing that was not appended."""
+        if not self.lease.life.live:
+            return
+        where = f", {self.lease.where}," if self.lease.where else ""
+        warnings.warn(
+            f"the partition {self.topic_partition} of {self.log_dir!r}{where} was never closed; use it as `with "
+            "kafkalog.open_log(...) as log:`, or call its close(): the next open has to recover it",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
     def __repr__(self) -> str:
         """As the Partition that its user knows."""

@@ -19,6 +19,7 @@ from kafkalog._face.waiting import Bells
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler, local_path
+from kafkalog.engine.files.failure import full_at_open
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.names import TRANSACTION_STATE_TOPIC, TopicPartition
@@ -155,28 +156,29 @@ def open_log(
         raise UnknownTopicOrPartitionException(
             f"no partition {partition} in {root}", hint="create=True makes it; `kafkalog describe` lists what is there"
         )
-    lease = directories.enter(root, partition, files, clock, scheduler, create=create)
-    try:
-        producers = ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms, False))
-        engine = lease.load(Opening(settings, producers, clock, metrics, tell, topic_id))
-        if engine.recovery_point < lease.recovery_point:
-            # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
+    with full_at_open(f"{partition} of {root}"):
+        lease = directories.enter(root, partition, files, clock, scheduler, create=create)
+        try:
+            producers = ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms, False))
+            engine = lease.load(Opening(settings, producers, clock, metrics, tell, topic_id))
+            if engine.recovery_point < lease.recovery_point:
+                # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
+                if on_damage == "raise":
+                    raise damage.lost_end_error(lease.recovery_point, engine.log_end_offset, engine.dir)
+                lease.checkpoint()
             if on_damage == "raise":
-                raise damage.lost_end_error(lease.recovery_point, engine.log_end_offset, engine.dir)
-            lease.checkpoint()
-        if on_damage == "raise":
-            for segment in engine.log_segments():
-                check_whole_entries(segment.txn_index.path, segment.txn_index.end)
-        own = OpenPartition(engine, lease, clock, compression=compression, sync_appends=durability == "fsync")
-        if on_damage == "raise":
-            lease.directory.manager.cut_nothing()  # nor the coordinators' logs
-        is_undecided = engine.producer_state_manager.first_undecided_offset is not None
-        if abort_left_open and (is_undecided or lease.directory.has_unclean(TRANSACTION_STATE_TOPIC)):
-            own.end_left(cuts_nothing=on_damage == "raise")
-        return Partition(own.source(), own, own.life, Bells())
-    except BaseException:
-        lease.give_up()
-        raise
+                for segment in engine.log_segments():
+                    check_whole_entries(segment.txn_index.path, segment.txn_index.end)
+            own = OpenPartition(engine, lease, clock, compression=compression, sync_appends=durability == "fsync")
+            if on_damage == "raise":
+                lease.directory.manager.cut_nothing()  # nor the coordinators' logs
+            is_undecided = engine.producer_state_manager.first_undecided_offset is not None
+            if abort_left_open and (is_undecided or lease.directory.has_unclean(TRANSACTION_STATE_TOPIC)):
+                own.end_left(cuts_nothing=on_damage == "raise")
+            return Partition(own.source(), own, own.life, Bells())
+        except BaseException:
+            lease.give_up()
+            raise
 
 
 def _settings_there(

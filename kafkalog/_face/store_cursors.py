@@ -16,6 +16,7 @@ from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
+    DiskFull,
     GroupIdNotFoundException,
     KafkalogError,
     KafkaStorageException,
@@ -43,9 +44,8 @@ class CursorInfo(NamedTuple):
 
     def __repr__(self) -> str:
         lag = "not known" if self.lag is None else f"{self.lag:,}"
-        return (
-            f"<CursorInfo {self.name!r}, {self.state}: {_shown.number(len(self.partitions), 'partition')}, lag {lag}>"
-        )
+        partitions = _shown.number(len(self.partitions), "partition")
+        return f"<CursorInfo {self.name!r}, state {self.state}: {partitions}, lag {lag}>"
 
     def _repr_html_(self) -> str | None:
         """For notebooks."""
@@ -109,8 +109,10 @@ def commit(home: Home, cursor: str, offsets: Mapping[TopicPartition, CommittedOf
             keeper.remove_members(cursor)
             keeper.commit(cursor, offsets)
         _flush(home, keeper)
-    except KafkaStorageException:
+    except KafkaStorageException as error:
         home.check_open()  # closed meanwhile
+        if isinstance(error, DiskFull):
+            error.message = f"the commit of cursor {cursor!r} did not fit, and counts for nothing: {error.message}"
         raise
 
 

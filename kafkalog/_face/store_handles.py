@@ -16,7 +16,6 @@ another disk.  `LOCK` guards the table and which handles a home has; nothing is 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import NoReturn
 from kafkalog._face.store_home import HANDLES_LOCK as LOCK
 from kafkalog._face.store_home import StoreHome
 from kafkalog.engine.files import Files
+from kafkalog.engine.files.left_open import opened_at
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import values
 from kafkalog.errors import LogDirLockedException
@@ -175,8 +175,9 @@ def _open_at(
             _refuse(place, "files", values.shown(files), values.shown(place.files), error)
         raise
     try:
-        place.given, place.files, place.where, place.log_dirs = given, files, _caller(), paths
+        place.given, place.files, place.where, place.log_dirs = given, files, opened_at(), paths
         place.home = weakref.ref(home)
+        home.where = place.where
         return StoreHandle(home)
     except BaseException:  # whoever handles an interrupt may open the directories again
         home.abandon()
@@ -208,11 +209,3 @@ def _refuse(place: _Place, name: str, found: str, expected: str, cause: BaseExce
         f"already ({place.where})",
         hint="give the same arguments for a second handle of it, close it first, or open it with read_only=True",
     ) from cause
-
-
-def _caller() -> str:
-    """Where in a program of others the open is."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "kafkalog":
-        frame = frame.f_back
-    return f"opened at {frame.f_code.co_filename}:{frame.f_lineno}"

@@ -34,6 +34,8 @@ from kafkalog._face.waiting import Bells
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import Clock, Files
 from kafkalog.engine.files.dropped import let_go_later
+from kafkalog.engine.files.failure import full_at_close
+from kafkalog.engine.files.left_open import told_at_exit
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life, held_over_forks
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
@@ -76,6 +78,7 @@ class StoreHome:
 
     read_only = False
     how_to_write = ""
+    where = ""  # it was opened, for a warning
     ends_left = True  # transactions that were left open are ended at its start, and those that are at its close
 
     # More than eight parameters: what `kafkalog.open` was given, and all but two are named.
@@ -143,6 +146,7 @@ class StoreHome:
             if self.manager.settings.maintenance:
                 self._tasks.every("coordinator-expiry", self.forget_expired, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS)
             self._is_started = True
+            told_at_exit(self)
         except BaseException:
             self.abandon()
             raise
@@ -191,8 +195,9 @@ class StoreHome:
         self._tasks.cancel()
         if self.tier is not None:
             self.tier.close()
-        self.coordinators.end()
-        self.manager.shutdown()
+        with full_at_close(f"the store of {self.place}", "the next kafkalog.open"):
+            self.coordinators.end()
+            self.manager.shutdown()
 
     def check_outside(self) -> None:
         """IllegalStateException in a thread for which a close could not wait."""
@@ -219,6 +224,23 @@ class StoreHome:
             )
         finally:
             let_go_later(self.abandon)
+
+    def left_open(self, deadline_s: float) -> None:
+        """As `LeftOpen` says."""
+        if not self.life.live:
+            return
+        with HANDLES_LOCK:
+            homes = [self, *self.handles]
+        producers = [each for home in homes for each in list(home.producers)]
+        unsent = sum(not each.flush_until(deadline_s) for each in producers)
+        lost = f" What {unsent} of its producers held was not sent in time, and is lost." if unsent else ""
+        where = f", {self.where}," if self.where else ""
+        warnings.warn(
+            f"the store of {self.place}{where} was never closed; use it as `with kafkalog.open(...) as store:`, or "
+            f"call its close(): the next open has to recover it.{lost}",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
     def __repr__(self) -> str:
         return f"<store of {self.place}>"

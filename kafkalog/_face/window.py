@@ -84,6 +84,9 @@ def found_in(source: Source, window: Window, *, lenient: bool = False) -> Range:
     return Range(start, end, times)
 
 
+LIKE_A_TIME = 10**11  # an offset that is not smaller may be meant as milliseconds since 1970
+
+
 def day_of(offset: int) -> str | None:
     """The day that the digits of an offset read like, 2026-11-20 of 20261120; None of any other."""
     try:
@@ -93,10 +96,12 @@ def day_of(offset: int) -> str | None:
     return f"{day:%Y-%m-%d}" if day.year in DAYS else None
 
 
-def hint_beyond(offset: int) -> str:
-    """What to write in Python in the place of an offset that lies behind the log's end."""
+def hint_beyond(offset: int) -> str | None:
+    """What to write in Python in the place of an offset behind the log's end; None if it reads like no time."""
     day = day_of(offset)
-    return "start_time= takes a time in ms" if day is None else f"an int is an offset: write start='{day}' for the day"
+    if day is not None:
+        return f"an int is an offset: write start='{day}' for the day"
+    return "start_time= takes a time in ms" if offset >= LIKE_A_TIME else None
 
 
 def _offset(bound: int | Near) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -67,7 +68,12 @@ class MetricsRegistry(_shown.Shown):
         belongs_here(self)
 
     def __repr__(self) -> str:
-        return f"<MetricsRegistry of {_shown.number(len(self._owners), 'owner')}>"
+        with self._lock:
+            found = [owner for seen, _ in self._owners.values() if (owner := seen()) is not None]
+            counted = len(self._counted)
+        kinds = Counter(type(owner).__name__ for owner in found)
+        who = ", ".join(_shown.number(count, kind) for kind, count in sorted(kinds.items()))
+        return f"<MetricsRegistry of {who or 'nothing'}, {counted:,} meters and timers>"
 
     def disown(self) -> None:
         """In a child process."""

@@ -16,7 +16,8 @@ from kafkalog._face.past_damage import read_past
 from kafkalog._face.selection import Selection, Tell, checked_selection, checked_window, walk_selected
 from kafkalog._face.window import Window, found_in
 from kafkalog._renamed import takes_old, warn
-from kafkalog.errors import KafkalogError
+from kafkalog.engine.format.values import shown
+from kafkalog.errors import IllegalArgumentException, KafkalogError
 
 if TYPE_CHECKING:
     from kafkalog.engine.log.source import Source
@@ -63,6 +64,12 @@ def history(
     damage what lies before it comes first, the last value as LATEST, then the error; where the selection is to be told
     of damage, reading goes on behind it.
     """
+    if not hasattr(view, "visible_end"):
+        raise IllegalArgumentException(
+            f"view: found {shown(view)}, expected a kafkalog.engine.log.view.PartitionView",
+            hint="PartitionView(log_dir, TopicPartition(topic, number)) makes one; of an open Partition write "
+            "partition.records(key=...), or partition.latest(key=...) for the last value",
+        )
     if isinstance(asked, Window):  # as the release before had it
         warn("history(view, key, window)", "history(view, key, Selection(start, end))", depth=2)
         asked = _of_window(asked)

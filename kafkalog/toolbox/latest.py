@@ -18,6 +18,8 @@ from kafkalog._face.selection import Selection
 from kafkalog._face.window import Window
 from kafkalog._renamed import OldAttribute, takes_old
 from kafkalog.engine.format.needs import need_pyarrow
+from kafkalog.engine.format.values import shown
+from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.export import BATCH_BYTES, BATCH_ROWS, ExportOptions, ExportReport, export
 
 if TYPE_CHECKING:
@@ -40,6 +42,13 @@ class LatestOptions:
     selection: Selection = field(default_factory=lambda: Selection(isolation="read_committed"))
     tombstones: bool = False
     memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.selection, Selection):
+            raise IllegalArgumentException(
+                f"selection: found {shown(self.selection)}, expected a kafkalog.toolbox.export.Selection",
+                hint="write LatestOptions(Selection(end=..., isolation='read_committed'))",
+            )
 
     # Of the release before.
     end = OldAttribute(lambda options: options.selection.window.end, "selection.window.end")

@@ -203,3 +203,102 @@ def test_an_import_of_an_old_name_is_told_once() -> None:
     done = subprocess.run([sys.executable, "-W", "always", "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "Partition\n"
     assert done.stderr.count("DeprecationWarning") == 1
+
+
+def test_options_and_views_of_the_wrong_kind_are_refused_at_once(log_dir: str) -> None:
+    with pytest.raises(
+        kafkalog.errors.IllegalArgumentException, match=r"found int 10, .*write LatestOptions\(Selection\("
+    ):
+        LatestOptions(10)  # type: ignore[arg-type]
+    told = r"PartitionView.*partition\.records\(key="
+    with (
+        kafkalog.open_log(log_dir, "orders-0", read_only=True) as log,
+        pytest.raises(kafkalog.errors.IllegalArgumentException, match=told),
+    ):
+        history(log, b"k1")  # type: ignore[arg-type]
+
+
+MOVED = {
+    "cleaner.cleaner": "kafkalog.engine.cleaner.cleaner",
+    "cleaner": "kafkalog.engine.cleaner",
+    "coordinator.groups": "kafkalog.engine.coordinator.groups",
+    "files": "kafkalog.engine.files",
+    "files.clock": "kafkalog.engine.files.clock",
+    "format": "kafkalog.engine.format",
+    "format.batch": "kafkalog.engine.format.batch",
+    "log": "kafkalog.engine.log",
+    "log.view": "kafkalog.engine.log.view",
+    "manager": "kafkalog.engine.host",
+    "manager.log_manager": "kafkalog.engine.host.log_manager",
+    "segment": "kafkalog.engine.segment",
+    "topics": "kafkalog",
+    "topics.store": "kafkalog.store",
+    "topics.writer": "kafkalog",
+}
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "always", "-c", code], check=False, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_module_that_moved(name: str) -> None:
+    home = MOVED[name]
+    done = python(f"import kafkalog.{name} as old\nimport {home} as new\nassert dir(old) == dir(new)\nprint(old)")
+    assert done.returncode == 0, done.stderr
+    told = f"<string>:1: DeprecationWarning: kafkalog.{name} goes with kafkalog {GONE_WITH}: write {home}\n"
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("kafkalog.files import ManualClock", "kafkalog.engine.files import ManualClock"),
+        ("kafkalog.manager.log_manager import LogManager", "kafkalog import LogManager"),
+        ("kafkalog.format.names import TopicPartition", "kafkalog import TopicPartition"),
+        ("kafkalog.topics import Store", "kafkalog import Store"),
+        ("kafkalog.topics import open_store", "kafkalog.store import open_store"),
+        ("kafkalog.topics import receive_message_set", "kafkalog.reader import receive_message_set"),
+        ("kafkalog.topics.record_future import RecordFuture", "kafkalog.producer import RecordFuture"),
+        ("kafkalog.topics.batching import Producer", "kafkalog import Producer"),
+        ("kafkalog.topics.log import Log", "kafkalog import Partition"),
+        ("kafkalog import files", "kafkalog.engine import files"),
+    ],
+)
+def test_what_a_moved_module_has_is_the_same(old: str, new: str) -> None:
+    def name(text: str) -> str:
+        return text.rpartition(" ")[2]
+
+    code = f"from {old} as old\nfrom {new} as new\n"
+    code += "print(dir(old) == dir(new))" if name(old) == "files" else "print(old is new)"
+    done = python(code)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert "DeprecationWarning" in done.stderr
+
+
+def test_a_moved_module_without_an_import() -> None:
+    done = python("import kafkalog\nprint(kafkalog.files.ManualClock(5).milliseconds())")
+    assert done.stdout == "5\n"
+    assert "DeprecationWarning: kafkalog.files goes with" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "name", ["nothing", "files.nothing", "topics.nothing", "topics.nothing.more", "engine.nothing"]
+)
+def test_a_module_that_never_was(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=f"kafkalog.{name}".replace(".more", "")):
+        importlib.import_module(f"kafkalog.{name}")
+
+
+def test_what_a_moved_module_never_had() -> None:
+    with old("kafkalog.files"):
+        sys.modules.pop("kafkalog.files", None)
+        module = importlib.import_module("kafkalog.files")
+    with pytest.raises(AttributeError):
+        module.nothing  # noqa: B018
+
+
+def test_modules_are_found_last() -> None:
+    done = python("import sys, kafkalog; print(sys.meta_path[-1].__qualname__, 'kafkalog._renamed' in sys.modules)")
+    assert done.stdout == "_MovedModules False\n"

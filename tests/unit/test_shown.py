@@ -150,7 +150,7 @@ def test_lines(world: dict[str, Any], tmp_path: Path) -> None:
     assert told["log"].endswith(f" of {str(place)!r}, open>")
     assert told["reader"] == f"<StoreReader 'billing' of {place}, open, at orders-0@2, orders-1@0>"
     assert told["future"] == "<RecordFuture of orders-1, on its way>"
-    assert told["cursor"] == "<CursorInfo 'billing', Empty: 2 partitions, lag 0>"
+    assert told["cursor"] == "<CursorInfo 'billing', state Empty: 2 partitions, lag 0>"
     assert told["record"].startswith("<Record orders-0@0 20")
     assert "key '<script>alert(" in told["record"]
     assert told["record"].endswith(", 1 header>")

@@ -18,12 +18,14 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
+    InvalidTimestampException,
     InvalidTopicException,
     LogReadOnlyException,
     OffsetOutOfRangeException,
     OutOfOrderSequenceException,
     PolicyViolationException,
     RecordTooLargeException,
+    RecordValidationException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.store import Store
@@ -344,3 +346,72 @@ def test_nobody_appends_to_internal_topics(store: Store) -> None:
             what()
     assert store.committed("billing")[TopicPartition("one", 0)].offset == 1
     assert len(records(store, name, place)) == 1
+
+
+# --- all or nothing ------------------------------------------------------------------------------------
+
+
+def with_one(bad: tuple[Any, ...]) -> list[Any]:
+    return [*((b"v", b"k%d" % number, (), NOW_MS) for number in range(12)), bad]
+
+
+@pytest.mark.parametrize(
+    ("bad", "config", "error", "told"),
+    [
+        (
+            (b"v", b"k1", (), NOW_MS + 3_600_001),
+            {},
+            RecordValidationException,
+            rf"invalid timestamp .*record \d+ .*timestamp {NOW_MS + 3_600_001}, expected at most {NOW_MS + 3_600_000} "
+            r"\(now \+ message\.timestamp\.after\.max\.ms=3600000\)",
+        ),
+        (
+            (b"v", b"k1", (), NOW_MS - 5_000),
+            {"message.timestamp.before.max.ms": "1000"},
+            RecordValidationException,
+            rf"timestamp {NOW_MS - 5_000}, expected at least {NOW_MS - 1000} \(now - message\.timestamp\.before",
+        ),
+        ((b"v" * 2000, b"k1", (), NOW_MS), {"max.message.bytes": "1000"}, RecordTooLargeException, "max.message.bytes"),
+        ((b"v", None, (), NOW_MS), {"cleanup.policy": "compact"}, RecordValidationException, "without key"),
+        (("v", b"k1", (), NOW_MS), {}, IllegalArgumentException, "str"),
+    ],
+)
+@pytest.mark.parametrize("kind", [list, iter])
+@pytest.mark.parametrize("place", [0, 6, 12])
+def test_nothing_is_appended_to_any_partition(
+    store: Store, bad: tuple[Any, ...], config: dict[str, str], error: type, told: str, kind: Any, place: int
+) -> None:
+    topic = store.create_topic("three", 3, config=config)
+    rows = with_one(bad)
+    rows.insert(place, rows.pop())
+    with pytest.raises(error, match=told) as caught:
+        topic.append_many(kind(rows))
+    assert contents(store, "three") == {}
+    assert caught.value.appended_partitions == {}
+    if "timestamp" in told:
+        assert type(caught.value.invalid_exception) is InvalidTimestampException
+        [found] = caught.value.record_errors
+        assert f"Timestamp {bad[3]} of message" in found.message
+        assert f"three-{partition_for_key(b'k1', 3)}" in str(caught.value)
+    rows.remove(bad)
+    assert sum(map(len, topic.append_many(kind(rows)).values())) == 12
+
+
+def test_no_column_is_appended_to_any_partition(store: Store) -> None:
+    keys = [b"k%d" % number for number in range(12)]
+    times = [NOW_MS] * 11 + [NOW_MS + 10_000_000]
+    with pytest.raises(RecordValidationException, match=f"timestamp {times[-1]}"):
+        store.topic("four").append_columns([b"v"] * 12, keys=keys, timestamps=times)
+    assert contents(store, "four") == {}
+
+
+def test_the_record_that_is_refused_has_its_number(store: Store) -> None:
+    log = store.topic("one").partition(0)
+    store.alter_topic("one", {"max.message.bytes": "1000"})
+    rows = [(b"v" * 300, None, (), NOW_MS) for _ in range(20)]
+    rows[13] = (b"v", None, (), NOW_MS + 10_000_000)
+    with pytest.raises(RecordValidationException, match=r"^record 13: .*invalid timestamp"):
+        log.append_many(rows)
+    with pytest.raises(RecordValidationException, match=r"the first is record 1 of its batch"):
+        log.append_many([rows[0], rows[13]])
+    assert contents(store, "one") == {}

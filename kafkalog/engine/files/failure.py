@@ -11,9 +11,10 @@ with the directory.  Kafka takes it offline all the same; a channel that `outliv
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kafkalog.engine.files.lines import Lines
 from kafkalog.errors import OPEN_FILES_HINT, DiskFull, KafkaStorageException, TooManyOpenFilesException
@@ -110,3 +111,29 @@ def refused(log_dir: str, message: str, error: OSError) -> DiskFull | TooManyOpe
     full.log_dir = log_dir
     full.hint = f"free space in {log_dir}: reads go on, and the next write tries again"
     return full
+
+
+@contextlib.contextmanager
+def full_at_open(what: str) -> Iterator[None]:
+    """Around the opening of `what`: a disk that is full is told with what can be done then."""
+    try:
+        yield
+    except DiskFull as error:
+        error.hint = (
+            f"{what} is not open: to be opened for writing it needs a little room in {error.log_dir}, and more if it "
+            "was not closed cleanly; read_only=True opens it as it is"
+        )
+        raise
+
+
+@contextlib.contextmanager
+def full_at_close(what: str, opens: str) -> Iterator[None]:
+    """The same, around its close."""
+    try:
+        yield
+    except DiskFull as error:
+        error.hint = (
+            f"{what} is closed, but not cleanly: what was appended is there, and safe from a power loss as far as it "
+            f"was flushed; {opens} recovers it, which needs a little room in {error.log_dir}; read_only=True needs none"
+        )
+        raise

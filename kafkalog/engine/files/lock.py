@@ -32,6 +32,7 @@ import weakref
 
 from kafkalog._native.state.descriptor import Descriptor
 from kafkalog.engine.files.api import FileLock
+from kafkalog.engine.files.left_open import opened_at
 from kafkalog.engine.files.processes import belongs_here, held_over_forks
 from kafkalog.errors import LogDirLockedException
 
@@ -62,19 +63,20 @@ class _Busy(Exception):
 class OsFileLock(FileLock):
     """Taken by construction; LogDirLockedException where someone else holds it."""
 
-    __slots__ = ("__weakref__", "_file", "_inode", "_shared")
+    __slots__ = ("__weakref__", "_file", "_inode", "_shared", "_where")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file: Descriptor | None = None
         self._shared = False
+        self._where = opened_at()
         belongs_here(self)
         for _ in range(_ATTEMPTS):
             try:
                 if self._try_lock():
                     return
             except _Busy as busy:
-                raise _locked(path, _holder(busy)) from None
+                raise _locked(path, _holder(busy), _where(busy.inode)) from None
         raise _locked(path, "the lock file is being created and removed by others")
 
     def _try_lock(self) -> bool:
@@ -296,11 +298,18 @@ def _entries(path: str) -> list[str]:
         return []
 
 
-def _locked(path: str, who: str) -> LogDirLockedException:
+def _where(inode: _Inode) -> str:
+    """Where this process took the lock, if it has it."""
+    with _HELD_LOCK:
+        lock = _HELD.get(inode)
+        return "" if lock is None or not lock.held else f" ({lock._where})"
+
+
+def _locked(path: str, who: str, where: str = "") -> LogDirLockedException:
     directory, name = os.path.split(os.path.abspath(path))
     if who == _OURSELVES:
         hint = (
-            f"{who}; use what is open there (such as store.topic(...).partition(...)), close it, or open with "
+            f"{who}{where}; use what is open there (such as store.topic(...).partition(...)), close it, or open with "
             "read_only=True to look beside it"
         )
     elif who:

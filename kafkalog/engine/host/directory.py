@@ -22,6 +22,7 @@ from kafkalog._limits import LONG_MAX
 from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.engine.files import Clock, Files, Scheduler
 from kafkalog.engine.files.dropped import let_go_later, wait_for_dropped
+from kafkalog.engine.files.left_open import opened_at
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
@@ -64,6 +65,7 @@ class Lease:
         self.directory = directory
         self.partition = partition
         self.life = Life()
+        self.where = opened_at()
         self.closing = threading.RLock()
         self._is_clean: bool | None = None  # how it was left; the first word counts
         self.log_is_closed = False  # when it was left: others may have opened it since
@@ -199,8 +201,11 @@ class LogDirectory:
                 return None
             self._reclaim()
             if partition in self._leases:
+                other = self._leases[partition]()
+                where = "" if other is None else f" ({other.where})"
                 raise IllegalArgumentException(
-                    f"{partition} of {self.path} is open already in this process", hint="share that Partition object"
+                    f"{partition} of {self.path} is open already in this process{where}",
+                    hint="share that Partition object, or close it",
                 )
             try:
                 if self._state is _NEW:

@@ -14,6 +14,7 @@ from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.backups import MANIFEST_FILE
 from kafkalog.errors import (
     IllegalArgumentException,
     KafkaException,
@@ -168,6 +169,7 @@ def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
             )
 
 
+BACKED_UP_DIR = "log-dir-"  # and a number: a log directory in a backup
 _NOTHING_MADE = "nothing was made here; name a new folder, or the one that has the log"
 
 
@@ -185,6 +187,15 @@ def refuse_foreign(path: str, files: Files, hint: str = _NOTHING_MADE) -> None:
         return
     if all(_is_empty_partition(path, name, files) for name in foreign):
         return  # a crash came while the first one was made
+    if MANIFEST_FILE in found:
+        inside = next((name for name in sorted(found) if name.startswith(BACKED_UP_DIR)), None)
+        if inside is not None:
+            raise IllegalArgumentException(
+                f"found a backup ({MANIFEST_FILE}), expected a log directory",
+                path=path,
+                hint=f"its log directory is {os.path.join(path, inside)}: open that with read_only=True; `kafkalog "
+                "restore` makes one to write to",
+            )
     taken = [name for name in foreign if is_foreign_partition(os.path.join(path, name), files)]
     shown = [*taken, *(name for name in foreign if name not in taken)]
     some = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")

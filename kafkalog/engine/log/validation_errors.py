@@ -33,6 +33,7 @@ class Refusal(NamedTuple):
 
     error: RecordError
     by_time: bool
+    hint: str = ""  # where a setting decides
 
 
 class TimeRules(NamedTuple):
@@ -90,7 +91,11 @@ def out_of_range(index: int, timestamp: int, offset: int, times: TimeRules) -> R
         f"Timestamp {timestamp} of message with offset {offset} is out of range. "
         f"The timestamp should be within [{earliest}, {latest}]"
     )
-    return Refusal(RecordError(index, text), True)
+    if timestamp > latest:
+        bound = f"at most {latest} (now + message.timestamp.after.max.ms={times.after_max_ms})"
+    else:
+        bound = f"at least {earliest} (now - message.timestamp.before.max.ms={times.before_max_ms})"
+    return Refusal(RecordError(index, text), True, f"timestamp {timestamp}, expected {bound}")
 
 
 def claims_append_time(index: int, record: str) -> Refusal:
@@ -124,4 +129,7 @@ def refuse(refusals: Sequence[Refusal]) -> NoReturn:
     error = RecordValidationException(str(invalid))
     error.invalid_exception = invalid
     error.record_errors = list(errors)
+    first = next((refusal for refusal in refusals if refusal.by_time), None)
+    if first is not None and first.hint:
+        error.hint = f"the first is record {first.error.batch_index} of its batch: {first.hint}"
     raise error from invalid
