@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +31,7 @@ from kafkalog.engine.segment.loss import Lost
 from kafkalog.errors import (
     BadBytesError,
     BeingWrittenException,
+    CorruptRecordException,
     IllegalArgumentException,
     KafkalogError,
     OffsetOutOfRangeException,
@@ -304,9 +305,7 @@ class _Comparison:
             try:
                 view.check_end()
             except BadBytesError as error:
-                wrong = _wrong(error, view.directory)
-                if wrong not in found.damage:
-                    found.damage.append(wrong)
+                _tell(found, error, view.directory)
 
     # --- bytes -------------------------------------------------------------------------------------
 
@@ -370,11 +369,29 @@ class _Comparison:
             return view
 
         asked = Selection(low, high, on_damage=self._found.lost.append if self._skip_damage else "raise")
+        last = -1
         place = selected_range(ready, asked)
         columns = ("offset", *COMPARED_COLUMNS)
-        yield from batches_in(
+        for batch in batches_in(
             ready, asked, place, columns, BATCH_ROWS, batch_bytes=BATCH_BYTES, progress=self._progress
-        )
+        ):
+            rising, last = self._rising(view, batch, last)
+            if rising.num_rows:
+                yield rising
+
+    def _rising(self, view: PartitionView, batch: pa.RecordBatch, last: int) -> tuple[pa.RecordBatch, int]:
+        """The rows whose offsets rise from `last` on, and the last offset: a row that falls back is damage."""
+        offsets = _offsets(batch)
+        highest = np.maximum.accumulate(np.concatenate(([last], offsets)))
+        rises = offsets > highest[:-1]
+        if not rises.all():
+            found = int(offsets[~rises][0])
+            wrong = _falls_back(view, found, int(highest[:-1][~rises][0]))
+            if not self._skip_damage:
+                raise wrong
+            _tell(self._found, wrong, view.directory)
+            batch = batch.filter(_mask(rises))
+        return batch, int(highest[-1])
 
     def _compare_rows(self, mine: pa.RecordBatch | None, its: pa.RecordBatch | None) -> None:
         found = self._found
@@ -397,6 +414,22 @@ class _Comparison:
             found.differing += int(differ.sum())
             if found.first_differing is None:
                 found.first_differing = int(offsets[differ][0])
+
+
+def _falls_back(view: PartitionView, offset: int, highest: int) -> CorruptRecordException:
+    """The error for a record whose offset does not rise, with the place of its batch."""
+    path, position = view.directory, None
+    with suppress(KafkalogError, OSError):  # then the folder has to do
+        place, position = view.snapshot.position_of(offset)
+        path = view.snapshot.segments[place].path
+    what = f"a record has offset {offset} behind offset {highest}, expected offsets that rise"
+    return CorruptRecordException(what, path=path, position=position)
+
+
+def _tell(found: Compared, error: KafkalogError, folder: str) -> None:
+    wrong = _wrong(error, folder)
+    if wrong not in found.damage:
+        found.damage.append(wrong)
 
 
 def _offsets_near(seen: Snapshot, start: int, end: int) -> Iterator[int]:

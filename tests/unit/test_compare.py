@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, USAGE
+from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, UnknownTopicOrPartitionException
 from kafkalog.toolbox import compare as module
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.compare import Compared, Missing, Span, compare
+from tests.reference.legacy import build_batch
 from tests.unit.cli_kit import Run, of_kafka, run
 
 __all__ = ["run"]
@@ -211,6 +215,28 @@ def test_damage_is_told_with_its_place(here: Path, copy: Path) -> None:
     (lost,) = found.lost
     assert lost.path == str(path)
     assert found.missing_there == Missing(lost.last_offset - lost.first_offset + 1, lost.first_offset)
+
+
+@pytest.mark.parametrize("deltas", [(1, 2, 0), (0, 0, 1), (0, 2, 2), (2, 1, 0), (0, 1, 1)])
+def test_offsets_that_do_not_rise_are_damage(tmp_path: Path, deltas: tuple[int, ...]) -> None:
+    """The checksum of such a batch is right: whoever wrote it wrote it so."""
+    good = build_batch([(NOW, b"k", b"v", ())] * 3)
+    bad = bytearray(good)
+    position = RECORD_BATCH_OVERHEAD
+    for delta in deltas:
+        bad[position + 3] = delta << 1  # behind length, attributes and timestamp delta
+        position += 1 + (bad[position] >> 1)
+    struct.pack_into(">I", bad, 17, crc32c(bytes(bad[21:])))
+    for name, data in (("good", good), ("bad", bytes(bad))):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(data)
+    for first, second in (("good", "bad"), ("bad", "good")):
+        for skip_damage in (False, True):
+            found = one(tmp_path / first, tmp_path / second, skip_damage=skip_damage)
+            (wrong,) = found.damage
+            assert (wrong.path, wrong.position) == (str(tmp_path / "bad" / "t-0" / f"{0:020}.log"), 0)
+            assert "expected offsets that rise" in wrong.what
+            assert not found.is_equal
 
 
 def test_a_log_that_lost_its_end(here: Path, copy: Path) -> None:
