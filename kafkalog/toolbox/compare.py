@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from kafkalog._face.chunk_reader import UNREADABLE
 from kafkalog._face.named import names_of_partition
 from kafkalog._face.selected import batches_in, selected_range
 from kafkalog._face.selection import Selection
@@ -29,7 +30,6 @@ from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.loss import Lost
 from kafkalog.errors import (
-    BadBytesError,
     BeingWrittenException,
     CorruptRecordException,
     IllegalArgumentException,
@@ -243,7 +243,7 @@ def _settled(
                     views.append(stack.enter_context(PartitionView(folder, partition, files=files)))
                 except UnknownTopicOrPartitionException:
                     views.append(None)
-                except BadBytesError as error:
+                except UNREADABLE as error:
                     compared.damage.append(_wrong(error, folder))
             if len(views) < 2:
                 return compared
@@ -299,12 +299,12 @@ class _Comparison:
                 if not self._has_same_bytes(low, high):
                     self._compare_records(low, high)
                 found.compared_end = high
-        except BadBytesError as error:
-            found.damage.append(_wrong(error, self._here.directory))
+        except UNREADABLE as error:
+            _tell(found, error, self._here.directory)
         for view in (self._here, self._there):
             try:
                 view.check_end()
-            except BadBytesError as error:
+            except UNREADABLE as error:
                 _tell(found, error, view.directory)
 
     # --- bytes -------------------------------------------------------------------------------------
@@ -372,12 +372,16 @@ class _Comparison:
         last = -1
         place = selected_range(ready, asked)
         columns = ("offset", *COMPARED_COLUMNS)
-        for batch in batches_in(
-            ready, asked, place, columns, BATCH_ROWS, batch_bytes=BATCH_BYTES, progress=self._progress
-        ):
-            rising, last = self._rising(view, batch, last)
-            if rising.num_rows:
-                yield rising
+        try:
+            for batch in batches_in(
+                ready, asked, place, columns, BATCH_ROWS, batch_bytes=BATCH_BYTES, progress=self._progress
+            ):
+                rising, last = self._rising(view, batch, last)
+                if rising.num_rows:
+                    yield rising
+        except UNREADABLE as error:
+            error.path = error.path or view.directory  # which of the two it is
+            raise
 
     def _rising(self, view: PartitionView, batch: pa.RecordBatch, last: int) -> tuple[pa.RecordBatch, int]:
         """The rows whose offsets rise from `last` on, and the last offset: a row that falls back is damage."""

@@ -15,7 +15,7 @@ import pytest
 import kafkalog
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, USAGE
-from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.engine.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, UnknownTopicOrPartitionException
 from kafkalog.toolbox import compare as module
 from kafkalog.toolbox.backup import backup
@@ -215,6 +215,28 @@ def test_damage_is_told_with_its_place(here: Path, copy: Path) -> None:
     (lost,) = found.lost
     assert lost.path == str(path)
     assert found.missing_there == Missing(lost.last_offset - lost.first_offset + 1, lost.first_offset)
+
+
+def test_damage_inside_of_a_batch(run: Run, here: Path, copy: Path) -> None:
+    """A record's length is wrong and the checksum right: the other partitions are compared."""
+    for root in (here, copy):
+        written(root, numbered(3), "a-0")
+        written(root, numbered(3), "z-0")
+    path = sorted((copy / "t-0").glob("*.log"))[1]
+    data = bytearray(path.read_bytes())
+    data[RECORD_BATCH_OVERHEAD] = 120
+    size = LOG_OVERHEAD + struct.unpack_from(">i", data, 8)[0]
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:size])))
+    path.write_bytes(data)
+    found = {str(each.partition): each for each in compare(here, copy).partitions}
+    assert [name for name, each in found.items() if not each.is_equal] == ["t-0"]
+    (wrong,) = found["t-0"].damage
+    assert (wrong.path, wrong.position) == (str(path), 0)
+    result = run("compare", here, copy)
+    assert (result.code, f"t-0: damaged: {path} at byte 0" in result.out) == (FINDINGS, True), result.err
+    assert "2 of 3 partitions are equal" in result.out
+    (each,) = compare(here, copy, ["t"], skip_damage=True).partitions
+    assert [lost.path for lost in each.lost] == [str(path)]
 
 
 @pytest.mark.parametrize("deltas", [(1, 2, 0), (0, 0, 1), (0, 2, 2), (2, 1, 0), (0, 1, 1)])
