@@ -38,6 +38,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.second_look import Wrong
+from kafkalog.toolbox.unread import no_file, unread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +99,8 @@ class ByteDifference(NamedTuple):
 class Compared:
     """One partition of two directories.
 
-    `here`: its offsets in the first directory, `there`: in the other one; None where the directory has it not.
+    `here`: its offsets in the first directory, `there`: in the other one; None if the directory has it not, or it cannot
+    be read there, which `damage` tells.
     `differing`: how many offsets have other records, from `first_differing` on.  `missing_here` and `missing_there`:
     records of the common range that one directory has alone.  `byte_difference`: where bytes were asked for.
     `damage`: what cannot be read; what lies from `compared_end` on was not compared then, unless damage was to be
@@ -243,12 +245,17 @@ def _settled(
                     views.append(stack.enter_context(PartitionView(folder, partition, files=files)))
                 except UnknownTopicOrPartitionException:
                     views.append(None)
-                except UNREADABLE as error:
-                    compared.damage.append(_wrong(error, folder))
-            if len(views) < 2:
-                return compared
+                    path = os.path.join(folder, str(partition))
+                    nowhere = no_file(path, files) if files.is_link(path) else None
+                    if nowhere is not None:
+                        compared.damage.append(Wrong(path, None, nowhere.what))
+                except (*UNREADABLE, OSError) as error:
+                    views.append(None)
+                    _tell(compared, error, folder)
             here, there = views
             compared.here, compared.there = _span(here), _span(there)
+            if compared.damage:
+                return compared
             if here is None or there is None:
                 return None if here is there else compared
             try:
@@ -264,10 +271,6 @@ def _settled(
 
 def _span(view: PartitionView | None) -> Span | None:
     return None if view is None else Span(view.log_start_offset, view.log_end_offset)
-
-
-def _wrong(error: KafkalogError, folder: str) -> Wrong:
-    return Wrong(error.path or folder, error.position, error.message)
 
 
 class _Comparison:
@@ -299,12 +302,12 @@ class _Comparison:
                 if not self._has_same_bytes(low, high):
                     self._compare_records(low, high)
                 found.compared_end = high
-        except UNREADABLE as error:
+        except (*UNREADABLE, OSError) as error:
             _tell(found, error, self._here.directory)
         for view in (self._here, self._there):
             try:
                 view.check_end()
-            except UNREADABLE as error:
+            except (*UNREADABLE, OSError) as error:
                 _tell(found, error, view.directory)
 
     # --- bytes -------------------------------------------------------------------------------------
@@ -430,8 +433,15 @@ def _falls_back(view: PartitionView, offset: int, highest: int) -> CorruptRecord
     return CorruptRecordException(what, path=path, position=position)
 
 
-def _tell(found: Compared, error: KafkalogError, folder: str) -> None:
-    wrong = _wrong(error, folder)
+def _tell(found: Compared, error: KafkalogError | OSError, folder: str) -> None:
+    """Adds damage, or a file that cannot be read, to what was found; raises any other error."""
+    if isinstance(error, OSError):
+        finding = unread(error)
+        if finding is None:
+            raise error
+        wrong = Wrong(finding.path, None, finding.what)
+    else:
+        wrong = Wrong(error.path or folder, error.position, error.message)
     if wrong not in found.damage:
         found.damage.append(wrong)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import shutil
@@ -15,11 +16,13 @@ import pytest
 import kafkalog
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, USAGE
+from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, UnknownTopicOrPartitionException
 from kafkalog.toolbox import compare as module
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.compare import Compared, Missing, Span, compare
+from tests.file_doubles import Fault, FaultyFiles
 from tests.reference.legacy import build_batch
 from tests.unit.cli_kit import Run, of_kafka, run
 
@@ -237,6 +240,37 @@ def test_damage_inside_of_a_batch(run: Run, here: Path, copy: Path) -> None:
     assert "2 of 3 partitions are equal" in result.out
     (each,) = compare(here, copy, ["t"], skip_damage=True).partitions
     assert [lost.path for lost in each.lost] == [str(path)]
+
+
+@pytest.mark.parametrize("way", ["folder as log", "dangling log", "dangling folder", "bad blocks", "no permission"])
+def test_what_cannot_be_read_stops_nothing(run: Run, here: Path, copy: Path, way: str) -> None:
+    for root in (here, copy):
+        written(root, numbered(3), "a-0")
+        written(root, numbered(3), "z-0")
+    path, fault = copy / "t-0" / f"{0:020}.log", None
+    if way == "dangling folder":
+        path = path.parent
+        shutil.rmtree(path)
+        path.symlink_to(copy / "nowhere")
+    elif way == "dangling log":
+        path.unlink()
+        path.symlink_to(copy / "nowhere")
+    elif way == "folder as log":
+        path.unlink()
+        path.mkdir()
+    else:
+        number = errno.EIO if way == "bad blocks" else errno.EACCES
+        fault = Fault(0, number, kinds=("open",), paths=lambda each: each == str(path))
+    files = FaultyFiles(OS_FILES, fault)
+    found = {str(each.partition): each for each in compare(here, copy, files=files).partitions}
+    assert [name for name, each in found.items() if not each.is_equal] == ["t-0"]
+    (wrong,) = found["t-0"].damage
+    assert (wrong.path, wrong.what.startswith("cannot be read: ")) == (str(path), True)
+    assert found["t-0"].here == Span(0, 30)
+    if fault is None:
+        result = run("compare", here, copy)
+        assert (result.code, f"t-0: damaged: {path}: cannot be read" in result.out) == (FINDINGS, True), result.err
+        assert "2 of 3 partitions are equal" in result.out
 
 
 @pytest.mark.parametrize("deltas", [(1, 2, 0), (0, 0, 1), (0, 2, 2), (2, 1, 0), (0, 1, 1)])
