@@ -24,7 +24,7 @@ from kafkalog.cli.console import (
 )
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.cli.tables import Cell, Column, print_table
-from kafkalog.toolbox.compare import Compared, CompareReport, Missing, Span, compare
+from kafkalog.toolbox.compare import Compared, CompareReport, Missing, Options, Span, compare_listed
 
 COLUMNS = (
     Column("PARTITION"),
@@ -82,7 +82,7 @@ def command(
     for place, found in ((log_dir, here), (other, there)):
         note_tiered(place, {each: found[each] for each in chosen if each in found}, "only the disk is compared")
     with Progress(log_bytes(folders), "compared", force=progress) as bar:
-        report = compare(log_dir, other, chosen, check_bytes=check_bytes, skip_damage=skip_damage, progress=bar.advance)
+        report = compare_listed(log_dir, other, sorted(chosen), Options(check_bytes, skip_damage), progress=bar.advance)
     told = [each for each in report.partitions if not _is_equal(each, common)]
     shown = report.partitions if also_equal else told
     if as_json:

@@ -12,7 +12,7 @@ Reads only, takes no lock, works beside writers.  Needs pyarrow where bytes diff
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kafkalog._face.chunk_reader import UNREADABLE
-from kafkalog._face.named import names_of_partition
+from kafkalog._face.named import is_glob, names_partition
 from kafkalog._face.selected import batches_in, selected_range
 from kafkalog._face.selection import Selection
 from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import values
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import TopicPartition, partition_of
 from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.loss import Lost
 from kafkalog.errors import (
     BeingWrittenException,
     CorruptRecordException,
-    IllegalArgumentException,
     KafkalogError,
     OffsetOutOfRangeException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.toolbox.backup_places import named
 from kafkalog.toolbox.second_look import Wrong
 from kafkalog.toolbox.unread import no_file, unread
 
@@ -160,6 +160,13 @@ class CompareReport:
         return [each for each in self.partitions if not each.is_equal]
 
 
+class Options(NamedTuple):
+    """What `compare` was asked for."""
+
+    check_bytes: bool = False
+    skip_damage: bool = False
+
+
 def compare(
     log_dir: str | os.PathLike[str],
     other: str | os.PathLike[str],
@@ -172,10 +179,11 @@ def compare(
 ) -> CompareReport:
     """Compare the partitions of two log directories, record by record.
 
-    `partitions` are the only ones to compare: "orders-0", "orders", globs, or pairs.  `check_bytes`: the bytes of both
-    logs count, too.  `skip_damage`: go on behind damage.  `progress` is called with the bytes just read.
+    `partitions` are the only ones to compare: "orders-0", "orders", globs, or pairs such as ("orders", 0).
+    `check_bytes`: the bytes of both logs count, too.  `skip_damage`: go on behind damage.  `progress` is called with
+    the bytes just read.
 
-    Returns a CompareReport.  Differences and damage are in it and raise nothing.
+    Returns a CompareReport.  Differences and damage, also partitions that cannot be read, are in it and raise nothing.
 
     Errors: UnknownTopicOrPartitionException for a name that neither directory has, IllegalArgumentException,
     MissingPackageException (without pyarrow, where bytes differ), OSError.
@@ -187,17 +195,27 @@ def compare(
             print(each.partition, each.here, each.there, each.differing, each.first_differing)
     """
     values.function(progress, "progress", "a function of the bytes just read")
-    check_bytes = values.flag(check_bytes, "check_bytes")
-    skip_damage = values.flag(skip_damage, "skip_damage")
-    if isinstance(partitions, str | bytes):
-        raise IllegalArgumentException(f"partitions: found {partitions!r}, expected a list of names")
-    report = CompareReport(
-        local_path(log_dir, what="log_dir", files=files), local_path(other, what="other", files=files)
-    )
-    known = list_partitions(report.log_dir, files=files) | list_partitions(report.other, files=files)
-    for partition in _named(sorted(known), partitions, report):
+    options = Options(values.flag(check_bytes, "check_bytes"), values.flag(skip_damage, "skip_damage"))
+    places = [local_path(each, what=what, files=files) for each, what in ((log_dir, "log_dir"), (other, "other"))]
+    asked = _asked(partitions)
+    known = sorted(set().union(*(list_partitions(place, files=files) for place in places)))
+    return compare_listed(*places, _chosen(known, asked, places), options, files=files, progress=progress)
+
+
+def compare_listed(
+    log_dir: str,
+    other: str,
+    partitions: Iterable[TopicPartition],
+    options: Options,
+    *,
+    files: Files = OS_FILES,
+    progress: Progress | None = None,
+) -> CompareReport:
+    """As `compare`, of partitions that were listed before: those that both have deleted meanwhile are passed over."""
+    report = CompareReport(log_dir, other)
+    for partition in partitions:
         try:
-            compared = _settled(report, partition, files, check_bytes, skip_damage, progress or _ignore)
+            compared = _settled(report, partition, options, files, progress or _ignore)
         except BeingWrittenException as error:
             report.unsettled.append(error)
             continue
@@ -210,29 +228,46 @@ def _ignore(count: int) -> None:
     pass
 
 
-def _named(
-    known: list[TopicPartition], asked: Collection[TopicPartition | str] | None, report: CompareReport
+def _asked(partitions: Collection[TopicPartition | str] | None) -> list[TopicPartition | str] | None:
+    """What a caller named, each a pair or a text; None for all.  IllegalArgumentException."""
+    if partitions is None:
+        return None
+    if isinstance(partitions, Iterator):
+        partitions = list(partitions)
+    named(partitions)  # refuses what names nothing
+    listed = [partitions] if isinstance(partitions, str | TopicPartition) else partitions
+    return [each if isinstance(each, str) else partition_of(each) for each in listed]
+
+
+def _chosen(
+    known: list[TopicPartition], asked: list[TopicPartition | str] | None, places: list[str]
 ) -> list[TopicPartition]:
+    """The partitions that are named: a pair names that one, a text all that it names for commands."""
     if asked is None:
         return known
-    wanted = [str(name) for name in asked]
-    hits = {partition: names_of_partition(wanted, partition) for partition in known}
-    unknown = set(wanted).difference(*hits.values())
-    if unknown:
-        raise UnknownTopicOrPartitionException(
-            f"no topic or partition {min(unknown)!r} in {report.log_dir} or {report.other}"
-        )
-    return [partition for partition, names in hits.items() if names]
+    chosen: set[TopicPartition] = set()
+    by_name: dict[str, list[TopicPartition]] = {}
+    for partition in known:
+        for name in {partition.topic, str(partition)}:
+            by_name.setdefault(name, []).append(partition)
+    there = set(known)
+    for each in dict.fromkeys(asked):
+        if isinstance(each, TopicPartition):
+            hits = [each] if each in there else []
+        elif is_glob(each):
+            hits = [partition for partition in known if names_partition(each, partition)]
+        else:
+            hits = by_name.get(each, [])
+        if not hits:
+            raise UnknownTopicOrPartitionException(
+                f"no topic or partition {str(each)!r} in {places[0]} or {places[1]}"
+            )
+        chosen.update(hits)
+    return [partition for partition in known if partition in chosen]
 
 
-# More than six parameters: those of `compare`.
 def _settled(
-    report: CompareReport,
-    partition: TopicPartition,
-    files: Files,
-    check_bytes: bool,
-    skip_damage: bool,
-    progress: Progress,
+    report: CompareReport, partition: TopicPartition, options: Options, files: Files, progress: Progress
 ) -> Compared | None:
     """What a look finds in which nothing went away; None if both have deleted it meanwhile."""
     gone: KafkalogError | None = None
@@ -259,7 +294,7 @@ def _settled(
             if here is None or there is None:
                 return None if here is there else compared
             try:
-                _Comparison(compared, here, there, check_bytes, skip_damage, progress).run()
+                _Comparison(compared, here, there, options, progress).run()
                 return compared
             except (OffsetOutOfRangeException, UnknownTopicOrPartitionException) as error:
                 gone = error  # deleted or cut meanwhile: another look sees what is there now
@@ -276,19 +311,12 @@ def _span(view: PartitionView | None) -> Span | None:
 class _Comparison:
     """Of one partition that both have."""
 
-    # More than six parameters: those of `compare`.
     def __init__(
-        self,
-        found: Compared,
-        here: PartitionView,
-        there: PartitionView,
-        check_bytes: bool,
-        skip_damage: bool,
-        progress: Progress,
+        self, found: Compared, here: PartitionView, there: PartitionView, options: Options, progress: Progress
     ) -> None:
         self._found = found
         self._here, self._there = here, there
-        self._check_bytes, self._skip_damage = check_bytes, skip_damage
+        self._check_bytes, self._skip_damage = options
         self._progress = progress
 
     def run(self) -> None:

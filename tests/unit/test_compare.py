@@ -15,9 +15,11 @@ import pytest
 
 import kafkalog
 from kafkalog._native.codec.crc32c import crc32c
+from kafkalog.cli import compare as command
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, USAGE
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, UnknownTopicOrPartitionException
 from kafkalog.toolbox import compare as module
 from kafkalog.toolbox.backup import backup
@@ -373,14 +375,58 @@ def test_what_goes_meanwhile(run: Run, here: Path, copy: Path, monkeypatch: pyte
 def test_what_makes_no_sense(here: Path, copy: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicOrPartitionException, match="'u' in"):
         compare(here, copy, ["t", "u"])
-    with pytest.raises(IllegalArgumentException, match="partitions"):
-        compare(here, copy, "t-0")
+    for wrong in ([], [3], 3, [("t",)], [("t", "0")], [("t", -1)], ("t", 0), b"t-0", [b"t-0"], [None], [("t-0", 1, 2)]):
+        with pytest.raises(IllegalArgumentException, match="partitions"):
+            compare(here, copy, wrong)  # type: ignore[arg-type]
+    with pytest.raises(IllegalArgumentException, match="skip_damage"):
+        compare(here, copy, skip_damage="yes")  # type: ignore[arg-type]
+    with pytest.raises(UnknownTopicOrPartitionException, match="'t-1' in"):
+        compare(here, copy, [("t", 1)])
     with pytest.raises(IllegalArgumentException, match="progress"):
         compare(here, copy, progress=3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
         compare(here, tmp_path / "nothing")
     with pytest.raises(IllegalArgumentException):
         compare(here / "t-0", copy)
+
+
+def test_which_partitions(run: Run, here: Path) -> None:
+    written(here, numbered(1), "t-0-1")  # the topic t-0
+    written(here, numbered(1), "u-0")
+
+    def taken(*asked: Any) -> list[str]:
+        return [str(each.partition) for each in compare(here, here, *asked).partitions]
+
+    assert taken() == taken(None) == ["t-0", "t-0-1", "u-0"]
+    assert taken(["t"]) == taken("t") == taken([("t", 0)]) == taken(TopicPartition("t", 0)) == ["t-0"]
+    assert taken([TopicPartition("t-0", 1)]) == taken(["t-0-1"]) == ["t-0-1"]
+    assert taken(["t-0"]) == taken(["t*"]) == ["t-0", "t-0-1"]  # names both, as for commands
+    assert taken(iter(["u-0", "u", ("u", 0)])) == ["u-0"]
+    for name, count in {"t": 1, "t-0": 2, "t-0-1": 1}.items():
+        assert run("compare", here, here, name).lines == [f"{count} of {count} partitions are equal"]
+
+
+def test_many_names_take_no_long_time() -> None:
+    known = [TopicPartition("topic", number) for number in range(20_000)]
+    assert module._chosen(known, [*known, *map(str, known)], ["here", "there"]) == known
+
+
+def test_what_goes_behind_the_listing(run: Run, here: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(here, numbered(1), "gone-0")
+    for root in (here, copy):
+        written(root, numbered(1), "half-0")
+    real = command.note_tiered
+
+    def later(place: str, *rest: Any) -> None:
+        for path in (here / "gone-0", copy / "half-0"):
+            shutil.rmtree(path, ignore_errors=True)
+        real(place, *rest)
+
+    monkeypatch.setattr(command, "note_tiered", later)
+    result = run("compare", here, copy)
+    assert (result.code, "only in DIR" in result.lines[1]) == (FINDINGS, True), result.err
+    assert result.lines[1].split()[0] == "half-0"
+    assert result.lines[-1].startswith("1 of 2 partitions are equal")
 
 
 # --- the command -------------------------------------------------------------------------------------------
