@@ -92,6 +92,7 @@ def command(
         _print(shown, common)
     for each in told:
         choosing.tell_lost(each.lost, as_json=as_json)
+    _note_topic_ids(report)
     _sum_up(report, len(told), common, as_json)
     code = FINDINGS if told else CLEAN
     for error in report.unsettled:
@@ -136,6 +137,12 @@ def _print(shown: list[Compared], common: bool) -> None:
     ]
     print_table(COLUMNS, rows)
     for each in shown:
+        if each.ended_otherwise.transactions:
+            count, first = each.ended_otherwise
+            emit(
+                f"{each.partition}: {count} transactions are aborted in one log and not in the other, the first one "
+                f"begins at offset {first}"
+            )
         if each.byte_difference is not None:
             emit(f"{each.partition}: bytes differ: {each.byte_difference}")
         for wrong in each.damage:
@@ -164,6 +171,8 @@ def _what(each: Compared, common: bool) -> tuple[str, str]:
         words.append("records differ")
     if each.missing_here.records or each.missing_there.records:
         words.append("records missing")
+    if each.ended_otherwise.transactions:
+        words.append("transactions ended differently")
     if each.byte_difference is not None:
         words.append("bytes differ")
     if each.here is not None and each.there is not None and not common:
@@ -188,10 +197,18 @@ def _as_json(each: Compared, common: bool) -> dict[str, Any]:
         "firstDiffering": each.first_differing,
         "missingHere": fields(each.missing_here),
         "missingThere": fields(each.missing_there),
+        "endedOtherwise": fields(each.ended_otherwise),
+        "topicIds": None if each.topic_ids is None else fields(each.topic_ids),
         "byteDifference": None if each.byte_difference is None else fields(each.byte_difference),
         "damage": [fields(wrong) for wrong in each.damage],
         "comparedEnd": each.compared_end,
     }
+
+
+def _note_topic_ids(report: CompareReport) -> None:
+    known = {each.partition.topic: each.topic_ids for each in report.partitions if each.topic_ids is not None}
+    for topic, ids in known.items():
+        note(f"note: topic {topic} has another id: {ids.here} in {report.log_dir}, {ids.there} in {report.other}")
 
 
 def _sum_up(report: CompareReport, different: int, common: bool, as_json: bool) -> None:

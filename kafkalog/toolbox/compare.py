@@ -4,7 +4,8 @@ Of a partition that both have, the offsets that both have are compared: from the
 end, as they were seen first.  That range is cut into pieces at offsets where both logs begin a batch.  Pieces with the
 same bytes are equal, whatever segments they lie in; only the others are decoded, and compared column by column.  So the
 layout of batches, compression, producer ids and leader epochs do not count, unless bytes are asked for.  Markers of
-transactions are no records and count only as bytes, and equal bytes are not checked: `verify` does that.
+transactions are no records and count only as bytes; but a transaction that one log has aborted and the other has not is
+a difference, as readers of committed records see.  Equal bytes are not checked: `verify` does that.
 
 Reads only, takes no lock, works beside writers.  Needs pyarrow where bytes differ.
 """
@@ -19,13 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkalog._face.chunk_reader import UNREADABLE
+from kafkalog._face.chunk_reader import UNREADABLE, ChunkReader
 from kafkalog._face.named import is_glob, names_partition
 from kafkalog._face.selected import batches_in, selected_range
 from kafkalog._face.selection import Selection
 from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import values
+from kafkalog.engine.format.batch import CONTROL_FLAG
 from kafkalog.engine.format.names import TopicPartition, partition_of
+from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.loss import Lost
@@ -45,8 +48,9 @@ if TYPE_CHECKING:
 
     from kafkalog.engine.files import File
     from kafkalog.engine.log.snapshot import Snapshot
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
 
-__all__ = ["ByteDifference", "CompareReport", "Compared", "Missing", "Span", "compare"]
+__all__ = ["ByteDifference", "CompareReport", "Compared", "EndedOtherwise", "Missing", "Span", "TopicIds", "compare"]
 
 COMPARED_COLUMNS = ("timestamp", "key", "value", "headers")
 CHUNK_BYTES = 1 << 20
@@ -83,6 +87,24 @@ class Missing(NamedTuple):
 NONE_MISSING = Missing()
 
 
+class EndedOtherwise(NamedTuple):
+    """Transactions that one log has aborted, and whose records a read_committed reader of the other one sees: how many,
+    and the first offset of the first (None: there are none)."""
+
+    transactions: int = 0
+    first_offset: int | None = None
+
+
+NONE_ENDED_OTHERWISE = EndedOtherwise()
+
+
+class TopicIds(NamedTuple):
+    """The topic ids in the partition's folders."""
+
+    here: str
+    there: str
+
+
 class ByteDifference(NamedTuple):
     """The first byte that differs, in the file of each directory."""
 
@@ -103,6 +125,8 @@ class Compared:
     be read there, which `damage` tells.
     `differing`: how many offsets have other records, from `first_differing` on.  `missing_here` and `missing_there`:
     records of the common range that one directory has alone.  `byte_difference`: where bytes were asked for.
+    `ended_otherwise`: transactions of the common range that one log has aborted, and the other has not; looked for if
+    all of it could be read.  `topic_ids`: both, if they differ; this is no difference.
     `damage`: what cannot be read; what lies from `compared_end` on was not compared then, unless damage was to be
     passed over: then `lost` has what was left out.
     """
@@ -115,6 +139,8 @@ class Compared:
     missing_here: Missing = NONE_MISSING
     missing_there: Missing = NONE_MISSING
     byte_difference: ByteDifference | None = None
+    ended_otherwise: EndedOtherwise = NONE_ENDED_OTHERWISE
+    topic_ids: TopicIds | None = None
     compared_end: int | None = None
     damage: list[Wrong] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
@@ -133,6 +159,7 @@ class Compared:
             or self.differing
             or self.missing_here.records
             or self.missing_there.records
+            or self.ended_otherwise.transactions
             or self.byte_difference
             or self.damage
             or self.lost
@@ -294,6 +321,7 @@ def _settled(
             if here is None or there is None:
                 return None if here is there else compared
             try:
+                compared.topic_ids = _topic_ids(here.directory, there.directory, files)
                 _Comparison(compared, here, there, options, progress).run()
                 return compared
             except (OffsetOutOfRangeException, UnknownTopicOrPartitionException) as error:
@@ -302,6 +330,15 @@ def _settled(
         f"{partition} is being written: what was seen of it had gone at each of {LOOKS_MAX} looks ({gone})",
         hint="a broker, or another program, has it open: ask again, or when that has ended",
     )
+
+
+def _topic_ids(here: str, there: str, files: Files) -> TopicIds | None:
+    """Those of two folders if they differ.  What cannot be read is told by `verify`."""
+    with suppress(KafkalogError, OSError):
+        ids = topic_id_of(here, files), topic_id_of(there, files)
+        if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
+            return TopicIds(ids[0], ids[1])
+    return None
 
 
 def _span(view: PartitionView | None) -> Span | None:
@@ -326,10 +363,14 @@ class _Comparison:
         start = max(found.here.start_offset, found.there.start_offset)
         end = min(found.here.end_offset, found.there.end_offset)
         try:
+            is_same = True
             for low, high in self._pieces(start, end):
                 if not self._has_same_bytes(low, high):
                     self._compare_records(low, high)
+                    is_same = False
                 found.compared_end = high
+            if not (is_same or found.damage or found.lost):
+                self._compare_transactions(start, end)
         except (*UNREADABLE, OSError) as error:
             _tell(found, error, self._here.directory)
         for view in (self._here, self._there):
@@ -449,6 +490,80 @@ class _Comparison:
             found.differing += int(differ.sum())
             if found.first_differing is None:
                 found.first_differing = int(offsets[differ][0])
+
+
+    # --- transactions ------------------------------------------------------------------------------
+
+    def _compare_transactions(self, start: int, end: int) -> None:
+        """Looks for transactions that one log has aborted and the other has not.  Only such as both have ended count:
+        below the last stable offsets of both."""
+        end = min(end, self._here.last_stable_offset, self._there.last_stable_offset)
+        mine, its = ({txn[:3]: txn for txn in view.aborted} for view in (self._here, self._there))
+        doubtful = [
+            [txn for key, txn in one.items() if key not in other and txn.last_offset >= start and txn.first_offset < end]
+            for one, other in ((mine, its), (its, mine))
+        ]
+        all_of = [*doubtful[0], *doubtful[1]]
+        if not all_of:
+            return
+        low = max(start, min(txn.first_offset for txn in all_of))
+        high = min(end, max(txn.last_offset for txn in all_of) + 1)
+        here, there = (_data_batches(view, low, high, self._progress) for view in (self._here, self._there))
+        firsts = [
+            txn.first_offset
+            for aborted, batches, others in ((doubtful[0], here, there), (doubtful[1], there, here))
+            for shown in [others.shown()]
+            for txn in aborted
+            if _is_seen(txn, batches, shown)
+        ]
+        if firsts:
+            self._found.ended_otherwise = EndedOtherwise(len(firsts), min(firsts))
+
+
+class _DataBatches(NamedTuple):
+    """The batches of records in a range of offsets, in order: their first and last offsets, their
+    producers, and which are aborted."""
+
+    first_offsets: np.ndarray
+    last_offsets: np.ndarray
+    producer_ids: np.ndarray
+    is_aborted: np.ndarray
+
+    def shown(self) -> _DataBatches:
+        """Those that readers of committed records see."""
+        return _DataBatches(*(column[~self.is_aborted] for column in self))
+
+
+def _data_batches(view: PartitionView, low: int, high: int, progress: Progress) -> _DataBatches:
+    columns: list[tuple[np.ndarray, ...]] = []
+    with ChunkReader(view, low, end_offset=high, isolation="read_committed") as reader:
+        for chunk in reader:
+            progress(len(chunk.data))
+            table = chunk.table
+            is_data = ((table["attributes"] & CONTROL_FLAG) == 0) & (table["record_count"] > 0)
+            aborted = chunk.aborted_rows().astype(np.bool_)
+            columns.append(
+                (
+                    table["base_offset"][is_data].copy(),
+                    table["last_offset"][is_data].copy(),
+                    table["producer_id"][is_data].copy(),
+                    aborted[is_data],
+                )
+            )
+    if not columns:
+        none = np.empty(0, np.int64)
+        return _DataBatches(none, none, none, none.astype(np.bool_))
+    return _DataBatches(*map(np.concatenate, zip(*columns, strict=True)))
+
+
+def _is_seen(txn: AbortedTxn, batches: _DataBatches, shown: _DataBatches) -> bool:
+    """Whether what the other log shows has offsets of a transaction that this one has aborted."""
+    low, high = np.searchsorted(batches.first_offsets, (txn.first_offset, txn.last_offset + 1))
+    of_it = batches.is_aborted[low:high] & (batches.producer_ids[low:high] == txn.producer_id)
+    firsts, lasts = batches.first_offsets[low:high][of_it], batches.last_offsets[low:high][of_it]
+    place = np.searchsorted(shown.last_offsets, firsts)
+    inside = place < len(shown.last_offsets)
+    return bool((shown.first_offsets[place[inside]] <= lasts[inside]).any())
 
 
 def _falls_back(view: PartitionView, offset: int, highest: int) -> CorruptRecordException:

@@ -23,7 +23,8 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, UnknownTopicOrPartitionException
 from kafkalog.toolbox import compare as module
 from kafkalog.toolbox.backup import backup
-from kafkalog.toolbox.compare import Compared, Missing, Span, compare
+from kafkalog.toolbox.compare import Compared, EndedOtherwise, Missing, Span, compare
+from tests.client_transaction import client_transaction
 from tests.file_doubles import Fault, FaultyFiles
 from tests.reference.legacy import build_batch
 from tests.unit.cli_kit import Run, of_kafka, run
@@ -388,6 +389,62 @@ def test_what_makes_no_sense(here: Path, copy: Path, tmp_path: Path) -> None:
         compare(here, tmp_path / "nothing")
     with pytest.raises(IllegalArgumentException):
         compare(here / "t-0", copy)
+
+
+def with_transactions(root: Path, *ends: str, later: bytes = b"later", open_too: bool = False) -> Path:
+    """A transaction of two records for each of `ends`, with a record of another producer inside."""
+    with kafkalog.open_log(root, "t-0") as log:
+        for number, end in enumerate(ends):
+            txn = client_transaction(log, f"txn{number}")
+            txn.begin()
+            txn.append_many([(b"one", None, (), NOW), (b"two", None, (), NOW)])
+            log.append(b"between", timestamp=NOW)
+            getattr(txn, end)()
+        if open_too:
+            client_transaction(log, "open").append_many([b"open", b"open"])
+        log.append(later, timestamp=NOW)
+    return root
+
+
+def test_transactions_that_ended_differently(run: Run, tmp_path: Path) -> None:
+    ends = ["commit", "abort", "abort", "commit"]
+    mine = with_transactions(tmp_path / "mine", *ends)
+    its = with_transactions(tmp_path / "its", "commit", "commit", "abort", "abort")
+    for first, second in ((mine, its), (its, mine)):
+        found = one(first, second)
+        assert (found.is_equal, found.differing) == (False, 0)
+        assert found.ended_otherwise == EndedOtherwise(2, 4)
+    result = run("compare", mine, its)
+    assert (result.code, "transactions ended differently" in result.lines[1]) == (FINDINGS, True)
+    assert "t-0: 2 transactions are aborted in one log and not in the other" in result.out
+    assert json.loads(run("compare", mine, its, "--json").lines[0])["endedOtherwise"] == {
+        "transactions": 2, "firstOffset": 4,
+    }  # fmt: skip
+    same = with_transactions(tmp_path / "same", *ends, later=b"other")
+    found = one(mine, same)  # it is looked for, as bytes differ
+    assert (found.differing, found.ended_otherwise) == (1, EndedOtherwise())
+
+
+def test_transactions_that_one_has_not_ended(tmp_path: Path) -> None:
+    """An open one, and one that ends behind the other log's end, have not ended differently."""
+    mine = with_transactions(tmp_path / "mine", "abort", open_too=True)
+    its = with_transactions(tmp_path / "its", "abort", "abort")
+    found = one(mine, its)
+    assert (found.differing > 0, found.ended_otherwise) == (True, EndedOtherwise())
+    plain = written(tmp_path / "plain", [b"one", b"two", b"between"])
+    assert one(mine, plain).ended_otherwise == EndedOtherwise(1, 0)  # no transaction there: readers see its records
+
+
+def test_other_topic_ids_are_a_note(run: Run, here: Path, copy: Path) -> None:
+    ids = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
+    for root, topic_id in zip((here, copy), ids, strict=True):
+        (root / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+    found = one(here, copy)
+    assert (found.is_equal, found.topic_ids) == (True, ids)
+    result = run("compare", here, copy)
+    assert (result.code, f"topic t has another id: {ids[0]} in {here}, {ids[1]} in" in result.err) == (CLEAN, True)
+    (copy / "t-0" / "partition.metadata").write_text("nonsense")
+    assert one(here, copy).topic_ids is None
 
 
 def test_which_partitions(run: Run, here: Path) -> None:
