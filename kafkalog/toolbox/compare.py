@@ -13,6 +13,7 @@ Reads only, takes no lock, works beside writers.  Needs pyarrow where bytes diff
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from kafkalog._face.chunk_reader import UNREADABLE, ChunkReader
 from kafkalog._face.named import is_glob, names_partition
 from kafkalog._face.selected import batches_in, selected_range
 from kafkalog._face.selection import Selection
+from kafkalog._native.codec.batches import BAD_CRC
 from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import CONTROL_FLAG
@@ -31,7 +33,9 @@ from kafkalog.engine.format.names import TopicPartition, partition_of
 from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.segment.loss import Lost
+from kafkalog.engine.segment.loss import Lost, reason
+from kafkalog.engine.segment.reader import Unreadable
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
     BeingWrittenException,
     CorruptRecordException,
@@ -40,6 +44,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.backup_places import named
+from kafkalog.toolbox.report import SECOND_LOOK_S
 from kafkalog.toolbox.second_look import Wrong
 from kafkalog.toolbox.unread import no_file, unread
 
@@ -378,6 +383,32 @@ class _Comparison:
                 view.check_end()
             except (*UNREADABLE, OSError) as error:
                 _tell(found, error, view.directory)
+
+        if found.here.end_offset != found.there.end_offset and not found.damage:
+            with suppress(FileNotFoundError):  # retention took it
+                self._look_behind_end(self._here if found.here.end_offset < found.there.end_offset else self._there)
+
+    def _look_behind_end(self, view: PartitionView) -> None:
+        """Tells a whole batch with a wrong checksum behind the end of the shorter log.  Without checkpoints no reader
+        takes it for damage: it may be being written, so it is looked at twice."""
+        wrong: Unreadable | None = None
+        for look in range(2):
+            if look:
+                time.sleep(SECOND_LOOK_S)
+                view.refresh()
+            seen = view.snapshot
+            if not seen.segments:
+                return
+            last, position = seen.segments[-1], seen.end_position
+            scan = LogScan(seen.file(last), position, last.size)
+            for _ in scan:
+                pass
+            if scan.stopped != BAD_CRC or (look and (wrong is None or wrong.position != scan.position)):
+                return
+            what = f"{reason(BAD_CRC)} where offset {seen.log_end_offset} should be"
+            wrong = Unreadable(last.path, scan.position, what)
+        assert wrong is not None
+        _tell(self._found, wrong.error(), view.directory)
 
     # --- bytes -------------------------------------------------------------------------------------
 

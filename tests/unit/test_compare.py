@@ -307,6 +307,27 @@ def test_a_log_that_lost_its_end(here: Path, copy: Path) -> None:
     assert [wrong.path for wrong in found.damage] == [str(path)]  # the log was closed cleanly
 
 
+@pytest.mark.parametrize("common", [False, True])
+def test_a_wrong_checksum_at_the_end_without_checkpoints(run: Run, tmp_path: Path, common: bool) -> None:
+    """No reader takes it for damage: it might be being written."""
+    mine, its = (written(tmp_path / name, numbered(5), config={}) for name in ("mine", "its"))
+    for root in (mine, its):
+        for path in root.iterdir():
+            if path.is_file():
+                path.unlink()
+    path = flip(its, place=0)
+    for first, second in ((mine, its), (its, mine)):
+        found = one(first, second)
+        (wrong,) = found.damage
+        assert (wrong.path, wrong.what) == (str(path), "a bad CRC where offset 4 should be")
+        assert (found.compared_end, found.differing) == (4, 0)
+    result = run("compare", mine, its, *["--common"] * common)
+    assert (result.code, f"t-0: damaged: {path} at byte" in result.out) == (FINDINGS, True)
+    path.write_bytes(path.read_bytes()[:-5])  # torn: as a crash leaves it, or somebody writes
+    found = one(mine, its)
+    assert (found.damage, found.is_equal, found.is_equal_in_common) == ([], False, True)
+
+
 def test_what_kafka_left(tmp_path: Path) -> None:
     logs = of_kafka("recover_torn_tail", tmp_path)
     found = compare(logs, logs).partitions
