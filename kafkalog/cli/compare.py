@@ -44,7 +44,7 @@ EQUAL = "equal"
 @click.argument("other", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@click.option("--common", is_flag=True, help="Count only offsets that both have: a copy may begin or end elsewhere.")
+@click.option("--common", is_flag=True, help="Count only offsets that both have: a copy may begin or end elsewhere, or lack partitions.")
 @click.option("--bytes", "check_bytes", is_flag=True, help="Compare the logs' bytes, too, not records alone.")
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1).")
 @click.option("--all", "also_equal", is_flag=True, help="Show the partitions that are equal, too.")
@@ -119,6 +119,11 @@ def _is_equal(each: Compared, common: bool) -> bool:
     return each.is_equal_in_common if common else each.is_equal
 
 
+def _is_of_one(each: Compared) -> bool:
+    """Whether only one directory has the partition."""
+    return (each.here is None or each.there is None) and not each.damage
+
+
 def _print(shown: list[Compared], common: bool) -> None:
     if not shown:
         return
@@ -163,10 +168,8 @@ def _what(each: Compared, common: bool) -> tuple[str, str]:
     words = []
     if each.damage or each.lost:
         words.append("damaged")
-    if each.here is None and not each.damage:
-        words.append("only in OTHER")
-    if each.there is None and not each.damage:
-        words.append("only in DIR")
+    if _is_of_one(each):
+        words.append("only in OTHER" if each.here is None else "only in DIR")
     if each.differing:
         words.append("records differ")
     if each.missing_here.records or each.missing_there.records:
@@ -212,13 +215,13 @@ def _note_topic_ids(report: CompareReport) -> None:
 
 
 def _sum_up(report: CompareReport, different: int, common: bool, as_json: bool) -> None:
-    found = report.partitions
+    found = [each for each in report.partitions if not (common and _is_of_one(each))]
     counts = {
         "partitions": len(found),
         "equal": len(found) - different,
         "different": different,
-        "onlyHere": sum(each.there is None and not each.damage for each in found),
-        "onlyThere": sum(each.here is None and not each.damage for each in found),
+        "onlyHere": sum(each.there is None and _is_of_one(each) for each in report.partitions),
+        "onlyThere": sum(each.here is None and _is_of_one(each) for each in report.partitions),
         "differing": sum(each.differing for each in found),
         "damaged": sum(bool(each.damage or each.lost) for each in found),
     }
@@ -229,8 +232,11 @@ def _sum_up(report: CompareReport, different: int, common: bool, as_json: bool) 
     line = f"{counts['equal']} of {len(found)} partitions are equal{where}"
     if different:
         line += f", {different} differ: {counts['differing']} offsets have other records"
+    if counts["onlyHere"] or counts["onlyThere"]:
         line += f", {counts['onlyHere']} partitions only in {os.fspath(report.log_dir)}"
-        line += f", {counts['onlyThere']} only in {os.fspath(report.other)}, {counts['damaged']} damaged"
+        line += f", {counts['onlyThere']} only in {os.fspath(report.other)}"
+    if counts["damaged"]:
+        line += f", {counts['damaged']} damaged"
     emit(line)
     if any(each.damage for each in found):
         note("note: --skip-damage goes on behind damage; `kafkalog verify` tells all of it")

@@ -153,15 +153,14 @@ class Compared:
     @property
     def is_equal(self) -> bool:
         """Whether both directories have the partition, the same offsets of it and the same records."""
-        return self.here == self.there and self.is_equal_in_common
+        return self.here is not None and self.here == self.there and self.is_equal_in_common
 
     @property
     def is_equal_in_common(self) -> bool:
-        """Whether both have the partition, and the same records where both have offsets."""
+        """Whether nothing differs where both have offsets, and nothing is damaged.  A partition that only one directory
+        has counts as equal."""
         return not (
-            self.here is None
-            or self.there is None
-            or self.differing
+            self.differing
             or self.missing_here.records
             or self.missing_there.records
             or self.ended_otherwise.transactions

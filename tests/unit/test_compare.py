@@ -531,7 +531,13 @@ def test_command_on_partitions_of_one_alone(run: Run, here: Path, copy: Path) ->
     assert result.lines[-1].startswith("1 of 3 partitions are equal, 2 differ")
     assert run("compare", here, copy, "t").code == CLEAN
     assert run("compare", here, copy, "m*", "t-0").code == FINDINGS
-    assert run("compare", here, copy, "--common", "--topic", "mine").code == FINDINGS
+    result = run("compare", here, copy, "--common")
+    assert result.code == CLEAN
+    assert result.lines == [
+        f"1 of 1 partitions are equal in the offsets that both have, 1 partitions only in {here}, 1 only in {copy}"
+    ]
+    result = run("compare", here, copy, "--common", "--topic", "mine", "--all")
+    assert (result.code, result.lines[1].endswith("only in DIR")) == (CLEAN, True)
 
 
 def test_command_on_a_backup(run: Run, here: Path, tmp_path: Path) -> None:
