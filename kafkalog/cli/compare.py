@@ -27,15 +27,16 @@ from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.toolbox.compare import Compared, CompareReport, Missing, Options, Span, compare_listed
 
 COLUMNS = (
-    Column("PARTITION"),
+    Column("PARTITION", whole=True),
     Column("DIR", right=True),
     Column("OTHER", right=True),
     Column("DIFFER", right=True),
     Column("FIRST", right=True),
     Column("MISSING IN DIR", right=True),
-    Column("IN OTHER", right=True),
+    Column("MISSING IN OTHER", right=True),
     Column("WHAT"),
 )
+OPTIONAL = frozenset({"DIFFER", "FIRST", "MISSING IN DIR", "MISSING IN OTHER"})  # left out where all of it is empty
 EQUAL = "equal"
 
 
@@ -140,7 +141,12 @@ def _print(shown: list[Compared], common: bool) -> None:
         )
         for each in shown
     ]
-    print_table(COLUMNS, rows)
+    places = [
+        place
+        for place, column in enumerate(COLUMNS)
+        if column.title not in OPTIONAL or any(row[place] != "-" for row in rows)
+    ]
+    print_table([COLUMNS[place] for place in places], [[row[place] for place in places] for row in rows])
     for each in shown:
         if each.ended_otherwise.transactions:
             count, first = each.ended_otherwise
