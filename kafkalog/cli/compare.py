@@ -48,6 +48,10 @@ EQUAL = "equal"
 @click.option("--common", is_flag=True, help="Count only offsets that both have: a copy may begin or end elsewhere, or lack partitions.")
 @click.option("--bytes", "check_bytes", is_flag=True, help="Compare the logs' bytes, too, not records alone.")
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1).")
+@click.option(
+    "--show", type=click.IntRange(min=0), default=0, metavar="N",
+    help="Show of each partition the first N offsets that differ, and what of them: key, value, headers, timestamp.",
+)  # fmt: skip
 @click.option("--all", "also_equal", is_flag=True, help="Show the partitions that are equal, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
@@ -60,6 +64,7 @@ def command(
     common: bool,
     check_bytes: bool,
     skip_damage: bool,
+    show: int,
     also_equal: bool,
     as_json: bool,
     progress: bool,
@@ -83,7 +88,7 @@ def command(
     for place, found in ((log_dir, here), (other, there)):
         note_tiered(place, {each: found[each] for each in chosen if each in found}, "only the disk is compared")
     with Progress(log_bytes(folders), "compared", force=progress) as bar:
-        report = compare_listed(log_dir, other, sorted(chosen), Options(check_bytes, skip_damage), progress=bar.advance)
+        report = compare_listed(log_dir, other, sorted(chosen), Options(check_bytes, skip_damage, show), progress=bar.advance)
     told = [each for each in report.partitions if not _is_equal(each, common)]
     shown = report.partitions if also_equal else told
     if as_json:
@@ -148,6 +153,8 @@ def _print(shown: list[Compared], common: bool) -> None:
     ]
     print_table([COLUMNS[place] for place in places], [[row[place] for place in places] for row in rows])
     for each in shown:
+        for difference in each.differences:
+            emit(f"{each.partition}: offset {difference.offset} differs: {', '.join(difference.fields)}")
         if each.ended_otherwise.transactions:
             count, first = each.ended_otherwise
             emit(
@@ -204,6 +211,7 @@ def _as_json(each: Compared, common: bool) -> dict[str, Any]:
         "there": None if each.there is None else fields(each.there),
         "differing": each.differing,
         "firstDiffering": each.first_differing,
+        "differences": [fields(difference) for difference in each.differences],
         "missingHere": fields(each.missing_here),
         "missingThere": fields(each.missing_there),
         "endedOtherwise": fields(each.ended_otherwise),

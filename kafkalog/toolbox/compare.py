@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.segment.transaction_index import AbortedTxn
 
-__all__ = ["ByteDifference", "CompareReport", "Compared", "EndedOtherwise", "Missing", "Span", "TopicIds", "compare"]
+__all__ = ["ByteDifference", "CompareReport", "Compared", "Difference", "EndedOtherwise", "Missing", "Span", "TopicIds", "compare"]
 
-COMPARED_COLUMNS = ("timestamp", "key", "value", "headers")
+COMPARED_COLUMNS = ("key", "value", "headers", "timestamp")
 CHUNK_BYTES = 1 << 20
 PIECE_BYTES = 8 << 20  # about so much is decoded where one byte differs
 BATCH_ROWS = 1 << 14
@@ -90,6 +90,13 @@ class Missing(NamedTuple):
 
 
 NONE_MISSING = Missing()
+
+
+class Difference(NamedTuple):
+    """An offset at which both logs have a record, and which of "key", "value", "headers" and "timestamp" differ."""
+
+    offset: int
+    fields: tuple[str, ...]
 
 
 class EndedOtherwise(NamedTuple):
@@ -128,7 +135,8 @@ class Compared:
 
     `here`: its offsets in the first directory, `there`: in the other one; None if the directory has it not, or it cannot
     be read there, which `damage` tells.
-    `differing`: how many offsets have other records, from `first_differing` on.  `missing_here` and `missing_there`:
+    `differing`: how many offsets have other records, from `first_differing` on; `differences`: the first of them, as
+    many as were asked for.  `missing_here` and `missing_there`:
     records of the common range that one directory has alone.  `byte_difference`: where bytes were asked for.
     `ended_otherwise`: transactions of the common range that one log has aborted, and the other has not; looked for if
     all of it could be read.  `topic_ids`: both, if they differ; this is no difference.
@@ -141,6 +149,7 @@ class Compared:
     there: Span | None = None
     differing: int = 0
     first_differing: int | None = None
+    differences: list[Difference] = field(default_factory=list)
     missing_here: Missing = NONE_MISSING
     missing_there: Missing = NONE_MISSING
     byte_difference: ByteDifference | None = None
@@ -196,6 +205,7 @@ class Options(NamedTuple):
 
     check_bytes: bool = False
     skip_damage: bool = False
+    differences: int = 0
 
 
 def compare(
@@ -205,6 +215,7 @@ def compare(
     *,
     check_bytes: bool = False,
     skip_damage: bool = False,
+    differences: int = 0,
     files: Files = OS_FILES,
     progress: Progress | None = None,
 ) -> CompareReport:
@@ -212,7 +223,7 @@ def compare(
 
     `partitions` are the only ones to compare: "orders-0", "orders", globs, or pairs such as ("orders", 0).
     `check_bytes`: the bytes of both logs count, too.  `skip_damage`: go on behind damage.  `progress` is called with
-    the bytes just read.
+    the bytes just read.  `differences`: so many offsets of each partition are listed, with what differs.
 
     Returns a CompareReport.  Differences and damage, also partitions that cannot be read, are in it and raise nothing.
 
@@ -226,7 +237,11 @@ def compare(
             print(each.partition, each.here, each.there, each.differing, each.first_differing)
     """
     values.function(progress, "progress", "a function of the bytes just read")
-    options = Options(values.flag(check_bytes, "check_bytes"), values.flag(skip_damage, "skip_damage"))
+    options = Options(
+        values.flag(check_bytes, "check_bytes"),
+        values.flag(skip_damage, "skip_damage"),
+        values.count(differences, "differences", expected="how many offsets of a partition to list"),
+    )
     places = [local_path(each, what=what, files=files) for each, what in ((log_dir, "log_dir"), (other, "other"))]
     asked = _asked(partitions)
     known = sorted(set().union(*(list_partitions(place, files=files) for place in places)))
@@ -357,7 +372,7 @@ class _Comparison:
     ) -> None:
         self._found = found
         self._here, self._there = here, there
-        self._check_bytes, self._skip_damage = options
+        self._check_bytes, self._skip_damage, self._differences = options
         self._progress = progress
 
     def run(self) -> None:
@@ -513,10 +528,12 @@ class _Comparison:
             offsets = offsets[~alone]
         if mine is None or its is None:
             return
-        differ = np.zeros(len(offsets), np.bool_)
-        for name in COMPARED_COLUMNS:
-            differ |= _unequal(mine.column(name), its.column(name))
+        unequal = {name: _unequal(mine.column(name), its.column(name)) for name in COMPARED_COLUMNS}
+        differ = np.logical_or.reduce([*unequal.values()])
         if differ.any():
+            for row in np.flatnonzero(differ)[: self._differences - len(found.differences)].tolist():
+                names = tuple(name for name, rows in unequal.items() if rows[row])
+                found.differences.append(Difference(int(offsets[row]), names))
             found.differing += int(differ.sum())
             if found.first_differing is None:
                 found.first_differing = int(offsets[differ][0])

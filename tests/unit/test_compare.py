@@ -24,7 +24,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, UnknownTopicOrPartitionException
 from kafkalog.toolbox import compare as module
 from kafkalog.toolbox.backup import backup
-from kafkalog.toolbox.compare import Compared, EndedOtherwise, Missing, Span, compare
+from kafkalog.toolbox.compare import Compared, Difference, EndedOtherwise, Missing, Span, compare
 from tests.client_transaction import client_transaction
 from tests.file_doubles import Fault, FaultyFiles
 from tests.reference.legacy import build_batch
@@ -154,6 +154,30 @@ def test_a_record_differs(here: Path, tmp_path: Path, field: dict[str, Any], at_
     assert (found.differing, found.first_differing) == (2, 13)
     assert (found.missing_here, found.missing_there) == (Missing(), Missing())
     assert one(other, here).differing == 2
+
+
+@pytest.mark.parametrize("rows", [1, 4, 1000])
+def test_the_first_differences(
+    run: Run, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(module, "BATCH_ROWS", rows)
+    changed = {3: {"value": b"x"}, 4: {"key": b"x", "headers": []}, 13: {"timestamp": NOW}, 29: {"value": None}}
+    other = written(tmp_path / "other", numbered(30), changed=changed)
+    wanted = [
+        Difference(3, ("value",)), Difference(4, ("key", "headers")), Difference(13, ("timestamp",)),
+        Difference(29, ("value",)),
+    ]  # fmt: skip
+    for count in (0, 1, 3, 4, 9):
+        found = one(here, other, differences=count)
+        assert (found.differences, found.differing) == (wanted[:count], 4)
+    result = run("compare", here, other, "--show", 2)
+    assert result.lines[2:4] == ["t-0: offset 3 differs: value", "t-0: offset 4 differs: key, headers"]
+    (told, _) = map(json.loads, run("compare", here, other, "--show", 3, "--json").lines)
+    assert told["differences"][1:] == [
+        {"offset": 4, "fields": ["key", "headers"]}, {"offset": 13, "fields": ["timestamp"]},
+    ]  # fmt: skip
+    with pytest.raises(IllegalArgumentException, match="differences"):
+        compare(here, other, differences=-1)
 
 
 def test_only_pieces_that_differ_are_decoded(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
