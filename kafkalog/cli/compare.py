@@ -45,7 +45,11 @@ EQUAL = "equal"
 @click.argument("other", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@click.option("--common", is_flag=True, help="Count only offsets that both have: a copy may begin or end elsewhere, or lack partitions.")
+@click.option(
+    "--common",
+    is_flag=True,
+    help="Count only offsets that both have: a copy may begin or end elsewhere, or lack partitions.",
+)
 @click.option("--bytes", "check_bytes", is_flag=True, help="Compare the logs' bytes, too, not records alone.")
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1).")
 @click.option(
@@ -88,7 +92,9 @@ def command(
     for place, found in ((log_dir, here), (other, there)):
         note_tiered(place, {each: found[each] for each in chosen if each in found}, "only the disk is compared")
     with Progress(log_bytes(folders), "compared", force=progress) as bar:
-        report = compare_listed(log_dir, other, sorted(chosen), Options(check_bytes, skip_damage, show), progress=bar.advance)
+        report = compare_listed(
+            log_dir, other, sorted(chosen), Options(check_bytes, skip_damage, show), progress=bar.advance
+        )
     told = [each for each in report.partitions if not _is_equal(each, common)]
     shown = report.partitions if also_equal else told
     if as_json:

@@ -55,7 +55,17 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.segment.transaction_index import AbortedTxn
 
-__all__ = ["ByteDifference", "CompareReport", "Compared", "Difference", "EndedOtherwise", "Missing", "Span", "TopicIds", "compare"]
+__all__ = [
+    "ByteDifference",
+    "CompareReport",
+    "Compared",
+    "Difference",
+    "EndedOtherwise",
+    "Missing",
+    "Span",
+    "TopicIds",
+    "compare",
+]
 
 COMPARED_COLUMNS = ("key", "value", "headers", "timestamp")
 CHUNK_BYTES = 1 << 20
@@ -133,11 +143,10 @@ class ByteDifference(NamedTuple):
 class Compared:
     """One partition of two directories.
 
-    `here`: its offsets in the first directory, `there`: in the other one; None if the directory has it not, or it cannot
-    be read there, which `damage` tells.
-    `differing`: how many offsets have other records, from `first_differing` on; `differences`: the first of them, as
-    many as were asked for.  `missing_here` and `missing_there`:
-    records of the common range that one directory has alone.  `byte_difference`: where bytes were asked for.
+    `here`: its offsets in the first directory, `there`: in the other one; None if the directory has it not, or it
+    cannot be read there, which `damage` tells.  `differing`: how many offsets have other records, from
+    `first_differing` on; `differences`: the first of them, as many as were asked for.  `missing_here` and
+    `missing_there`: records of the common range that one directory has alone.  `byte_difference`: where bytes were asked for.
     `ended_otherwise`: transactions of the common range that one log has aborted, and the other has not; looked for if
     all of it could be read.  `topic_ids`: both, if they differ; this is no difference.
     `damage`: what cannot be read; what lies from `compared_end` on was not compared then, unless damage was to be
@@ -305,9 +314,7 @@ def _chosen(
         else:
             hits = by_name.get(each, [])
         if not hits:
-            raise UnknownTopicOrPartitionException(
-                f"no topic or partition {str(each)!r} in {places[0]} or {places[1]}"
-            )
+            raise UnknownTopicOrPartitionException(f"no topic or partition {str(each)!r} in {places[0]} or {places[1]}")
         chosen.update(hits)
     return [partition for partition in known if partition in chosen]
 
@@ -538,7 +545,6 @@ class _Comparison:
             if found.first_differing is None:
                 found.first_differing = int(offsets[differ][0])
 
-
     # --- transactions ------------------------------------------------------------------------------
 
     def _compare_transactions(self, start: int, end: int) -> None:
@@ -547,7 +553,11 @@ class _Comparison:
         end = min(end, self._here.last_stable_offset, self._there.last_stable_offset)
         mine, its = ({txn[:3]: txn for txn in view.aborted} for view in (self._here, self._there))
         doubtful = [
-            [txn for key, txn in one.items() if key not in other and txn.last_offset >= start and txn.first_offset < end]
+            [
+                txn
+                for key, txn in one.items()
+                if key not in other and txn.last_offset >= start and txn.first_offset < end
+            ]
             for one, other in ((mine, its), (its, mine))
         ]
         all_of = [*doubtful[0], *doubtful[1]]
