@@ -146,7 +146,8 @@ class Compared:
     `here`: its offsets in the first directory, `there`: in the other one; None if the directory has it not, or it
     cannot be read there, which `damage` tells.  `differing`: how many offsets have other records, from
     `first_differing` on; `differences`: the first of them, as many as were asked for.  `missing_here` and
-    `missing_there`: records of the common range that one directory has alone.  `byte_difference`: where bytes were asked for.
+    `missing_there`: records of the common range that one directory has alone.  `byte_difference`: where bytes were
+    asked for.
     `ended_otherwise`: transactions of the common range that one log has aborted, and the other has not; looked for if
     all of it could be read.  `topic_ids`: both, if they differ; this is no difference.
     `damage`: what cannot be read; what lies from `compared_end` on was not compared then, unless damage was to be
@@ -251,10 +252,11 @@ def compare(
         values.flag(skip_damage, "skip_damage"),
         values.count(differences, "differences", expected="how many offsets of a partition to list"),
     )
-    places = [local_path(each, what=what, files=files) for each, what in ((log_dir, "log_dir"), (other, "other"))]
+    here, there = local_path(log_dir, what="log_dir", files=files), local_path(other, what="other", files=files)
     asked = _asked(partitions)
-    known = sorted(set().union(*(list_partitions(place, files=files) for place in places)))
-    return compare_listed(*places, _chosen(known, asked, places), options, files=files, progress=progress)
+    known = sorted({*list_partitions(here, files=files), *list_partitions(there, files=files)})
+    chosen = _chosen(known, asked, f"{here} or {there}")
+    return compare_listed(here, there, chosen, options, files=files, progress=progress)
 
 
 def compare_listed(
@@ -294,9 +296,7 @@ def _asked(partitions: Collection[TopicPartition | str] | None) -> list[TopicPar
     return [each if isinstance(each, str) else partition_of(each) for each in listed]
 
 
-def _chosen(
-    known: list[TopicPartition], asked: list[TopicPartition | str] | None, places: list[str]
-) -> list[TopicPartition]:
+def _chosen(known: list[TopicPartition], asked: list[TopicPartition | str] | None, place: str) -> list[TopicPartition]:
     """The partitions that are named: a pair names that one, a text all that it names for commands."""
     if asked is None:
         return known
@@ -314,7 +314,7 @@ def _chosen(
         else:
             hits = by_name.get(each, [])
         if not hits:
-            raise UnknownTopicOrPartitionException(f"no topic or partition {str(each)!r} in {places[0]} or {places[1]}")
+            raise UnknownTopicOrPartitionException(f"no topic or partition {str(each)!r} in {place}")
         chosen.update(hits)
     return [partition for partition in known if partition in chosen]
 
@@ -323,7 +323,7 @@ def _settled(
     report: CompareReport, partition: TopicPartition, options: Options, files: Files, progress: Progress
 ) -> Compared | None:
     """What a look finds in which nothing went away; None if both have deleted it meanwhile."""
-    gone: KafkalogError | None = None
+    gone = ""  # no error: its frames would keep files open
     for _ in range(LOOKS_MAX):
         compared = Compared(partition)
         with ExitStack() as stack:
@@ -351,7 +351,7 @@ def _settled(
                 _Comparison(compared, here, there, options, progress).run()
                 return compared
             except (OffsetOutOfRangeException, UnknownTopicOrPartitionException) as error:
-                gone = error  # deleted or cut meanwhile: another look sees what is there now
+                gone = str(error)  # deleted or cut meanwhile: another look sees what is there now
     raise BeingWrittenException(
         f"{partition} is being written: what was seen of it had gone at each of {LOOKS_MAX} looks ({gone})",
         hint="a broker, or another program, has it open: ask again, or when that has ended",
