@@ -79,7 +79,8 @@ def command(
     Of each partition that differs a line shows the offsets in each directory; how many offsets have another key, value,
     timestamp or other headers, and the first of them; how many records one directory has and the other has not, where
     both have offsets (compaction took them, or damage).  How records are batched and compressed, producer ids, leader
-    epochs and transactions' markers do not count: --bytes compares these, too, up to the end that both have.
+    epochs and transactions' markers do not count: --bytes compares these, too, up to the end that both have.  A
+    transaction that one log has aborted and the other has not is a difference.
 
     Reads only and works beside running brokers: what comes behind the end that was seen first is not compared.  Equal
     bytes are not checked; `kafkalog verify` does that.  Needs pyarrow where bytes differ.  Exit 0 when all is equal,
