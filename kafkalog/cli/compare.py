@@ -24,18 +24,19 @@ from kafkalog.cli.console import (
 )
 from kafkalog.cli.remote_places import note_tiered
 from kafkalog.cli.tables import Cell, Column, print_table
-from kafkalog.toolbox.compare import Compared, CompareReport, Missing, Span, compare
+from kafkalog.toolbox.compare import Compared, CompareReport, Missing, Options, Span, compare_listed
 
 COLUMNS = (
-    Column("PARTITION"),
+    Column("PARTITION", whole=True),
     Column("DIR", right=True),
     Column("OTHER", right=True),
     Column("DIFFER", right=True),
     Column("FIRST", right=True),
     Column("MISSING IN DIR", right=True),
-    Column("IN OTHER", right=True),
+    Column("MISSING IN OTHER", right=True),
     Column("WHAT"),
 )
+OPTIONAL = frozenset({"DIFFER", "FIRST", "MISSING IN DIR", "MISSING IN OTHER"})  # left out where all of it is empty
 EQUAL = "equal"
 
 
@@ -44,9 +45,17 @@ EQUAL = "equal"
 @click.argument("other", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@click.option("--common", is_flag=True, help="Count only offsets that both have: a copy may begin or end elsewhere.")
+@click.option(
+    "--common",
+    is_flag=True,
+    help="Count only offsets that both have: a copy may begin or end elsewhere, or lack partitions.",
+)
 @click.option("--bytes", "check_bytes", is_flag=True, help="Compare the logs' bytes, too, not records alone.")
 @click.option("--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1).")
+@click.option(
+    "--show", type=click.IntRange(min=0), default=0, metavar="N",
+    help="Show of each partition the first N offsets that differ, and what of them: key, value, headers, timestamp.",
+)  # fmt: skip
 @click.option("--all", "also_equal", is_flag=True, help="Show the partitions that are equal, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
@@ -59,6 +68,7 @@ def command(
     common: bool,
     check_bytes: bool,
     skip_damage: bool,
+    show: int,
     also_equal: bool,
     as_json: bool,
     progress: bool,
@@ -69,7 +79,8 @@ def command(
     Of each partition that differs a line shows the offsets in each directory; how many offsets have another key, value,
     timestamp or other headers, and the first of them; how many records one directory has and the other has not, where
     both have offsets (compaction took them, or damage).  How records are batched and compressed, producer ids, leader
-    epochs and transactions' markers do not count: --bytes compares these, too, up to the end that both have.
+    epochs and transactions' markers do not count: --bytes compares these, too, up to the end that both have.  A
+    transaction that one log has aborted and the other has not is a difference.
 
     Reads only and works beside running brokers: what comes behind the end that was seen first is not compared.  Equal
     bytes are not checked; `kafkalog verify` does that.  Needs pyarrow where bytes differ.  Exit 0 when all is equal,
@@ -82,7 +93,9 @@ def command(
     for place, found in ((log_dir, here), (other, there)):
         note_tiered(place, {each: found[each] for each in chosen if each in found}, "only the disk is compared")
     with Progress(log_bytes(folders), "compared", force=progress) as bar:
-        report = compare(log_dir, other, chosen, check_bytes=check_bytes, skip_damage=skip_damage, progress=bar.advance)
+        report = compare_listed(
+            log_dir, other, sorted(chosen), Options(check_bytes, skip_damage, show), progress=bar.advance
+        )
     told = [each for each in report.partitions if not _is_equal(each, common)]
     shown = report.partitions if also_equal else told
     if as_json:
@@ -92,6 +105,7 @@ def command(
         _print(shown, common)
     for each in told:
         choosing.tell_lost(each.lost, as_json=as_json)
+    _note_topic_ids(report)
     _sum_up(report, len(told), common, as_json)
     code = FINDINGS if told else CLEAN
     for error in report.unsettled:
@@ -118,6 +132,11 @@ def _is_equal(each: Compared, common: bool) -> bool:
     return each.is_equal_in_common if common else each.is_equal
 
 
+def _is_of_one(each: Compared) -> bool:
+    """Whether only one directory has the partition."""
+    return (each.here is None or each.there is None) and not each.damage
+
+
 def _print(shown: list[Compared], common: bool) -> None:
     if not shown:
         return
@@ -134,8 +153,21 @@ def _print(shown: list[Compared], common: bool) -> None:
         )
         for each in shown
     ]
-    print_table(COLUMNS, rows)
+    places = [
+        place
+        for place, column in enumerate(COLUMNS)
+        if column.title not in OPTIONAL or any(row[place] != "-" for row in rows)
+    ]
+    print_table([COLUMNS[place] for place in places], [[row[place] for place in places] for row in rows])
     for each in shown:
+        for difference in each.differences:
+            emit(f"{each.partition}: offset {difference.offset} differs: {', '.join(difference.fields)}")
+        if each.ended_otherwise.transactions:
+            count, first = each.ended_otherwise
+            emit(
+                f"{each.partition}: {count} transactions are aborted in one log and not in the other, the first one "
+                f"begins at offset {first}"
+            )
         if each.byte_difference is not None:
             emit(f"{each.partition}: bytes differ: {each.byte_difference}")
         for wrong in each.damage:
@@ -156,14 +188,14 @@ def _what(each: Compared, common: bool) -> tuple[str, str]:
     words = []
     if each.damage or each.lost:
         words.append("damaged")
-    if each.here is None and not each.damage:
-        words.append("only in OTHER")
-    if each.there is None and not each.damage:
-        words.append("only in DIR")
+    if _is_of_one(each):
+        words.append("only in OTHER" if each.here is None else "only in DIR")
     if each.differing:
         words.append("records differ")
     if each.missing_here.records or each.missing_there.records:
         words.append("records missing")
+    if each.ended_otherwise.transactions:
+        words.append("transactions ended differently")
     if each.byte_difference is not None:
         words.append("bytes differ")
     if each.here is not None and each.there is not None and not common:
@@ -186,22 +218,31 @@ def _as_json(each: Compared, common: bool) -> dict[str, Any]:
         "there": None if each.there is None else fields(each.there),
         "differing": each.differing,
         "firstDiffering": each.first_differing,
+        "differences": [fields(difference) for difference in each.differences],
         "missingHere": fields(each.missing_here),
         "missingThere": fields(each.missing_there),
+        "endedOtherwise": fields(each.ended_otherwise),
+        "topicIds": None if each.topic_ids is None else fields(each.topic_ids),
         "byteDifference": None if each.byte_difference is None else fields(each.byte_difference),
         "damage": [fields(wrong) for wrong in each.damage],
         "comparedEnd": each.compared_end,
     }
 
 
+def _note_topic_ids(report: CompareReport) -> None:
+    known = {each.partition.topic: each.topic_ids for each in report.partitions if each.topic_ids is not None}
+    for topic, ids in known.items():
+        note(f"note: topic {topic} has another id: {ids.here} in {report.log_dir}, {ids.there} in {report.other}")
+
+
 def _sum_up(report: CompareReport, different: int, common: bool, as_json: bool) -> None:
-    found = report.partitions
+    found = [each for each in report.partitions if not (common and _is_of_one(each))]
     counts = {
         "partitions": len(found),
         "equal": len(found) - different,
         "different": different,
-        "onlyHere": sum(each.there is None and not each.damage for each in found),
-        "onlyThere": sum(each.here is None and not each.damage for each in found),
+        "onlyHere": sum(each.there is None and _is_of_one(each) for each in report.partitions),
+        "onlyThere": sum(each.here is None and _is_of_one(each) for each in report.partitions),
         "differing": sum(each.differing for each in found),
         "damaged": sum(bool(each.damage or each.lost) for each in found),
     }
@@ -212,8 +253,11 @@ def _sum_up(report: CompareReport, different: int, common: bool, as_json: bool) 
     line = f"{counts['equal']} of {len(found)} partitions are equal{where}"
     if different:
         line += f", {different} differ: {counts['differing']} offsets have other records"
+    if counts["onlyHere"] or counts["onlyThere"]:
         line += f", {counts['onlyHere']} partitions only in {os.fspath(report.log_dir)}"
-        line += f", {counts['onlyThere']} only in {os.fspath(report.other)}, {counts['damaged']} damaged"
+        line += f", {counts['onlyThere']} only in {os.fspath(report.other)}"
+    if counts["damaged"]:
+        line += f", {counts['damaged']} damaged"
     emit(line)
     if any(each.damage for each in found):
         note("note: --skip-damage goes on behind damage; `kafkalog verify` tells all of it")

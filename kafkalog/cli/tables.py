@@ -33,11 +33,13 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Column(NamedTuple):
-    """A column: `right` aligns its cells, `drop` says in which order columns go where there is no room (0: never)."""
+    """A column: `right` aligns its cells, `drop` says in which order columns go where there is no room (0: never).
+    The cells of a `whole` one wrap after those of all others: names that are to be copied."""
 
     title: str
     right: bool = False
     drop: int = 0
+    whole: bool = False
 
 
 class Cell(NamedTuple):
@@ -166,7 +168,7 @@ def _fitted(
     for place in sorted(kept, key=lambda place: -columns[place].drop):
         if columns[place].drop and _total(widths, kept) > width:
             kept.remove(place)
-    _narrow(widths, kept, width)
+    _narrow(widths, kept, width, [place for place in kept if not columns[place].whole])
     _line([columns[place] for place in kept], [columns[place].title for place in kept], "bold", widths, kept)
     for number, row in enumerate(rows):
         styles = [cell.style if isinstance(cell := row[place], Cell) else "" for place in kept]
@@ -193,11 +195,11 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
     return [max([_cells(column.title), *(_cells(row[place]) for row in rows)]) for place, column in enumerate(columns)]
 
 
-def _narrow(widths: list[int], kept: Sequence[int], width: int) -> None:
-    """Takes from the widest columns what is too much, in place."""
-    for least in (WRAPS_TO, 1):
-        while _total(widths, kept) > width:
-            widest = max(kept, key=lambda place: widths[place])
+def _narrow(widths: list[int], kept: Sequence[int], width: int, others: Sequence[int]) -> None:
+    """Takes from the widest columns what is too much, in place; first from `others`, which are not `whole`."""
+    for places, least in ((others, WRAPS_TO), (kept, WRAPS_TO), (kept, 1)):
+        while places and _total(widths, kept) > width:
+            widest = max(places, key=lambda place: widths[place])
             if widths[widest] <= least:
                 break
             widths[widest] -= 1

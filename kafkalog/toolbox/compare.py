@@ -4,7 +4,8 @@ Of a partition that both have, the offsets that both have are compared: from the
 end, as they were seen first.  That range is cut into pieces at offsets where both logs begin a batch.  Pieces with the
 same bytes are equal, whatever segments they lie in; only the others are decoded, and compared column by column.  So the
 layout of batches, compression, producer ids and leader epochs do not count, unless bytes are asked for.  Markers of
-transactions are no records and count only as bytes, and equal bytes are not checked: `verify` does that.
+transactions are no records and count only as bytes; but a transaction that one log has aborted and the other has not is
+a difference, as readers of committed records see.  Equal bytes are not checked: `verify` does that.
 
 Reads only, takes no lock, works beside writers.  Needs pyarrow where bytes differ.
 """
@@ -12,41 +13,61 @@ Reads only, takes no lock, works beside writers.  Needs pyarrow where bytes diff
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import ExitStack, closing
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkalog._face.named import names_of_partition
+from kafkalog._face.chunk_reader import UNREADABLE, ChunkReader
+from kafkalog._face.named import is_glob, names_partition
 from kafkalog._face.selected import batches_in, selected_range
 from kafkalog._face.selection import Selection
+from kafkalog._native.codec.batches import BAD_CRC
 from kafkalog.engine.files import OS_FILES, Files, local_path
 from kafkalog.engine.format import values
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.batch import CONTROL_FLAG
+from kafkalog.engine.format.names import TopicPartition, partition_of
+from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.engine.segment.loss import Lost
+from kafkalog.engine.segment.loss import Lost, reason
+from kafkalog.engine.segment.reader import Unreadable
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
-    BadBytesError,
     BeingWrittenException,
-    IllegalArgumentException,
+    CorruptRecordException,
     KafkalogError,
     OffsetOutOfRangeException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.toolbox.backup_places import named
+from kafkalog.toolbox.report import SECOND_LOOK_S
 from kafkalog.toolbox.second_look import Wrong
+from kafkalog.toolbox.unread import no_file, unread
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalog.engine.files import File
     from kafkalog.engine.log.snapshot import Snapshot
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
 
-__all__ = ["ByteDifference", "CompareReport", "Compared", "Missing", "Span", "compare"]
+__all__ = [
+    "ByteDifference",
+    "CompareReport",
+    "Compared",
+    "Difference",
+    "EndedOtherwise",
+    "Missing",
+    "Span",
+    "TopicIds",
+    "compare",
+]
 
-COMPARED_COLUMNS = ("timestamp", "key", "value", "headers")
+COMPARED_COLUMNS = ("key", "value", "headers", "timestamp")
 CHUNK_BYTES = 1 << 20
 PIECE_BYTES = 8 << 20  # about so much is decoded where one byte differs
 BATCH_ROWS = 1 << 14
@@ -81,6 +102,31 @@ class Missing(NamedTuple):
 NONE_MISSING = Missing()
 
 
+class Difference(NamedTuple):
+    """An offset at which both logs have a record, and which of "key", "value", "headers" and "timestamp" differ."""
+
+    offset: int
+    fields: tuple[str, ...]
+
+
+class EndedOtherwise(NamedTuple):
+    """Transactions that one log has aborted, and whose records a read_committed reader of the other one sees: how many,
+    and the first offset of the first (None: there are none)."""
+
+    transactions: int = 0
+    first_offset: int | None = None
+
+
+NONE_ENDED_OTHERWISE = EndedOtherwise()
+
+
+class TopicIds(NamedTuple):
+    """The topic ids in the partition's folders."""
+
+    here: str
+    there: str
+
+
 class ByteDifference(NamedTuple):
     """The first byte that differs, in the file of each directory."""
 
@@ -97,9 +143,13 @@ class ByteDifference(NamedTuple):
 class Compared:
     """One partition of two directories.
 
-    `here`: its offsets in the first directory, `there`: in the other one; None where the directory has it not.
-    `differing`: how many offsets have other records, from `first_differing` on.  `missing_here` and `missing_there`:
-    records of the common range that one directory has alone.  `byte_difference`: where bytes were asked for.
+    `here`: its offsets in the first directory, `there`: in the other one; None if the directory has it not, or it
+    cannot be read there, which `damage` tells.  `differing`: how many offsets have other records, from
+    `first_differing` on; `differences`: the first of them, as many as were asked for.  `missing_here` and
+    `missing_there`: records of the common range that one directory has alone.  `byte_difference`: where bytes were
+    asked for.
+    `ended_otherwise`: transactions of the common range that one log has aborted, and the other has not; looked for if
+    all of it could be read.  `topic_ids`: both, if they differ; this is no difference.
     `damage`: what cannot be read; what lies from `compared_end` on was not compared then, unless damage was to be
     passed over: then `lost` has what was left out.
     """
@@ -109,9 +159,12 @@ class Compared:
     there: Span | None = None
     differing: int = 0
     first_differing: int | None = None
+    differences: list[Difference] = field(default_factory=list)
     missing_here: Missing = NONE_MISSING
     missing_there: Missing = NONE_MISSING
     byte_difference: ByteDifference | None = None
+    ended_otherwise: EndedOtherwise = NONE_ENDED_OTHERWISE
+    topic_ids: TopicIds | None = None
     compared_end: int | None = None
     damage: list[Wrong] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
@@ -119,17 +172,17 @@ class Compared:
     @property
     def is_equal(self) -> bool:
         """Whether both directories have the partition, the same offsets of it and the same records."""
-        return self.here == self.there and self.is_equal_in_common
+        return self.here is not None and self.here == self.there and self.is_equal_in_common
 
     @property
     def is_equal_in_common(self) -> bool:
-        """Whether both have the partition, and the same records where both have offsets."""
+        """Whether nothing differs where both have offsets, and nothing is damaged.  A partition that only one directory
+        has counts as equal."""
         return not (
-            self.here is None
-            or self.there is None
-            or self.differing
+            self.differing
             or self.missing_here.records
             or self.missing_there.records
+            or self.ended_otherwise.transactions
             or self.byte_difference
             or self.damage
             or self.lost
@@ -157,6 +210,14 @@ class CompareReport:
         return [each for each in self.partitions if not each.is_equal]
 
 
+class Options(NamedTuple):
+    """What `compare` was asked for."""
+
+    check_bytes: bool = False
+    skip_damage: bool = False
+    differences: int = 0
+
+
 def compare(
     log_dir: str | os.PathLike[str],
     other: str | os.PathLike[str],
@@ -164,15 +225,17 @@ def compare(
     *,
     check_bytes: bool = False,
     skip_damage: bool = False,
+    differences: int = 0,
     files: Files = OS_FILES,
     progress: Progress | None = None,
 ) -> CompareReport:
     """Compare the partitions of two log directories, record by record.
 
-    `partitions` are the only ones to compare: "orders-0", "orders", globs, or pairs.  `check_bytes`: the bytes of both
-    logs count, too.  `skip_damage`: go on behind damage.  `progress` is called with the bytes just read.
+    `partitions` are the only ones to compare: "orders-0", "orders", globs, or pairs such as ("orders", 0).
+    `check_bytes`: the bytes of both logs count, too.  `skip_damage`: go on behind damage.  `progress` is called with
+    the bytes just read.  `differences`: so many offsets of each partition are listed, with what differs.
 
-    Returns a CompareReport.  Differences and damage are in it and raise nothing.
+    Returns a CompareReport.  Differences and damage, also partitions that cannot be read, are in it and raise nothing.
 
     Errors: UnknownTopicOrPartitionException for a name that neither directory has, IllegalArgumentException,
     MissingPackageException (without pyarrow, where bytes differ), OSError.
@@ -184,17 +247,32 @@ def compare(
             print(each.partition, each.here, each.there, each.differing, each.first_differing)
     """
     values.function(progress, "progress", "a function of the bytes just read")
-    check_bytes = values.flag(check_bytes, "check_bytes")
-    skip_damage = values.flag(skip_damage, "skip_damage")
-    if isinstance(partitions, str | bytes):
-        raise IllegalArgumentException(f"partitions: found {partitions!r}, expected a list of names")
-    report = CompareReport(
-        local_path(log_dir, what="log_dir", files=files), local_path(other, what="other", files=files)
+    options = Options(
+        values.flag(check_bytes, "check_bytes"),
+        values.flag(skip_damage, "skip_damage"),
+        values.count(differences, "differences", expected="how many offsets of a partition to list"),
     )
-    known = list_partitions(report.log_dir, files=files) | list_partitions(report.other, files=files)
-    for partition in _named(sorted(known), partitions, report):
+    here, there = local_path(log_dir, what="log_dir", files=files), local_path(other, what="other", files=files)
+    asked = _asked(partitions)
+    known = sorted({*list_partitions(here, files=files), *list_partitions(there, files=files)})
+    chosen = _chosen(known, asked, f"{here} or {there}")
+    return compare_listed(here, there, chosen, options, files=files, progress=progress)
+
+
+def compare_listed(
+    log_dir: str,
+    other: str,
+    partitions: Iterable[TopicPartition],
+    options: Options,
+    *,
+    files: Files = OS_FILES,
+    progress: Progress | None = None,
+) -> CompareReport:
+    """As `compare`, of partitions that were listed before: those that both have deleted meanwhile are passed over."""
+    report = CompareReport(log_dir, other)
+    for partition in partitions:
         try:
-            compared = _settled(report, partition, files, check_bytes, skip_damage, progress or _ignore)
+            compared = _settled(report, partition, options, files, progress or _ignore)
         except BeingWrittenException as error:
             report.unsettled.append(error)
             continue
@@ -207,32 +285,45 @@ def _ignore(count: int) -> None:
     pass
 
 
-def _named(
-    known: list[TopicPartition], asked: Collection[TopicPartition | str] | None, report: CompareReport
-) -> list[TopicPartition]:
+def _asked(partitions: Collection[TopicPartition | str] | None) -> list[TopicPartition | str] | None:
+    """What a caller named, each a pair or a text; None for all.  IllegalArgumentException."""
+    if partitions is None:
+        return None
+    if isinstance(partitions, Iterator):
+        partitions = list(partitions)
+    named(partitions)  # refuses what names nothing
+    listed = [partitions] if isinstance(partitions, str | TopicPartition) else partitions
+    return [each if isinstance(each, str) else partition_of(each) for each in listed]
+
+
+def _chosen(known: list[TopicPartition], asked: list[TopicPartition | str] | None, place: str) -> list[TopicPartition]:
+    """The partitions that are named: a pair names that one, a text all that it names for commands."""
     if asked is None:
         return known
-    wanted = [str(name) for name in asked]
-    hits = {partition: names_of_partition(wanted, partition) for partition in known}
-    unknown = set(wanted).difference(*hits.values())
-    if unknown:
-        raise UnknownTopicOrPartitionException(
-            f"no topic or partition {min(unknown)!r} in {report.log_dir} or {report.other}"
-        )
-    return [partition for partition, names in hits.items() if names]
+    chosen: set[TopicPartition] = set()
+    by_name: dict[str, list[TopicPartition]] = {}
+    for partition in known:
+        for name in {partition.topic, str(partition)}:
+            by_name.setdefault(name, []).append(partition)
+    there = set(known)
+    for each in dict.fromkeys(asked):
+        if isinstance(each, TopicPartition):
+            hits = [each] if each in there else []
+        elif is_glob(each):
+            hits = [partition for partition in known if names_partition(each, partition)]
+        else:
+            hits = by_name.get(each, [])
+        if not hits:
+            raise UnknownTopicOrPartitionException(f"no topic or partition {str(each)!r} in {place}")
+        chosen.update(hits)
+    return [partition for partition in known if partition in chosen]
 
 
-# More than six parameters: those of `compare`.
 def _settled(
-    report: CompareReport,
-    partition: TopicPartition,
-    files: Files,
-    check_bytes: bool,
-    skip_damage: bool,
-    progress: Progress,
+    report: CompareReport, partition: TopicPartition, options: Options, files: Files, progress: Progress
 ) -> Compared | None:
     """What a look finds in which nothing went away; None if both have deleted it meanwhile."""
-    gone: KafkalogError | None = None
+    gone = ""  # no error: its frames would keep files open
     for _ in range(LOOKS_MAX):
         compared = Compared(partition)
         with ExitStack() as stack:
@@ -242,49 +333,53 @@ def _settled(
                     views.append(stack.enter_context(PartitionView(folder, partition, files=files)))
                 except UnknownTopicOrPartitionException:
                     views.append(None)
-                except BadBytesError as error:
-                    compared.damage.append(_wrong(error, folder))
-            if len(views) < 2:
-                return compared
+                    path = os.path.join(folder, str(partition))
+                    nowhere = no_file(path, files) if files.is_link(path) else None
+                    if nowhere is not None:
+                        compared.damage.append(Wrong(path, None, nowhere.what))
+                except (*UNREADABLE, OSError) as error:
+                    views.append(None)
+                    _tell(compared, error, folder)
             here, there = views
             compared.here, compared.there = _span(here), _span(there)
+            if compared.damage:
+                return compared
             if here is None or there is None:
                 return None if here is there else compared
             try:
-                _Comparison(compared, here, there, check_bytes, skip_damage, progress).run()
+                compared.topic_ids = _topic_ids(here.directory, there.directory, files)
+                _Comparison(compared, here, there, options, progress).run()
                 return compared
             except (OffsetOutOfRangeException, UnknownTopicOrPartitionException) as error:
-                gone = error  # deleted or cut meanwhile: another look sees what is there now
+                gone = str(error)  # deleted or cut meanwhile: another look sees what is there now
     raise BeingWrittenException(
         f"{partition} is being written: what was seen of it had gone at each of {LOOKS_MAX} looks ({gone})",
         hint="a broker, or another program, has it open: ask again, or when that has ended",
     )
 
 
+def _topic_ids(here: str, there: str, files: Files) -> TopicIds | None:
+    """Those of two folders if they differ.  What cannot be read is told by `verify`."""
+    with suppress(KafkalogError, OSError):
+        ids = topic_id_of(here, files), topic_id_of(there, files)
+        if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
+            return TopicIds(ids[0], ids[1])
+    return None
+
+
 def _span(view: PartitionView | None) -> Span | None:
     return None if view is None else Span(view.log_start_offset, view.log_end_offset)
-
-
-def _wrong(error: KafkalogError, folder: str) -> Wrong:
-    return Wrong(error.path or folder, error.position, error.message)
 
 
 class _Comparison:
     """Of one partition that both have."""
 
-    # More than six parameters: those of `compare`.
     def __init__(
-        self,
-        found: Compared,
-        here: PartitionView,
-        there: PartitionView,
-        check_bytes: bool,
-        skip_damage: bool,
-        progress: Progress,
+        self, found: Compared, here: PartitionView, there: PartitionView, options: Options, progress: Progress
     ) -> None:
         self._found = found
         self._here, self._there = here, there
-        self._check_bytes, self._skip_damage = check_bytes, skip_damage
+        self._check_bytes, self._skip_damage, self._differences = options
         self._progress = progress
 
     def run(self) -> None:
@@ -294,19 +389,47 @@ class _Comparison:
         start = max(found.here.start_offset, found.there.start_offset)
         end = min(found.here.end_offset, found.there.end_offset)
         try:
+            is_same = True
             for low, high in self._pieces(start, end):
                 if not self._has_same_bytes(low, high):
                     self._compare_records(low, high)
+                    is_same = False
                 found.compared_end = high
-        except BadBytesError as error:
-            found.damage.append(_wrong(error, self._here.directory))
+            if not (is_same or found.damage or found.lost):
+                self._compare_transactions(start, end)
+        except (*UNREADABLE, OSError) as error:
+            _tell(found, error, self._here.directory)
         for view in (self._here, self._there):
             try:
                 view.check_end()
-            except BadBytesError as error:
-                wrong = _wrong(error, view.directory)
-                if wrong not in found.damage:
-                    found.damage.append(wrong)
+            except (*UNREADABLE, OSError) as error:
+                _tell(found, error, view.directory)
+
+        if found.here.end_offset != found.there.end_offset and not found.damage:
+            with suppress(FileNotFoundError):  # retention took it
+                self._look_behind_end(self._here if found.here.end_offset < found.there.end_offset else self._there)
+
+    def _look_behind_end(self, view: PartitionView) -> None:
+        """Tells a whole batch with a wrong checksum behind the end of the shorter log.  Without checkpoints no reader
+        takes it for damage: it may be being written, so it is looked at twice."""
+        wrong: Unreadable | None = None
+        for look in range(2):
+            if look:
+                time.sleep(SECOND_LOOK_S)
+                view.refresh()
+            seen = view.snapshot
+            if not seen.segments:
+                return
+            last, position = seen.segments[-1], seen.end_position
+            scan = LogScan(seen.file(last), position, last.size)
+            for _ in scan:
+                pass
+            if scan.stopped != BAD_CRC or (look and (wrong is None or wrong.position != scan.position)):
+                return
+            what = f"{reason(BAD_CRC)} where offset {seen.log_end_offset} should be"
+            wrong = Unreadable(last.path, scan.position, what)
+        assert wrong is not None
+        _tell(self._found, wrong.error(), view.directory)
 
     # --- bytes -------------------------------------------------------------------------------------
 
@@ -370,11 +493,33 @@ class _Comparison:
             return view
 
         asked = Selection(low, high, on_damage=self._found.lost.append if self._skip_damage else "raise")
+        last = -1
         place = selected_range(ready, asked)
         columns = ("offset", *COMPARED_COLUMNS)
-        yield from batches_in(
-            ready, asked, place, columns, BATCH_ROWS, batch_bytes=BATCH_BYTES, progress=self._progress
-        )
+        try:
+            for batch in batches_in(
+                ready, asked, place, columns, BATCH_ROWS, batch_bytes=BATCH_BYTES, progress=self._progress
+            ):
+                rising, last = self._rising(view, batch, last)
+                if rising.num_rows:
+                    yield rising
+        except UNREADABLE as error:
+            error.path = error.path or view.directory  # which of the two it is
+            raise
+
+    def _rising(self, view: PartitionView, batch: pa.RecordBatch, last: int) -> tuple[pa.RecordBatch, int]:
+        """The rows whose offsets rise from `last` on, and the last offset: a row that falls back is damage."""
+        offsets = _offsets(batch)
+        highest = np.maximum.accumulate(np.concatenate(([last], offsets)))
+        rises = offsets > highest[:-1]
+        if not rises.all():
+            found = int(offsets[~rises][0])
+            wrong = _falls_back(view, found, int(highest[:-1][~rises][0]))
+            if not self._skip_damage:
+                raise wrong
+            _tell(self._found, wrong, view.directory)
+            batch = batch.filter(_mask(rises))
+        return batch, int(highest[-1])
 
     def _compare_rows(self, mine: pa.RecordBatch | None, its: pa.RecordBatch | None) -> None:
         found = self._found
@@ -390,13 +535,115 @@ class _Comparison:
             offsets = offsets[~alone]
         if mine is None or its is None:
             return
-        differ = np.zeros(len(offsets), np.bool_)
-        for name in COMPARED_COLUMNS:
-            differ |= _unequal(mine.column(name), its.column(name))
+        unequal = {name: _unequal(mine.column(name), its.column(name)) for name in COMPARED_COLUMNS}
+        differ = np.logical_or.reduce([*unequal.values()])
         if differ.any():
+            for row in np.flatnonzero(differ)[: self._differences - len(found.differences)].tolist():
+                names = tuple(name for name, rows in unequal.items() if rows[row])
+                found.differences.append(Difference(int(offsets[row]), names))
             found.differing += int(differ.sum())
             if found.first_differing is None:
                 found.first_differing = int(offsets[differ][0])
+
+    # --- transactions ------------------------------------------------------------------------------
+
+    def _compare_transactions(self, start: int, end: int) -> None:
+        """Looks for transactions that one log has aborted and the other has not.  Only such as both have ended count:
+        below the last stable offsets of both."""
+        end = min(end, self._here.last_stable_offset, self._there.last_stable_offset)
+        mine, its = ({txn[:3]: txn for txn in view.aborted} for view in (self._here, self._there))
+        doubtful = [
+            [
+                txn
+                for key, txn in one.items()
+                if key not in other and txn.last_offset >= start and txn.first_offset < end
+            ]
+            for one, other in ((mine, its), (its, mine))
+        ]
+        all_of = [*doubtful[0], *doubtful[1]]
+        if not all_of:
+            return
+        low = max(start, min(txn.first_offset for txn in all_of))
+        high = min(end, max(txn.last_offset for txn in all_of) + 1)
+        here, there = (_data_batches(view, low, high, self._progress) for view in (self._here, self._there))
+        firsts = [
+            txn.first_offset
+            for aborted, batches, others in ((doubtful[0], here, there), (doubtful[1], there, here))
+            for shown in [others.shown()]
+            for txn in aborted
+            if _is_seen(txn, batches, shown)
+        ]
+        if firsts:
+            self._found.ended_otherwise = EndedOtherwise(len(firsts), min(firsts))
+
+
+class _DataBatches(NamedTuple):
+    """The batches of records in a range of offsets, in order: their first and last offsets, their
+    producers, and which are aborted."""
+
+    first_offsets: np.ndarray
+    last_offsets: np.ndarray
+    producer_ids: np.ndarray
+    is_aborted: np.ndarray
+
+    def shown(self) -> _DataBatches:
+        """Those that readers of committed records see."""
+        return _DataBatches(*(column[~self.is_aborted] for column in self))
+
+
+def _data_batches(view: PartitionView, low: int, high: int, progress: Progress) -> _DataBatches:
+    columns: list[tuple[np.ndarray, ...]] = []
+    with ChunkReader(view, low, end_offset=high, isolation="read_committed") as reader:
+        for chunk in reader:
+            progress(len(chunk.data))
+            table = chunk.table
+            is_data = ((table["attributes"] & CONTROL_FLAG) == 0) & (table["record_count"] > 0)
+            aborted = chunk.aborted_rows().astype(np.bool_)
+            columns.append(
+                (
+                    table["base_offset"][is_data].copy(),
+                    table["last_offset"][is_data].copy(),
+                    table["producer_id"][is_data].copy(),
+                    aborted[is_data],
+                )
+            )
+    if not columns:
+        none = np.empty(0, np.int64)
+        return _DataBatches(none, none, none, none.astype(np.bool_))
+    return _DataBatches(*map(np.concatenate, zip(*columns, strict=True)))
+
+
+def _is_seen(txn: AbortedTxn, batches: _DataBatches, shown: _DataBatches) -> bool:
+    """Whether what the other log shows has offsets of a transaction that this one has aborted."""
+    low, high = np.searchsorted(batches.first_offsets, (txn.first_offset, txn.last_offset + 1))
+    of_it = batches.is_aborted[low:high] & (batches.producer_ids[low:high] == txn.producer_id)
+    firsts, lasts = batches.first_offsets[low:high][of_it], batches.last_offsets[low:high][of_it]
+    place = np.searchsorted(shown.last_offsets, firsts)
+    inside = place < len(shown.last_offsets)
+    return bool((shown.first_offsets[place[inside]] <= lasts[inside]).any())
+
+
+def _falls_back(view: PartitionView, offset: int, highest: int) -> CorruptRecordException:
+    """The error for a record whose offset does not rise, with the place of its batch."""
+    path, position = view.directory, None
+    with suppress(KafkalogError, OSError):  # then the folder has to do
+        place, position = view.snapshot.position_of(offset)
+        path = view.snapshot.segments[place].path
+    what = f"a record has offset {offset} behind offset {highest}, expected offsets that rise"
+    return CorruptRecordException(what, path=path, position=position)
+
+
+def _tell(found: Compared, error: KafkalogError | OSError, folder: str) -> None:
+    """Adds damage, or a file that cannot be read, to what was found; raises any other error."""
+    if isinstance(error, OSError):
+        finding = unread(error)
+        if finding is None:
+            raise error
+        wrong = Wrong(finding.path, None, finding.what)
+    else:
+        wrong = Wrong(error.path or folder, error.position, error.message)
+    if wrong not in found.damage:
+        found.damage.append(wrong)
 
 
 def _offsets_near(seen: Snapshot, start: int, end: int) -> Iterator[int]:

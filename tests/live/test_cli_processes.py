@@ -79,7 +79,7 @@ kafkalog.cli.app.run(sys.argv[1:])
 """
 
 
-GO_ON = ("verify", "recover", "salvage", "backup")
+GO_ON = ("verify", "recover", "salvage", "backup", "compare")
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid"), reason="Windows has no such permissions")
@@ -92,6 +92,7 @@ GO_ON = ("verify", "recover", "salvage", "backup")
         (["recover", "{dir}"], f"t-0/{LOG}"),
         (["salvage", "{dir}", "{dir}-new"], "t-0"),
         (["backup", "{dir}", "--to", "{dir}-new"], f"t-0/{LOG}"),
+        (["compare", "{dir}", "{dir}"], f"t-0/{LOG}"),
         (["append", "{dir}", "t-0"], "."),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -212,6 +212,8 @@ GROUPS = {"state", "type", "protocolType", "members", "logDir", "offsetsPartitio
         ("topic, of explain", "explain", "topic"),
         ("topic, of retain", "retain", "topic"),
         ("group", "cursors", "group"),
+        ("partition, of compare", "compare", "partition"),
+        ("summary, of compare", "compare", "summary"),
     ],
 )
 def test_sums_have_the_documented_names(

@@ -156,6 +156,12 @@ reader = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "
 columns = pa.schema({"id": pa.int64()})
 registry = SimpleNamespace(get_schema=lambda schema_id: SimpleNamespace(schema_str=json.dumps(reader)))
 """,
+    "kafkalog.toolbox.compare.compare": """
+import kafkalog
+for place in ("shop", "backups/2026-11-27/log-dir-1"):
+    with kafkalog.open_log(place, "orders-0") as log:
+        log.append(b"{}")
+""",
     "kafkalog._face.value_columns": """
 import pyarrow as pa
 from kafkalog._face import value_columns
