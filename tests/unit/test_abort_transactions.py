@@ -234,7 +234,7 @@ def test_partitions_that_are_away(run: Run, crashed: Path) -> None:
         (["--producer-id", "77"], "no transaction of producer id 77 is open in t-0"),
         (["--producer-id", "-1"], "-1 is not in the range"),
         (["--start-offset", "2"], "no transaction from offset 2 on is open in t-0 (open are t-0: producer"),
-        (["--start-offset", "x"], "'x' is not a valid integer"),
+        (["--start-offset", "x"], "found 'x', expected a whole number"),
     ],
 )
 def test_what_is_not_open(run: Run, hanging: Path, argv: list[str], said: str) -> None:

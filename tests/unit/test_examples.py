@@ -217,6 +217,13 @@ import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders")
 """,
+    "kafkalog.store.Store.transactions": """
+import kafkalog
+store = kafkalog.open("data")
+store.create_topic("orders")
+with store.transaction("a") as txn:
+    txn.append("orders", b"1")
+""",
     "kafkalog.store.Store.topics": """
 import kafkalog
 store = kafkalog.open("data")

@@ -118,8 +118,9 @@ def _not_regular(path: str, mode: int) -> OSError:
 
 
 def _stat(found: Found) -> FileStat:
-    size, mtime_ns, mode, inode = found[:4]
-    return FileStat(size, mtime_ns // _NS_PER_MS, stat.S_ISREG(mode), stat.S_ISDIR(mode), inode)
+    size, mtime_ns, mode, inode, blocks = found[:5]
+    is_file, is_dir = stat.S_ISREG(mode), stat.S_ISDIR(mode)
+    return FileStat(size, mtime_ns // _NS_PER_MS, is_file, is_dir, inode, allocated=blocks * STAT_BLOCK_BYTES)
 
 
 class OsFiles(Files):
