@@ -18,11 +18,12 @@ of `__transaction_state`:
   appended before T, and the copies of records have it.
 
 A transaction is told from the next one of its id by its epoch (transaction version 2 raises it at every end: kafkalog,
-clients of Kafka 4).  Older clients keep theirs.  There the times of markers decide, which brokers write, never those of
-records, which clients write: a marker is of a completed transaction if it is no younger than the record that says so,
-and what follows the marker of a decided one is of the next.  That is as exact as the brokers' clocks are.  A directory
-of a cluster's broker has only some of the partitions of `__transaction_state`: of the others nothing is known, and
-copies end in front of their first batch behind the look.
+clients of Kafka 4).  Older clients keep theirs.  There markers are counted: `__transaction_state` tells when, and in
+which partitions, the id's last transactions were decided and completed, and each has one marker there in between.  The
+times are the brokers', never those of records, which clients write, so that is as exact as their clocks are.
+
+A directory of a cluster's broker has only some of the partitions of `__transaction_state`: of the others nothing is
+known, and copies end in front of their first batch behind the look.
 
 Takes no lock, changes nothing.  Used by one thread.
 """
@@ -30,9 +31,10 @@ Takes no lock, changes nothing.  Used by one thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -56,7 +58,8 @@ LOOKS_MAX = 10_000  # at the lengths of __transaction_state; two of them take le
 REST_S = 0.001
 ID_BYTES = 10  # of a record's value: its version and the producer id
 STATUS_AT = 16  # of a record's value, in both versions: behind that the epoch and the timeout
-COMPLETE = (bytes([TransactionState.COMPLETE_COMMIT]), bytes([TransactionState.COMPLETE_ABORT]))
+ENDING = {bytes([each]) for each in (*PREPARED, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)}
+HISTORY_MAX = 8192  # of an id: twice as many as it has transactions between a look and T
 EPOCH_PER_END = 2  # the transaction version from which on
 
 
@@ -68,6 +71,14 @@ class When(Enum):
     AFTER = "after"
 
 
+class _End(NamedTuple):
+    """Of a transaction: when it was decided, when all its markers were written (None: not yet), and where."""
+
+    prepared_ms: int
+    completed_ms: int | None
+    partitions: frozenset[TopicPartition]
+
+
 class Moment:
     """What `__transaction_state` said at T.  `ends`: the offset behind what each of its partitions had."""
 
@@ -76,14 +87,16 @@ class Moment:
         ends: dict[TopicPartition, int],
         states: Iterable[TransactionMetadata],
         former: Collection[int] = (),
-        completed_ms: Mapping[int, int] | None = None,
+        history: Mapping[int, Iterable[Record]] | None = None,
     ) -> None:
-        """`former` are producer ids that transactional ids had before, up to the end of their epochs; `completed_ms`:
-        by producer id, when its last transaction was completed."""
+        """`former` are producer ids that transactional ids had before, up to the end of their epochs; `history`: by
+        producer id its newest records of decisions and completions, in their order."""
         self.ends = ends
         self._states = {state.producer_id: state for state in states}
         self._former = set(former) - self._states.keys()
-        self._completed_ms = completed_ms or {}
+        self._history = history or {}
+        self._known_ends: dict[int, list[_End]] = {}
+        self._known_ends_in: dict[tuple[int, TopicPartition], list[_End]] = {}
 
     # --- where copies end ----------------------------------------------------------------------------
 
@@ -106,16 +119,16 @@ class Moment:
         return min(end, seen.log_end_offset)
 
     def _judged(self, seen: Snapshot, offset: int) -> Iterator[tuple[np.void, When]]:
-        ended: set[int] = set()
+        passed: dict[int, int] = {}
         for table in _batches_behind(seen, offset):
             for row in table:
-                yield row, self.when(row, seen.topic_partition, ended)
+                yield row, self.when(row, seen.topic_partition, passed)
 
     # --- what T knows --------------------------------------------------------------------------------
 
-    def when(self, row: np.void, partition: TopicPartition, ended: set[int]) -> When:
-        """When a transactional batch came.  `ended`: producer ids of whose decided transaction the marker was met in
-        this partition already; to be given again with the next batch."""
+    def when(self, row: np.void, partition: TopicPartition, passed: dict[int, int]) -> When:
+        """When a transactional batch came.  `passed`: by producer id, how many of the ends that it had in this
+        partition were met; to be given again with the next batch."""
         producer_id, epoch = int(row["producer_id"]), int(row["producer_epoch"])
         state = self._states.get(producer_id)
         if state is None:
@@ -130,20 +143,47 @@ class Moment:
             if row["attributes"] & CONTROL_FLAG:  # the marker of a transaction has the epoch of the next one
                 return When.EITHER if is_decided else When.BEFORE
             return When.EITHER if is_there and state.state is TransactionState.ONGOING else When.AFTER
+        ends = self._ends_in(producer_id, partition)
         if row["attributes"] & CONTROL_FLAG:
-            if int(row["max_timestamp"]) <= self._ended_ms(state):
-                return When.BEFORE
-            if is_decided and is_there and producer_id not in ended:
-                ended.add(producer_id)
-                return When.EITHER  # it is written again where it is missing
-            return When.AFTER
-        if not is_there or producer_id in ended:
+            return _when_marked(ends, producer_id, int(row["max_timestamp"]), passed)
+        if not is_there or (is_decided and passed.get(producer_id, 0) == len(ends)):
             return When.AFTER  # of the next one; those of the one before have its marker behind them
         return When.BEFORE if is_decided else When.EITHER
 
-    def _ended_ms(self, state: TransactionMetadata) -> int:
-        """The time up to which markers of an id that keeps its epoch are of transactions that were completed at T."""
-        return self._completed_ms.get(state.producer_id, state.start_timestamp - 1)
+    def _ends_in(self, producer_id: int, partition: TopicPartition) -> list[_End]:
+        found = self._known_ends_in.get((producer_id, partition))
+        if found is None:
+            found = [each for each in self._ends_of(producer_id) if partition in each.partitions]
+            self._known_ends_in[(producer_id, partition)] = found
+        return found
+
+    def _ends_of(self, producer_id: int) -> list[_End]:
+        """How transactions of an id ended, as far as it is known, in their order."""
+        found = self._known_ends.get(producer_id)
+        if found is None:
+            found = self._known_ends[producer_id] = []
+            for record in self._history.get(producer_id, ()):
+                for state in _state(record).values():
+                    if state is not None and state.state in PREPARED:
+                        found.append(_End(record.timestamp, None, frozenset(listed_partitions(state))))
+                    elif state is not None and found and found[-1].completed_ms is None:
+                        found[-1] = found[-1]._replace(completed_ms=record.timestamp)
+        return found
+
+
+def _when_marked(ends: Sequence[_End], producer_id: int, time_ms: int, passed: dict[int, int]) -> When:
+    """When a marker came, in a partition in which transactions of an id that keeps its epoch had these ends: each has
+    one marker, between the decision and the completion."""
+    place = passed.get(producer_id, 0)
+    while place < len(ends) and (completed_ms := ends[place].completed_ms) is not None and completed_ms < time_ms:
+        place += 1
+    passed[producer_id] = place
+    if place == len(ends):
+        return When.AFTER
+    if time_ms < ends[place].prepared_ms:
+        return When.BEFORE  # of an end that is known no more
+    passed[producer_id] = place + 1
+    return When.EITHER if ends[place].completed_ms is None else When.BEFORE  # the one is written again if it is missing
 
 
 def moment_of(views: dict[TopicPartition, PartitionView], files: Files) -> Moment:
@@ -155,11 +195,11 @@ def moment_of(views: dict[TopicPartition, PartitionView], files: Files) -> Momen
     ends = _lengths_at_once(views, files)
     newest: dict[str, TransactionMetadata | None] = {}
     ids: set[int] = set()
-    completed_ms: dict[int, int] = {}
+    history: dict[int, deque[Record]] = {}
     for partition, end in ends.items():
         views[partition].refresh()  # it was longer by then
-        newest |= views[partition].over(lambda seen, end=end: _states(seen, end, ids, completed_ms))  # type: ignore[misc]
-    return Moment(ends, [state for state in newest.values() if state is not None], ids, completed_ms)
+        newest |= views[partition].over(lambda seen, end=end: _states(seen, end, ids, history))  # type: ignore[misc]
+    return Moment(ends, [state for state in newest.values() if state is not None], ids, history)
 
 
 def _lengths_at_once(views: dict[TopicPartition, PartitionView], files: Files) -> dict[TopicPartition, int]:
@@ -200,10 +240,10 @@ def _end_at(path: str, base: int, size: int, files: Files) -> int:
 
 
 def _states(
-    seen: Snapshot, end: int, ids: set[int], completed_ms: dict[int, int]
+    seen: Snapshot, end: int, ids: set[int], history: dict[int, deque[Record]]
 ) -> dict[str, TransactionMetadata | None]:
     """The state of each transactional id as of an offset.  `ids` gets all producer ids that are named below it, and
-    `completed_ms` by producer id the time of the last record that says that all markers are written."""
+    `history` by producer id the last records of decisions and completions."""
     if seen.log_end_offset < end:
         raise BeingWrittenException(
             f"{seen.topic_partition} was cut while it was looked at", path=seen.directory, hint="ask again"
@@ -219,8 +259,9 @@ def _states(
                     newest[bytes(record.key or b"")] = record
                     value = record.value or b""
                     begin = bytes(value[:ID_BYTES])
-                    if value[STATUS_AT : STATUS_AT + 1] in COMPLETE:
-                        completed_ms[int.from_bytes(begin[ID_BYTES - 8 :], "big", signed=True)] = record.timestamp
+                    if value[STATUS_AT : STATUS_AT + 1] in ENDING:
+                        producer_id = int.from_bytes(begin[ID_BYTES - 8 :], "big", signed=True)
+                        history.setdefault(producer_id, deque(maxlen=HISTORY_MAX)).append(record)
                     if begin and begin not in known:  # most are another state of the same one
                         known.add(begin)
                         ids.update(state.producer_id for state in _state(record).values() if state is not None)

@@ -11,9 +11,10 @@ import pytest
 from kafkalog._native.codec.batches import BATCH_DTYPE
 from kafkalog.engine.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.format.transaction_records import TransactionMetadata, TransactionState
+from kafkalog.engine.format.transaction_records import TransactionMetadata, TransactionState, encode_transaction
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BeingWrittenException
+from kafkalog.records import Record
 from kafkalog.toolbox import backup_moment
 from kafkalog.toolbox.backup_moment import Moment, When, moment_of
 from tests.file_doubles import UnsyncedFiles
@@ -33,13 +34,30 @@ def row(epoch: int, *, marker: bool, time_ms: int = NOW_MS, producer_id: int = P
     return table[0]
 
 
+def state_record(state: TransactionState, time_ms: int, *, partitions: dict[str, tuple[int, ...]]) -> Record:
+    metadata = TransactionMetadata(PRODUCER, EPOCH, 60_000, state, partitions, time_ms, time_ms - 1)
+    key, value = encode_transaction("id", metadata)
+    return Record("", 0, 0, 0, time_ms, 0, key, value, ())
+
+
 def moment(state: TransactionState, version: int) -> Moment:
+    """Of an id whose transaction before was decided 30 ms ago, and completed 25 ms ago; what the state says is of now.
+    One that was completed now was decided 5 ms ago."""
     partitions = {"orders": (0,)} if state is S.ONGOING or state in PREPARED else {}
     metadata = TransactionMetadata(
         PRODUCER, EPOCH, 60_000, state, partitions, NOW_MS, NOW_MS - 10, client_transaction_version=version
     )
-    completed_ms = {PRODUCER: NOW_MS} if state in COMPLETE else {}
-    return Moment({}, [metadata], former=[PRODUCER, 3], completed_ms=completed_ms)
+    here: dict[str, tuple[int, ...]] = {"orders": (0,)}
+    history = [
+        state_record(S.PREPARE_COMMIT, NOW_MS - 30, partitions=here),
+        state_record(S.COMPLETE_COMMIT, NOW_MS - 25, partitions={}),
+    ]
+    if state in PREPARED:
+        history.append(state_record(state, NOW_MS, partitions=here))
+    if state in COMPLETE:
+        history.append(state_record(S.PREPARE_COMMIT, NOW_MS - 5, partitions=here))
+        history.append(state_record(state, NOW_MS, partitions={}))
+    return Moment({}, [metadata], former=[PRODUCER, 3], history={PRODUCER: history})
 
 
 STATES = [state for state in S if state not in (S.DEAD, S.PREPARE_EPOCH_FENCE)]
@@ -47,7 +65,7 @@ BEFORE, EITHER, AFTER = When.BEFORE, When.EITHER, When.AFTER
 
 
 def when(then: Moment, row: np.void, partition: TopicPartition = HERE) -> When:
-    return then.when(row, partition, set())
+    return then.when(row, partition, {})
 
 
 @pytest.mark.parametrize(("state", "version"), [*itertools.product(STATES, [0, 2])])
@@ -82,23 +100,29 @@ def test_the_same_epoch(
     assert when(then, row(EPOCH, marker=False), ELSEWHERE) is records_elsewhere
 
 
-def test_old_clients_go_by_times_of_markers() -> None:
+def test_markers_of_old_clients_are_counted() -> None:
+    """Each of the id's transactions has one in the partition, however near to each other they are."""
+
+    def found(state: TransactionState, *times_ms: int, partition: TopicPartition = HERE) -> list[When]:
+        then, passed = moment(state, 0), dict[int, int]()
+        return [then.when(row(EPOCH, marker=True, time_ms=each), partition, passed) for each in times_ms]
+
     for state in COMPLETE:
-        then = moment(state, 0)
-        assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS)) is BEFORE
-        assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS + 1)) is AFTER
+        assert found(state, NOW_MS - 40, NOW_MS - 25, NOW_MS, NOW_MS) == [BEFORE, BEFORE, BEFORE, AFTER]
+        assert found(state, NOW_MS + 1) == [AFTER]
+        assert found(state, NOW_MS - 25, partition=ELSEWHERE) == [AFTER]
     for state in PREPARED:
-        then = moment(state, 0)
-        assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS - 11)) is BEFORE  # of the one before
-        assert when(then, row(EPOCH, marker=True), ELSEWHERE) is AFTER  # the next one's: this one was not there
-        ended: set[int] = set()
-        own, following = row(EPOCH, marker=True), row(EPOCH, marker=False)
-        assert [then.when(each, HERE, ended) for each in (following, own, following, own)] == [
-            BEFORE, EITHER, AFTER, AFTER,
-        ]  # fmt: skip
-    then = moment(S.ONGOING, 0)
-    assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS - 11)) is BEFORE
-    assert when(then, row(EPOCH, marker=True, time_ms=NOW_MS - 10)) is AFTER  # it began then
+        assert found(state, NOW_MS - 27, NOW_MS, NOW_MS) == [BEFORE, EITHER, AFTER]
+    assert found(S.ONGOING, NOW_MS - 27, NOW_MS - 25) == [BEFORE, AFTER]
+
+
+@pytest.mark.parametrize("state", PREPARED)
+def test_what_follows_the_marker_of_a_decided_one_is_of_the_next(state: TransactionState) -> None:
+    then, passed = moment(state, 0), dict[int, int]()
+    own, following = row(EPOCH, marker=True), row(EPOCH, marker=False)
+    assert [then.when(each, HERE, passed) for each in (following, own, following, own)] == [
+        BEFORE, EITHER, AFTER, AFTER,
+    ]  # fmt: skip
 
 
 def test_a_moment_of_a_store(tmp_path: Path) -> None:
