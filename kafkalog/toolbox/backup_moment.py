@@ -31,6 +31,7 @@ Takes no lock, changes nothing.  Used by one thread.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -95,6 +96,12 @@ class Moment:
         self._states = {state.producer_id: state for state in states}
         self._former = set(former) - self._states.keys()
         self._history = history or {}
+        self._keeping = [
+            each.producer_id
+            for each in self._states.values()
+            if each.state in PREPARED and each.client_transaction_version < EPOCH_PER_END
+        ]
+        self._decided: dict[TopicPartition, int | None] = {}
         self._known_ends: dict[int, list[_End]] = {}
         self._known_ends_in: dict[tuple[int, TopicPartition], list[_End]] = {}
 
@@ -119,10 +126,28 @@ class Moment:
         return min(end, seen.log_end_offset)
 
     def _judged(self, seen: Snapshot, offset: int) -> Iterator[tuple[np.void, When]]:
+        """The transactional batches from an offset on.  Those before it are looked at as far as a marker of a decided
+        transaction may be among them: what follows it is of the next one."""
         passed: dict[int, int] = {}
-        for table in _batches_behind(seen, offset):
+        decided_ms = self._decided_ms(seen.topic_partition)
+        found = None
+        if decided_ms is not None:  # a little ago: in this segment, or in the one before
+            first = seen.bases[max(0, bisect_right(seen.bases, offset) - 2)]
+            found = seen.offset_for_time(decided_ms, first)
+        for table in _batches_behind(seen, offset if found is None else min(found, offset)):
             for row in table:
-                yield row, self.when(row, seen.topic_partition, passed)
+                when = self.when(row, seen.topic_partition, passed)
+                if row["base_offset"] >= offset:
+                    yield row, when
+
+    def _decided_ms(self, partition: TopicPartition) -> int | None:
+        """Since when a transaction in a partition is decided, and not completed, of an id that keeps its epoch."""
+        known = self._decided.get(partition)
+        if known is None and partition not in self._decided:
+            ends = (self._ends_in(each, partition) for each in self._keeping)
+            known = min((each[-1].prepared_ms for each in ends if each and each[-1].completed_ms is None), default=None)
+            self._decided[partition] = known
+        return known
 
     # --- what T knows --------------------------------------------------------------------------------
 

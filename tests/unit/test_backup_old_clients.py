@@ -259,6 +259,33 @@ def test_cursors_behind_an_open_one(it: BrokersDirectory, monkeypatch: pytest.Mo
     assert cursors.get(TopicPartition("p0", 0), 0) <= ends[P0]
 
 
+def test_the_marker_of_a_decided_one_is_in_front_of_the_look(
+    it: BrokersDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes behind it is of the next one, though nothing tells that the decided one is complete."""
+    it.begin(*BOTH, CURSORS)
+    for name in BOTH:
+        it.write(name, b"one")
+    it.move_cursor(P0, 2, txn=True)
+    it.prepare()
+    for name in it.parts:
+        it.mark(name)
+
+    def after(it: BrokersDirectory) -> None:
+        it.now += 1
+        it.state(S.COMPLETE_COMMIT)
+        it.begin(*BOTH, CURSORS)
+        for name in BOTH:
+            it.write(name, b"two", time_ms=START_MS)
+        it.move_cursor(P0, 4, txn=True)
+        it.prepare()
+        it.end()
+
+    seen, cursors, _ = restored(it, nothing, after, monkeypatch)
+    assert seen == {P0: [b"plain", b"one"], P1: [b"plain", b"one"]}
+    assert cursors == {TopicPartition("p0", 0): 2}
+
+
 def _made_anew(it: BrokersDirectory) -> None:
     (it.root / P0).rename(it.root.with_name("gone"))
     it.make(P0)
