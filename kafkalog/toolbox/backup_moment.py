@@ -131,7 +131,7 @@ class Moment:
         passed: dict[int, int] = {}
         decided_ms = self._decided_ms(seen.topic_partition)
         found = None
-        if decided_ms is not None:  # a little ago: in this segment, or in the one before
+        if decided_ms is not None and seen.bases:  # a little ago: in this segment, or in the one before
             first = seen.bases[max(0, bisect_right(seen.bases, offset) - 2)]
             found = seen.offset_for_time(decided_ms, first)
         for table in _batches_behind(seen, offset if found is None else min(found, offset)):
