@@ -10,7 +10,6 @@ Needs pyarrow when a value is decoded; importing it does not.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,9 @@ def wire_format(decode: Callable[..., Any], *, message_indexes: bool = False, er
     `decode(schema_id, payloads)` is called once for each schema id of a batch with the payloads as a
     `pyarrow.BinaryArray`, and returns as many: a pyarrow Array, or a StructArray or RecordBatch, whose fields become
     columns.  It must return the same type for each schema id: of a schema that has changed, read all with one reader
-    schema.  Nulls stay nulls and are not handed to it.  Without `schema=` the first batch tells the columns; a reader
-    of a store calls `decode` with a sample first, and so does a window without values, with what lies around it.  What
-    `decode` raises is the cause of a RecordDeserializationException, which names topic, partition and offsets.
+    schema.  Nulls stay nulls and are not handed to it.  Without `schema=` the first batch tells the columns, if it has
+    a value that is not null; a reader of a store calls `decode` with a sample first, and so does any other question
+    whose first batch has none, with later values, or those of the topic that were not asked for.  What `decode` raises is the cause of a RecordDeserializationException, which names topic, partition and offsets.
 
     `message_indexes`: the values are Protobuf's, whose payload has the indexes of the message before it: then it is
     `decode(schema_id, payloads, indexes)`, with a tuple of ints, (0,) for the first message of the schema.
@@ -65,9 +64,6 @@ class WireFormat:
         self._decode = decode
         self._message_indexes = message_indexes
         self._errors = errors
-        self._lock = threading.Lock()
-        self._kind: pa.DataType | None = None  # what decode returned first, and by which schema id
-        self._kind_of = -1
 
     def __repr__(self) -> str:
         return f"wire_format({getattr(self._decode, '__qualname__', self._decode)})"
@@ -95,8 +91,10 @@ class WireFormat:
             row = rows[begin]
             part = payloads.slice(begin, end - begin)
             parts.append(self._group(part, int(ids[row]), int(codes[row]), int(row), int(rows[end - 1])))
+            if parts[-1].type != parts[0].type:
+                raise _other_type(parts[-1].type, int(ids[row]), parts[0].type, int(ids[rows[0]]))
         if not parts:
-            return pyarrow.nulls(len(column), self._kind)
+            return pyarrow.nulls(len(column))
         found = parts[0] if len(parts) == 1 else pyarrow.concat_arrays(parts)
         if len(rows) == len(column) and (len(parts) == 1 or bool(np.all(rows[:-1] < rows[1:]))):
             return found
@@ -143,16 +141,16 @@ class WireFormat:
             raise IllegalArgumentException(
                 f"decode: returned {len(made)} rows for schema {schema_id}, expected {len(payloads)}, one a payload"
             )
-        with self._lock:
-            if self._kind is None:
-                self._kind, self._kind_of = made.type, schema_id
-            elif made.type != self._kind:
-                raise IllegalArgumentException(
-                    f"decode: returned {made.type} for schema {schema_id}, expected {self._kind}, as for schema "
-                    f"{self._kind_of}",
-                    hint="read all schemas with one reader schema, or cast what decode returns",
-                )
         return made
+
+
+def _other_type(found: pa.DataType, schema_id: int, expected: pa.DataType, expected_of: int) -> Exception:
+    from kafkalog.errors import IllegalArgumentException
+
+    return IllegalArgumentException(
+        f"decode: returned {found} for schema {schema_id}, expected {expected}, as for schema {expected_of}",
+        hint="read all schemas with one reader schema, or cast what decode returns",
+    )
 
 
 def _indexes(code: int) -> tuple[int, ...]:

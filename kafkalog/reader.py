@@ -322,7 +322,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         self, columns: Sequence[str] | None, batch_rows: int, timeout_ms: int | None, decoding: Decoding
     ) -> tuple[Columns, Iteration[pa.RecordBatch]]:
         need_pyarrow()
-        from kafkalog._face.store_batches import Columns, sample_of
+        from kafkalog._face.store_batches import Columns, sample_anywhere, sample_of
 
         options = self._options
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
@@ -330,7 +330,8 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         decode = decoding_of(**decoding)
         with self._turn as mine:
             readers = self._begin(mine).values()
-            wanted = Columns(columns, batch_rows, options, decode, lambda: sample_of(readers, options))
+            samples = (lambda: sample_of(readers, options)), (lambda: sample_anywhere(readers, options))
+            wanted = Columns(columns, batch_rows, options, decode, *samples)
             if timeout_s:
                 wanted.check_follows()
             return wanted, self._iterate(

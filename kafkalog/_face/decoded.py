@@ -6,7 +6,7 @@ A schema that nobody gave is inferred from a sample before the first batch, so t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from kafkalog.engine.format.needs import need_pyarrow
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalog._face.value_columns import ValueDecoding
+
+Sample = Callable[[], "Iterator[pa.RecordBatch]"]
 
 SAMPLE_ROWS = 2_000  # from which the fields of JSON are told
 SAMPLED = ("topic", "partition", "offset", "value")
@@ -64,13 +66,13 @@ class DecodedColumns:
     of values by the names of their columns, and `value` for all of these.  IllegalArgumentException for another name.
 
     `schema` is what that gives; None where only the batches tell it.  `sample` gives a few batches with the
-    columns SAMPLED, from which the schema of JSON is inferred, and by which errors name a record.
+    columns SAMPLED and values that are not null, from which the schema of JSON is inferred, and by which errors name a
+    record.  `anywhere` gives some of all that there is: of fields that are named, and that the sample does not have.
     """
 
-    def __init__(
-        self, decode: ValueDecoding, columns: Sequence[str] | None, sample: Callable[[], Iterator[pa.RecordBatch]]
-    ) -> None:
+    def __init__(self, decode: ValueDecoding, columns: Sequence[str] | None, sample: Sample, anywhere: Sample) -> None:
         named = _fields_named(decode, columns)
+        self.names_fields = bool(named)
         wanted = _of_records(columns, named)
         self.schema: pa.Schema | None = wanted
         self._wanted = wanted
@@ -88,7 +90,10 @@ class DecodedColumns:
         if named:
             self._chosen = _Chosen(tuple(columns or ()), wanted, is_inferred=decode.schema is None)
         if decode.schema is None and "value" in wanted.names:
-            decode = _inferred(decode, sample)
+            looked_at = _taken(sample)
+            decode = _inferred(decode, looked_at)
+            if self._chosen is not None and decode.values == "json":
+                decode = self._chosen.completed(decode, looked_at, anywhere)
         if self._chosen is not None:
             decode = self._chosen.narrowed(decode)
         self.read = list(dict.fromkeys([*wanted.names, "topic", "partition", "offset"]))
@@ -98,12 +103,12 @@ class DecodedColumns:
         self.learn()
         self.is_blind = decode.values == "json" and decode.schema is not None and not decode.schema.names
 
-    def learn(self, sample: Callable[[], Iterator[pa.RecordBatch]] | None = None) -> pa.Schema | None:
+    def learn(self, sample: Sample | None = None) -> pa.Schema | None:
         """The schema, also where a batch told what a function returns, or where this sample tells it."""
         if self._decode is None:
             return self.schema
         if self._decode.schema is None and sample is not None:
-            self._decode = _inferred(self._decode, sample)
+            self._decode = _inferred(self._decode, _taken(sample))
         self.schema = None if self._decode.schema is None else self._decode.schema_for(self._wanted)
         if self._chosen is not None and self.schema is not None:
             self.schema = self._chosen.of_schema(self.schema)
@@ -182,6 +187,7 @@ class _Chosen:
         self._wanted = wanted
         self._at = wanted.get_field_index("value")
         self._is_inferred = is_inferred
+        self._looked_at = 0  # values, of which fields are told
 
     def names(self, found: list[str], count: int) -> list[str]:
         """The names in `found` that are asked for, in the order of the question; `count` of `found` are fields."""
@@ -197,8 +203,9 @@ class _Chosen:
             else:
                 more = "; schema= names fields that no value of the sample has" if self._is_inferred else ""
                 told = _listed(fields)
+                among = f", which none of the {self._looked_at:,} values looked at has" if self._looked_at else ""
                 raise IllegalArgumentException(
-                    f"unknown column {name!r}",
+                    f"unknown column {name!r}{among}",
                     hint=f"there are {', '.join(PYTHON_COLUMNS)}, and of the values {told or 'none'}{more}",
                 )
         return list(dict.fromkeys(chosen))
@@ -208,6 +215,27 @@ class _Chosen:
         pyarrow = need_pyarrow()
         names = self.names(schema.names, len(schema) - len(self._wanted) + 1)
         return pyarrow.schema([schema.field(name) for name in names], schema.metadata)
+
+    def completed(self, decode: ValueDecoding, looked_at: pa.RecordBatch | None, anywhere: Sample) -> ValueDecoding:
+        """The decoding of JSON with fields that are named, and that only values elsewhere have."""
+        pyarrow = need_pyarrow()
+        from kafkalog._face.value_columns import decoding
+
+        assert decode.schema is not None
+        missing = {*self._columns} - {*decode.schema_for(self._wanted).names, "value"}
+        self._looked_at = 0 if looked_at is None else len(looked_at)
+        if not missing:
+            return decode
+        others = _taken(anywhere)
+        if others is None or others == looked_at:
+            return decode
+        self._looked_at = len({row for each in (looked_at, others) if each is not None for row in _places(each)})
+        more = [field for field in _inferred(decoding("json", None, "null"), others).schema or ()]
+        more = [field for field in more if field.name not in decode.schema.names]
+        every = decoding("json", pyarrow.schema([*decode.schema, *more]), decode.errors, keys=decode.keys)
+        names = self._fields(every)[len(decode.schema) :]
+        more = [field for name, field in zip(names, more, strict=True) if name in missing]
+        return decoding("json", pyarrow.schema([*decode.schema, *more]), decode.errors, keys=decode.keys)
 
     def narrowed(self, decode: ValueDecoding) -> ValueDecoding:
         """The decoding without the fields of JSON that nobody asked for."""
@@ -229,17 +257,38 @@ class _Chosen:
         return names[self._at : len(names) - (len(self._wanted) - self._at - 1)]
 
 
-def _inferred(decode: ValueDecoding, sample: Callable[[], Iterator[pa.RecordBatch]]) -> ValueDecoding:
+def with_values(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows whose value is not null, which tells nothing; no batch is empty."""
+    for batch in batches:
+        column = batch.column(batch.schema.get_field_index("value"))
+        found = batch if not column.null_count else batch.filter(column.is_valid())
+        if found.num_rows:
+            yield found
+
+
+def _taken(sample: Sample) -> pa.RecordBatch | None:
+    """A sample as one batch of at most SAMPLE_ROWS; None if there is nothing in it."""
+    taken = list(sample())
+    if not taken:
+        return None
+    found: pa.RecordBatch = need_pyarrow().Table.from_batches(taken)[:SAMPLE_ROWS].combine_chunks().to_batches()[0]
+    return found
+
+
+def _places(sample: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(sample.column(name).to_pylist() for name in SAMPLED if name != "value"), strict=True)
+
+
+def _inferred(decode: ValueDecoding, records: pa.RecordBatch | None) -> ValueDecoding:
+    """The decoding as these records of a sample tell it."""
     pyarrow = need_pyarrow()
     from kafkalog._face.value_columns import decoding
 
-    taken = list(sample())
-    records = pyarrow.Table.from_batches(taken).slice(0, SAMPLE_ROWS).combine_chunks() if taken else None
-    found = pyarrow.array([], pyarrow.binary()) if not records else records.to_batches()[0].column("value")
+    found = pyarrow.array([], pyarrow.binary()) if records is None else records.column("value")
     if decode.values == "json":  # what is no JSON is told where it is read, with its place
         fields = decoding("json", None, "null").infer(found).schema
         return decoding("json", fields, decode.errors, keys=decode.keys)
-    return decode.infer(found, records=records.to_batches()[0]) if records else decode
+    return decode if records is None else decode.infer(found, records=records)
 
 
 def known_schema(schema: pa.Schema | None) -> pa.Schema:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from kafkalog._face.arrow_stream import stream_of
 from kafkalog._face.chunk_reader import UNREADABLE
 from kafkalog._face.damage_hint import helping
-from kafkalog._face.decoded import SAMPLE_ROWS, SAMPLED, DecodedColumns, Decoding, known_schema, taken_from
+from kafkalog._face.decoded import (
+    SAMPLE_ROWS,
+    SAMPLED,
+    DecodedColumns,
+    Decoding,
+    known_schema,
+    taken_from,
+    with_values,
+)
 from kafkalog._face.keywords import takes
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection, selection_of
@@ -55,6 +63,12 @@ class Reading(Filters, Decoding, total=False):
 
 class Part(Protocol):
     """A partition (`kafkalog.Partition`)."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
 
     def ready_to_read(self) -> Source:
         """What reads it; raises where nobody may."""
@@ -161,7 +175,7 @@ class Readable(Shown):
                 parts, selection, last, partial(batches_in, selection=selection, columns=columns, batch_rows=batch_rows)
             )
 
-        return _decoded(decode, columns, read, parts, selection, last)
+        return _decoded(decode, columns, read, parts, selection, last, partial(self._parts, None))
 
     @takes(Reading)
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
@@ -308,7 +322,7 @@ class Readable(Shown):
                         if batch.num_rows:
                             yield batch
 
-        known, batches = _decoded(decode, columns, read, parts, selection, None)
+        known, batches = _decoded(decode, columns, read, parts, selection, None, partial(self._parts, None))
         reader: pa.RecordBatchReader = pyarrow.RecordBatchReader.from_batches(known_schema(known), batches)
         return reader
 
@@ -348,30 +362,36 @@ def _in_pandas(table: pa.Table) -> Any:
 
 
 def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:
-    """Values from the beginning and the end of some of the partitions, up to damage: fields of JSON come and go."""
-    parts = parts[:: max(1, len(parts) // SAMPLE_PARTS)]
-    rows = max(1, SAMPLE_ROWS // (2 * len(parts) or 1))
-    quiet = selection.untold()
-    for part in parts:
+    """Values that are not null, from the beginning and the end of some of the partitions, up to damage: fields of JSON
+    come and go.  If there are none, those of the first other partition that has some."""
+    step = max(1, len(parts) // SAMPLE_PARTS)
+    some = parts[::step]
+    rows = max(1, SAMPLE_ROWS // (2 * len(some) or 1))
+    quiet, found = selection.untold(), False
+    for number, part in enumerate((*some, *(part for number, part in enumerate(parts) if number % step))):
+        if found and number >= len(some):
+            break
         for count in (last, rows if last is None else min(rows, last)):
             left = rows
             with suppress(*UNREADABLE):
                 place = selected_range(part.ready_to_read, quiet, count, lenient=True)
-                for batch in batches_in(part.ready_to_read, quiet, place, SAMPLED, rows):
+                for batch in with_values(batches_in(part.ready_to_read, quiet, place, SAMPLED, rows)):
+                    found = True
                     yield batch[:left]
                     left -= batch.num_rows
                     if left <= 0:
                         break
+                else:  # all of it was read
+                    break
 
 
-def _sample_anywhere(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:
-    """The same; where nothing is selected, of what else there is, which tells what a function returns as well."""
-    found = False
-    for batch in _sample(parts, selection, last):
-        found = True
-        yield batch
-    if not found:
-        yield from _sample(parts, Selection(isolation=selection.isolation), None)
+def _sample_anywhere(
+    parts: Sequence[Part], selection: Selection, everything: Callable[[], Sequence[Part]]
+) -> Iterator[pa.RecordBatch]:
+    """The same of whatever there is in these partitions, and in the others of their topics."""
+    topics, places = {part.topic for part in parts}, {(part.topic, part.partition) for part in parts}
+    others = [part for part in everything() if part.topic in topics and (part.topic, part.partition) not in places]
+    yield from _sample([*parts, *others], Selection(isolation=selection.isolation), None)
 
 
 def _decoded(
@@ -381,13 +401,17 @@ def _decoded(
     parts: Sequence[Part],
     selection: Selection,
     last: int | None,
+    everything: Callable[[], Sequence[Part]],
 ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it.
+    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it.  `everything`
+    gives what is there beside `parts`, for a sample.
 
-    What a function returns is told by the first batch, so that no value is decoded twice.
+    What a function returns is told by the first batch that has a value, if that is the first of all, so that no value
+    is decoded twice; else by a sample.
     """
     peeks = callable(decode.values) and decode.schema is None
-    made = DecodedColumns(decode, columns, (lambda: iter(())) if peeks else partial(_sample, parts, selection, last))
+    sample, anywhere = partial(_sample, parts, selection, last), partial(_sample_anywhere, parts, selection, everything)
+    made = DecodedColumns(decode, columns, (lambda: iter(())) if peeks else sample, anywhere)
     if not peeks or made.schema is not None:
 
         def decoded() -> Iterator[pa.RecordBatch]:
@@ -397,9 +421,12 @@ def _decoded(
         return made.schema, decoded()
     batches = read(made.read)
     raw = next(batches, None)
-    first = [] if raw is None else [made.of(raw)]
-    if made.learn() is None:  # no rows, or nulls alone
-        made.learn(partial(_sample_anywhere, parts, selection, last))
+    first = [made.of(raw)] if raw is not None and any(with_values([raw])) else []
+    if made.learn() is None and made.learn(sample) is None:
+        made.learn(anywhere)
+        if made.schema is None and made.names_fields:
+            known_schema(None)
+    if not first or made.schema is not None and not first[0].schema.equals(made.schema):
         first = [] if raw is None else [made.of(raw)]
 
     def behind() -> Iterator[pa.RecordBatch]:

@@ -5,18 +5,18 @@ pyarrow is imported by whoever imports this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kafkalog._face import arrow
 from kafkalog._face.chunk_reader import ARROW_BATCH_BYTES, UNREADABLE
-from kafkalog._face.decoded import SAMPLE_ROWS, SAMPLED, DecodedColumns, known_schema
+from kafkalog._face.decoded import SAMPLE_ROWS, SAMPLED, DecodedColumns, Sample, known_schema, with_values
 from kafkalog._face.selected import batches_in
+from kafkalog._face.selection import Selection
 from kafkalog._face.window import Range
 from kafkalog.errors import IllegalArgumentException
 
@@ -46,7 +46,7 @@ class HeldChunk:
 
 class Columns:
     """Which columns are wanted of the selected records, and how they are decoded.  `sample` gives values from which the
-    schema of JSON is inferred.  IllegalArgumentException for an unknown column."""
+    schema of JSON is inferred, `anywhere` some of what else there is.  IllegalArgumentException for an unknown column."""
 
     def __init__(
         self,
@@ -54,9 +54,12 @@ class Columns:
         batch_rows: int,
         options: ReaderOptions,
         decode: ValueDecoding,
-        sample: Callable[[], Iterator[pa.RecordBatch]],
+        sample: Sample,
+        anywhere: Sample,
     ) -> None:
-        self._decoded = DecodedColumns(decode, columns, sample)
+        self._decoded = DecodedColumns(decode, columns, sample, anywhere)
+        if self._decoded.schema is None:
+            self._decoded.learn(anywhere)
         self._batch_rows = batch_rows
         self._selection = options.selection
         self._asked = options.selection.columns_for(self._decoded.read)
@@ -91,14 +94,34 @@ class Columns:
 
 
 def sample_of(readers: Iterable[PartitionReader], options: ReaderOptions) -> Iterator[pa.RecordBatch]:
-    """The values that readers come to next; up to damage, which is told where it is read."""
-    selection = options.selection.untold()
+    """The values that readers come to next, but nulls; up to damage, which is told where it is read."""
+    left = SAMPLE_ROWS
     for reader in readers:
         source = reader.source
         start = min(max(reader.position, source.log_start_offset), source.visible_end(options.isolation))
         place = Range(start, options.end_offset, options.times)
-        with suppress(*UNREADABLE):
-            yield from islice(batches_in(partial(_ready, source), selection, place, SAMPLED, SAMPLE_ROWS), 100)
+        for batch in _values(source, options.selection.untold(), place):
+            yield batch
+            left -= batch.num_rows
+            if left <= 0:
+                return
+
+
+def sample_anywhere(readers: Iterable[PartitionReader], options: ReaderOptions) -> Iterator[pa.RecordBatch]:
+    """Values of the readers' partitions, wherever they stand and whatever they choose."""
+    every, left = Selection(isolation=options.isolation), SAMPLE_ROWS
+    for reader in readers:
+        source = reader.source
+        for batch in _values(source, every, Range(source.log_start_offset, None, every.times)):
+            yield batch
+            left -= batch.num_rows
+            if left <= 0:
+                return
+
+
+def _values(source: Source, selection: Selection, place: Range) -> Iterator[pa.RecordBatch]:
+    with suppress(*UNREADABLE):
+        yield from with_values(batches_in(partial(_ready, source), selection, place, SAMPLED, SAMPLE_ROWS))
 
 
 def _ready(source: Source) -> Source:

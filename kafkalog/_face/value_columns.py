@@ -310,7 +310,11 @@ class ValueDecoding:
                 return columns
             if self.schema is None:
                 self.schema = found
-            elif not self.schema.equals(found):
+            elif found.names == self.schema.names:  # what pyarrow makes of nulls alone fits any type
+                for at, field in enumerate(self.schema):
+                    if pa.types.is_null(columns[at].type):
+                        columns[at], found = pa.nulls(len(column), field.type), found.set(at, field)
+            if not self.schema.equals(found):
                 raise IllegalArgumentException(
                     f"values: the function returned {_told(found)}, expected {_told(self.schema)}, as "
                     + ("schema= says" if self._is_given else "before"),

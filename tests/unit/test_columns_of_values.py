@@ -130,6 +130,39 @@ def test_where_nothing_tells_the_fields(tmp_path: Path) -> None:
         assert topic.read_arrow(values="json", columns=["id"], schema={"id": int, "b": str}).schema.names == ["id"]
 
 
+@pytest.mark.parametrize("door", [*DOORS, "reader"])
+@pytest.mark.parametrize("columns", [["offset", "later"], ["value_key", "later", "offset"]])
+def test_a_field_that_only_other_values_have(tmp_path: Path, door: str, columns: list[str]) -> None:
+    with kafkalog.open(tmp_path) as store:
+        made = store.create_topic("orders", 2)
+        made.append_many([(b'{"id": 1}', b"a"), (None, b"b")], partition=0)
+        made.append_many([(b'{"id": 2, "later": 1.5, "key": true}', b"c"), (b'{"id": 3}', b"d")], partition=1)
+        asks: list[dict[str, Any]] = [{"key": "a"}, {"key": "nobody"}, {"key": "b"}, {"partitions": [0]}]
+        for asked in asks if door != "reader" else [{}]:
+            found = read(made, door, values="json", columns=columns, **asked)
+            assert found.schema.names == columns
+            assert found.schema.field("later").type == pa.float64()
+            if asked:
+                assert found["later"].null_count == found.num_rows
+        if door == "reader":
+            with store.reader(topics=["orders"], start="latest") as reader:
+                assert reader.read_arrow(columns, values="json").schema.field("later").type == pa.float64()
+
+
+def test_the_type_of_the_window_counts_and_what_is_nowhere_is_refused(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        made = store.create_topic("orders")
+        made.append_many([(b'{"id": "x"}', b"a"), (None, b"b"), (b'{"id": 2, "later": 1}', b"c"), (b"no JSON", b"d")])
+        found = made.read_arrow(key="c", values="json", columns=["id", "value"])
+        assert found.schema == pa.schema([("id", pa.int64()), ("later", pa.int64())])
+        found = made.read_arrow(key="a", values="json", columns=["later", "value"], errors="null")
+        assert found.to_pylist() == [{"later": None, "id": "x"}]
+        for asked, count in (({"key": "a"}, 3), ({"key": "nobody"}, 3), ({"key": "b"}, 3), ({}, 3)):
+            told = rf"unknown column 'nope', which none of the {count} values looked at has"
+            with pytest.raises(IllegalArgumentException, match=told):
+                made.read_arrow(values="json", columns=["offset", "nope"], errors="null", **asked)
+
+
 def test_functions(topic: Topic) -> None:
     def made(values: Any) -> Any:
         return pa.record_batch({"size": pa.compute.binary_length(values), "is": pa.array([True] * len(values))})

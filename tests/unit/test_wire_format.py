@@ -299,3 +299,69 @@ def test_a_window_without_records_has_the_columns_of_what_else_there_is(tmp_path
         with pytest.raises(IllegalArgumentException, match=r"nothing tells what the function returns.*give schema="):
             empty.read_arrow(values=wire_format(as_text))
         assert empty.read_arrow(values=wire_format(as_text), schema=pa.string()).num_rows == 0
+
+
+def with_id(schema_id: int, payloads: Any) -> Any:
+    return pa.record_batch({"id": pa.array([len(each.as_py()) for each in payloads], pa.int64())})
+
+
+def row_ids(values: Any) -> Any:
+    """A function whose types are of what it is given: of nulls alone it makes a column of nulls."""
+    return pa.RecordBatch.from_pylist([{"id": None if each is None else len(each)} for each in values.to_pylist()])
+
+
+ASKED: list[dict[str, Any]] = [
+    {"last": 1}, {"partitions": [0]}, {"where": "value is null"}, {"key": "gone"}, {"key": "nobody"}, {"grep": "zzz"}, {},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("make", [lambda: wire_format(with_id), lambda: row_ids], ids=["wire_format", "function"])
+@pytest.mark.parametrize("call", ["read_arrow", "arrow_reader", "latest"])
+def test_nulls_tell_nothing_of_the_columns(tmp_path: Path, asked: dict[str, Any], make: Any, call: str) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 2)
+        topic.append_many([(None, b"gone")] * 3, partition=0)
+        topic.append_many([(framed(1, b"ab"), b"a"), (framed(1, b"c"), b"b"), (None, b"b")], partition=1)
+        values = make()
+        if call == "latest":
+            asked = {name: value for name, value in asked.items() if name != "last"}
+        for _ in range(2):  # what was read before does not matter
+            for columns in (["offset", "id"], None):
+                found = getattr(topic, call)(values=values, columns=columns, **asked)
+                assert found.schema.field("id").type == pa.int64()
+                assert "value" not in found.schema.names
+                found = found.read_all() if call != "read_arrow" else found
+                assert found["id"].null_count == found.num_rows - sum(it is not None for it in found["id"].to_pylist())
+            for start in ("earliest", "latest"):
+                with store.reader(topics=["orders"], start=start) as reader:
+                    table = reader.read_arrow(["offset", "id"], values=values)
+                    assert (table.schema.field("id").type, table.num_rows) == (pa.int64(), 6 * (start == "earliest"))
+
+
+def test_only_nulls_everywhere(tmp_path: Path) -> None:
+    used = wire_format(with_id)
+    assert used(values(framed(1, b"a"))).type == pa.struct([("id", pa.int64())])
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 2)
+        topic.append_many([None, None], partition=1)
+        for decode in (used, wire_format(with_id)):
+            assert topic.read_arrow(values=decode)["value"].type == pa.null()
+            with pytest.raises(
+                IllegalArgumentException, match=r"nothing tells what the function returns.*give schema="
+            ):
+                topic.read_arrow(values=decode, columns=["offset", "id"])
+            table = topic.read_arrow(values=decode, columns=["offset", "id"], schema={"id": int})
+            assert (table.num_rows, table["id"].null_count) == (2, 2)
+
+
+def test_a_value_in_a_partition_that_no_sample_is_taken_of(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders", 50)
+        topic.append_many([None], partition=0)
+        topic.append(framed(1, b"ab"), partition=37)
+        table = topic.read_arrow(values=wire_format(with_id), columns=["id"])
+        assert table["id"].to_pylist() == [None, 2]
+        other = store.create_topic("other")
+        other.append(b"no wire format")
+        assert store.read_arrow(partitions=["orders-0"], values=wire_format(with_id), columns=["id"]).num_rows == 1
