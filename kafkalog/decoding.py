@@ -30,7 +30,8 @@ def wire_format(decode: Callable[..., Any], *, message_indexes: bool = False, er
     columns.  It must return the same type for each schema id: of a schema that has changed, read all with one reader
     schema.  Nulls stay nulls and are not handed to it.  Without `schema=` the first batch tells the columns, if it has
     a value that is not null; a reader of a store calls `decode` with a sample first, and so does any other question
-    whose first batch has none, with later values, or those of the topic that were not asked for.  What `decode` raises is the cause of a RecordDeserializationException, which names topic, partition and offsets.
+    whose first batch has none, with later values, or those of the topic that were not asked for.  What `decode` raises
+    is the cause of a RecordDeserializationException, which names topic, partition and offsets.
 
     `message_indexes`: the values are Protobuf's, whose payload has the indexes of the message before it: then it is
     `decode(schema_id, payloads, indexes)`, with a tuple of ints, (0,) for the first message of the schema.

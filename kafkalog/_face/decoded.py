@@ -230,8 +230,8 @@ class _Chosen:
         if others is None or others == looked_at:
             return decode
         self._looked_at = len({row for each in (looked_at, others) if each is not None for row in _places(each)})
-        more = [field for field in _inferred(decoding("json", None, "null"), others).schema or ()]
-        more = [field for field in more if field.name not in decode.schema.names]
+        told = _inferred(decoding("json", None, "null"), others).schema
+        more = [field for field in told or () if field.name not in decode.schema.names]
         every = decoding("json", pyarrow.schema([*decode.schema, *more]), decode.errors, keys=decode.keys)
         names = self._fields(every)[len(decode.schema) :]
         more = [field for name, field in zip(names, more, strict=True) if name in missing]

@@ -282,7 +282,9 @@ class Readable(Shown):
         clean of the whole log would keep.
 
         A pyarrow RecordBatchReader of batches of up to `batch_rows` rows, with the columns of `read_arrow`; its
-        `read_all()` makes a Table.  `end` is an offset, or a time: the state as of then, by the records' timestamps.
+        `read_all()` makes a Table.  `end` is an offset, or a time: the state as of then, by the records' timestamps,
+        as far as cleaners and retention have left it: a key of a compacted topic that has changed since then may have
+        no row.
         `start`, `key`, `key_prefix`, `start_time` and `end_time` choose the records that count; `headers`, `grep` and
         `where` choose among the last values.  Aborted records never count, nor do those from the oldest open
         transaction on, unless `isolation`, here "read_committed" by default, is "read_uncommitted".  A key whose last
@@ -426,7 +428,7 @@ def _decoded(
         made.learn(anywhere)
         if made.schema is None and made.names_fields:
             known_schema(None)
-    if not first or made.schema is not None and not first[0].schema.equals(made.schema):
+    if not first or (made.schema is not None and not first[0].schema.equals(made.schema)):
         first = [] if raw is None else [made.of(raw)]
 
     def behind() -> Iterator[pa.RecordBatch]:

@@ -46,7 +46,8 @@ class HeldChunk:
 
 class Columns:
     """Which columns are wanted of the selected records, and how they are decoded.  `sample` gives values from which the
-    schema of JSON is inferred, `anywhere` some of what else there is.  IllegalArgumentException for an unknown column."""
+    schema of JSON is inferred, `anywhere` some of what else there is.  IllegalArgumentException for an unknown column.
+    """
 
     def __init__(
         self,

@@ -588,3 +588,16 @@ def test_records_of_a_view(log_dir: Path) -> None:
         assert list(latest_records(found, LatestOptions(tombstones=True))) == there(log_dir, 0)
         size = (log_dir / "t-0" / LOG).stat().st_size
         assert size < sum(told) <= 2 * size
+
+
+def test_as_of_then_is_as_far_as_cleaners_left_it(tmp_path: Path) -> None:
+    day = 86_400_000
+    with kafkalog.open(tmp_path, maintenance=False, config={"internal.segment.bytes": "200"}) as store:
+        topic = store.create_topic("prices", config={"cleanup.policy": "compact"})
+        for number in range(20):
+            topic.append(b"%d" % number, key=b"tea", timestamp=1_790_000_000_000 + number * day)
+        asked = {"start_time": 0, "end_time": 1_790_000_000_000 + 10 * day}
+        assert topic.latest(**asked).read_all()["value"].to_pylist() == [b"9"]  # type: ignore[arg-type]
+        topic.partition(0).compact()
+        assert topic.latest(**asked).read_all().num_rows == 0  # type: ignore[arg-type]
+        assert topic.latest().read_all()["value"].to_pylist() == [b"19"]
