@@ -31,8 +31,9 @@ class Decoding(TypedDict, total=False):
     `kafkalog.decoding.wire_format(...)`.  The fields of JSON objects become columns in the place of `value`; one that
     has the name of a record's column is `value_<name>`.
     schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "list<string>"}:
-    pyarrow's types, what `str` makes of them, Python's (int, float, str, bool, datetime), a mapping for an object, a
-    list of one for an array, "json" for the text of whatever is there.  Without it up to 2,000 of the first and last
+    pyarrow's bool, int32, int64, float64, string, timestamp, decimal128, list and struct, what `str` makes of them,
+    Python's (int, float, str, bool, datetime, list[...]), a mapping for an object, a list of one for an array, "json"
+    for the text of whatever is there.  Without it up to 2,000 of the first and last
     values tell, but those that are no JSON objects; a field whose values have different types is the text of its JSON,
     with any `errors`, and fields that none of them has are left out.  Of a function: what it returns.
     errors: "raise" (RecordDeserializationException names the record), or "null" in the place of what is no text, no

@@ -38,6 +38,8 @@ ALSO: Mapping[Any, str] = {
     "float": "float64",
     "int": "int64",
     "str": "string",
+    "large_string": "string",
+    "string_view": "string",
     "extension<arrow.json>": "json",
     bool: "bool",
     int: "int64",
@@ -48,9 +50,11 @@ ALSO: Mapping[Any, str] = {
 DECIMAL = re.compile(r"decimal(?:128)?\((\d+), *(\d+)\)")
 ZONED = re.compile(r"timestamp\[(s|ms|us|ns), *tz=([^\]]+)\]")
 KNOWN = (
-    f"{', '.join(NAMES)}, json, decimal(precision, scale), {{name: type}} or struct<name: type> for objects, [type] or "
-    "list<type> for arrays"
+    f"{', '.join(NAMES).replace('float64', 'float64 or double')}, json, decimal(precision, scale), "
+    "{name: type} or struct<name: type> for objects, [type] or list<type> for arrays"
 )
+# Columns of a table of records whose types no JSON is read as.
+_OF_RECORDS = ("timestamp_type", "key", "value", "headers")
 NESTED_MAX = 64  # of types in a text
 ISO_TIME = re.compile(
     r"\d{4}-[01]\d-[0-3]\d(?:[Tt ][0-2]\d:[0-5]\d(?::[0-5]\d(?:[.,](?P<part>\d{1,9}))?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?)?"
@@ -64,9 +68,9 @@ LEVELS_INFERRED = 32  # what lies deeper is taken as JSON's text
 def normal(schema: object) -> pa.Schema:
     """A schema as it may be given, in normal form; IllegalArgumentException for what is none, or has an unknown type.
 
-    `schema` is a pyarrow schema, or a mapping of names to types: pyarrow's, what `str` makes of those, Python's int,
-    float, str, bool, datetime and list[...], "json" for the text of whatever is there, a mapping for an object, a list
-    of one type for an array.
+    `schema` is a pyarrow schema, or a mapping of names to types: pyarrow's bool, int32, int64, float64, string,
+    timestamp, decimal128, list and struct, what `str` makes of those, Python's int, float, str, bool, datetime and
+    list[...], "json" for the text of whatever is there, a mapping for an object, a list of one type for an array.
     """
     fields = schema if isinstance(schema, pa.Schema) else given(schema)
     made = pa.schema([_of_arrow(field, field.name) for field in fields])
@@ -126,6 +130,7 @@ def _spelled(text: str) -> Any:
     """A type as pyarrow prints it, as a mapping, a list of one, or a word; the text where it is none of these."""
     text = text.strip()
     kind, _, rest = text.partition("<")
+    kind = {"large_list": "list"}.get(kind, kind)  # of JSON there is one kind of each
     if text in ALSO or kind not in ("list", "struct") or not rest.endswith(">") or text.count("<") > NESTED_MAX:
         return ALSO.get(text, text)
     parts = [part.strip().removesuffix(" not null") for part in _parts(rest[:-1])]
@@ -165,12 +170,17 @@ def _of_arrow(field: pa.Field, path: str) -> pa.Field:
         return pa.field(name, pa.string(), metadata=ANY_JSON)
     if pa.types.is_struct(kind):
         return _object(name, [_of_arrow(each, f"{path}.{each.name}") for each in kind.fields])
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.field(name, pa.list_(_of_arrow(kind.value_field, f"{path}[]")))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.field(name, pa.string())
     if kind in FORMATS or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind):
         return pa.field(name, kind)
+    hint = f"there are {KNOWN}"
+    if path in _OF_RECORDS:
+        hint = f"only fields of the values belong in it: leave out columns of the records, such as {path}; {hint}"
     raise IllegalArgumentException(
-        f"schema: found {kind} as the type of {path!r}, expected a type that JSON is read as", hint=f"there are {KNOWN}"
+        f"schema: found {kind} as the type of {path!r}, expected a type that JSON is read as", hint=hint
     )
 
 

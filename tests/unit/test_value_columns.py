@@ -8,14 +8,17 @@ import decimal
 import json
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kafkalog
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, RecordDeserializationException
 
 pa = pytest.importorskip("pyarrow")
 
+from kafkalog._face import json_schema  # noqa: E402
 from kafkalog._face.value_columns import decoding  # noqa: E402
 
 UTC = datetime.UTC
@@ -457,7 +460,7 @@ def test_json_below_a_text() -> None:
 def test_a_type_that_is_none_is_told_with_those_that_are(kind: Any) -> None:
     with pytest.raises(IllegalArgumentException, match="expected a type that JSON is read as") as caught:
         decoding("json", {"a": kind})
-    assert "there are bool, int32, int64, float64, string, timestamp" in str(caught.value)
+    assert "there are bool, int32, int64, float64 or double, string, timestamp" in str(caught.value)
     assert "list<type>" in str(caught.value)
 
 
@@ -469,3 +472,44 @@ def test_a_sample_passes_over_what_is_no_json() -> None:
     assert rows == [1] + [None] * 8
     mixed = decoding("json", errors="null").infer(pa.array([b'{"id": 1}', b'{"id": "x"}']))
     assert str((mixed.schema or pa.schema([])).field("id").type) == "string"
+
+
+LARGE = pa.struct([("s", pa.large_string()), ("l", pa.large_list(pa.string_view()))])
+PLAIN = pa.struct([("s", pa.string()), ("l", pa.list_(pa.string()))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.large_string(), pa.string()),
+        (pa.string_view(), pa.string()),
+        ("large_string", pa.string()),
+        ("string_view", pa.string()),
+        (pa.large_list(pa.int64()), pa.list_(pa.int64())),
+        ("large_list<item: large_string>", pa.list_(pa.string())),
+        (LARGE, PLAIN),
+        (str(LARGE), PLAIN),
+    ],
+    ids=str,
+)
+def test_large_kinds_are_the_plain_ones(kind: Any, expected: Any) -> None:
+    assert json_schema.normal({"a": kind}).field("a").type == expected
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_binary(), pa.int8(), pa.float32(), pa.date32(), "large_binary", "large_list<"]
+)
+def test_what_json_is_not_read_as(kind: Any) -> None:
+    with pytest.raises(IllegalArgumentException, match=r"as the type of 'a', expected.*float64 or double"):
+        json_schema.normal({"a": kind})
+
+
+def test_the_schema_of_a_table_of_records(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("orders")
+        topic.append(b'{"id": 1}')
+        for columns in (None, ["key", "id"], ["id", "headers"]):
+            table = topic.read_arrow(values="json", columns=columns)
+            with pytest.raises(IllegalArgumentException, match="only fields of the values belong in it: leave out"):
+                topic.read_arrow(values="json", schema=table.schema)
+        assert topic.read_arrow(values="json", schema=table.select(["id"]).schema)["id"].to_pylist() == [1]

@@ -311,7 +311,8 @@ def row_ids(values: Any) -> Any:
 
 
 ASKED: list[dict[str, Any]] = [
-    {"last": 1}, {"partitions": [0]}, {"where": "value is null"}, {"key": "gone"}, {"key": "nobody"}, {"grep": "zzz"}, {},
+    {"last": 1}, {"partitions": [0]}, {"where": "value is null"}, {"key": "gone"}, {"key": "nobody"},
+    {"grep": "zzz"}, {},
 ]  # fmt: skip
 
 
