@@ -5,6 +5,8 @@ A schema that nobody gave is inferred from a sample before the first batch, so t
 
 from __future__ import annotations
 
+import difflib
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -21,6 +23,7 @@ Sample = Callable[[], "Iterator[pa.RecordBatch]"]
 
 SAMPLE_ROWS = 2_000  # from which the fields of JSON are told
 SAMPLED = ("topic", "partition", "offset", "value")
+NEAR = 0.75  # how like another a name is that may be a slip of it, as difflib counts
 NAMES_TOLD = 30  # of fields, in an error
 
 
@@ -81,6 +84,7 @@ class DecodedColumns:
         self._extra: list[str] = []  # which errors name
         is_given = decode.schema is not None
         self._is_doubtful = False  # whether any field of the schema that was given is there
+        self._given: list[str] = decode.schema.names if is_given else []
         self._decode: ValueDecoding | None = None
         self._chosen: _Chosen | None = None
         self.is_blind = False  # no value has told a field of JSON
@@ -101,6 +105,8 @@ class DecodedColumns:
         self._extra = [name for name in self.read if name not in wanted.names]
         self._decode = decode
         self._is_doubtful = decode.values == "json" and is_given
+        if decode.values == "json" and not is_given and not decode.schema.names and looked_at is not None:
+            self._tell_if_no_object(looked_at.column("value"), "none has a field that becomes a column")
         self.learn()
         self.is_blind = decode.values == "json" and decode.schema is not None and not decode.schema.names
 
@@ -127,24 +133,55 @@ class DecodedColumns:
         return made if not self._extra else made.select([name for name in made.schema.names if name not in self._extra])
 
     def _tell_strangers(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> bool:
-        """A UserWarning if no value of the batch has a field of the schema; whether the next batch must be asked."""
+        """A UserWarning if the values have none of the fields of the schema, or another in the place of one; whether
+        the next batch must be asked."""
         assert self._decode is not None
         assert self._decode.schema is not None
         at, names = batch.schema.get_field_index("value"), self._decode.schema.names
         values = batch.column(at).drop_null()[:SAMPLE_ROWS]
-        if not names or any(column.null_count < len(column) for column in made.columns[at : at + len(names)]):
-            return False
-        if not len(values):
-            return True
+        columns = made.columns[at : at + len(names)]
+        absent = [name for name, column in zip(names, columns, strict=True) if column.null_count == len(column)]
+        if not absent or not len(values):
+            return bool(absent)
         found = decoding_of("json", None, "null").infer(values).schema
         assert found is not None
-        if found.names and not {*names} & {*found.names}:
-            warnings.warn(
-                f"schema: {batch.num_rows} values have none of its fields {_listed(names)}, so these are null; there "
-                f"are {_listed(found.names)}",
-                stacklevel=2,
+        absent = [name for name in absent if name not in found.names]
+        if not found.names:
+            self._tell_if_no_object(values, "all fields are null")
+        elif len(absent) == len(names):
+            _warn(
+                f"schema: none of the {len(values):,} values looked at has any of its fields {_listed(names)}, so "
+                f"these are null; there are {_listed(found.names)}"
             )
+        else:
+            strangers = [name for name in found.names if name not in self._given]
+            near = {name: _nearest(name, strangers) for name in absent}
+            told = [f"{name} (did you mean {other}?)" for name, other in near.items() if other is not None]
+            if told:
+                _warn(f"schema: none of the {len(values):,} values looked at has {_listed(told)}, so it is null")
         return False
+
+    def _tell_if_no_object(self, values: pa.Array, so: str) -> None:
+        from kafkalog._face.json_schema import objects
+
+        assert self._decode is not None
+        if len(values) and self._decode.errors == "null" and next(objects(values.to_pylist()), None) is None:
+            _warn(f"values: none of the {len(values):,} values looked at is a JSON object, so {so}")
+
+
+def _nearest(name: str, others: Sequence[str]) -> str | None:
+    """The other name that somebody who wrote `name` may have meant."""
+    by_text = {other.casefold(): other for other in others}
+    near = difflib.get_close_matches(name.casefold(), list(by_text), 1, NEAR)
+    return by_text[near[0]] if near else None
+
+
+def _warn(text: str) -> None:
+    """A UserWarning at the line that called the package."""
+    frame, depth = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "kafkalog":
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(text, stacklevel=depth)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -177,8 +177,9 @@ def _of_arrow(field: pa.Field, path: str) -> pa.Field:
     if kind in FORMATS or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind):
         return pa.field(name, kind)
     hint = f"there are {KNOWN}"
-    if path in _OF_RECORDS:
-        hint = f"only fields of the values belong in it: leave out columns of the records, such as {path}; {hint}"
+    column = path.partition("[")[0]
+    if column in _OF_RECORDS:
+        hint = f"only fields of the values belong in it: leave out columns of the records, such as {column}; {hint}"
     raise IllegalArgumentException(
         f"schema: found {kind} as the type of {path!r}, expected a type that JSON is read as", hint=hint
     )
@@ -295,6 +296,18 @@ def _is_text(name: str) -> bool:
     return True
 
 
+def objects(values: Iterable[bytes | None]) -> Iterator[dict[str, Any]]:
+    """Those of the values that are JSON objects."""
+    for value in values:
+        if value is not None:
+            try:
+                found = json.loads(value.decode(), parse_int=_whole, parse_constant=_refused)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(found, dict):
+                yield found
+
+
 def inferred(values: Iterable[bytes | None], *, times: bool = False) -> pa.Schema:
     """The schema that all of these have: the union of their fields, in the order in which they were first seen.
 
@@ -304,12 +317,6 @@ def inferred(values: Iterable[bytes | None], *, times: bool = False) -> pa.Schem
     over.
     """
     root = _Seen()
-    for value in values:
-        if value is not None:
-            try:
-                found = json.loads(value.decode(), parse_int=_whole, parse_constant=_refused)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(found, dict):
-                root.add(found)
+    for found in objects(values):
+        root.add(found)
     return pa.schema([below.field(name, times) for name, below in root.fields.items()])

@@ -178,10 +178,66 @@ def test_functions(topic: Topic) -> None:
 
 @pytest.mark.parametrize("columns", [None, ["offset", "idd"]])
 def test_a_schema_of_which_no_value_has_a_field(topic: Topic, columns: Any) -> None:
-    told = r"schema: \d values have none of its fields idd, so these are null; there are id, sku, offset, paid"
+    topic.append(None, partition=0)
+    count = len([it for it in topic.partition(0) if it.value is not None])
+    told = (
+        rf"schema: none of the {count} values looked at has any of its fields idd, so these are null; "
+        "there are id, sku, offset, paid"
+    )
     with pytest.warns(UserWarning, match=told) as warned:
         table = topic.read_arrow(values="json", schema={"idd": "int64"}, columns=columns)
-    assert (len(warned), table["idd"].null_count, table.num_rows) == (1, 6, 6)
+    assert (len(warned), table["idd"].null_count, table.num_rows) == (1, 7, 7)
+
+
+READS: dict[str, Callable[..., Any]] = {  # each in one line, which the warning names
+    "read_arrow": lambda topic, **asked: topic.read_arrow(**asked),
+    "arrow_batches": lambda topic, **asked: list(topic.arrow_batches(**asked)),
+    "latest": lambda topic, **asked: list(topic.latest(**asked)),
+    "partition": lambda topic, **asked: topic.partition(0).read_arrow(**asked),
+}
+
+
+@pytest.mark.parametrize("door", READS)
+def test_one_field_of_several_is_misspelled(topic: Topic, door: str) -> None:
+    told = "none of the . values looked at has skuu \\(did you mean sku\\?\\), so it is null"
+    for columns in (None, ["skuu", "id"]):
+        with pytest.warns(UserWarning, match=told) as warned:
+            READS[door](topic, values="json", schema={"id": "int64", "skuu": "string"}, columns=columns)
+        assert len(warned) == 1
+        line = READS[door].__code__.co_firstlineno
+        assert (warned[0].filename, warned[0].lineno) == (__file__, line)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"id": "int64", "currency": "string"},  # nothing is near it
+        {"sku": "string", "skuu": "string"},  # the near one is in the schema
+        {"id": "int64", "nope": "string", "offset_": "string", "offset": "int64"},
+    ],
+    ids=str,
+)
+def test_a_field_that_is_not_there_yet_is_no_mistake(
+    topic: Topic, schema: Any, recwarn: pytest.WarningsRecorder
+) -> None:
+    topic.read_arrow(values="json", schema=schema)
+    assert not list(recwarn)
+
+
+@pytest.mark.parametrize("schema", [None, {"id": "int64"}])
+def test_no_value_is_a_json_object(tmp_path: Path, schema: Any, recwarn: pytest.WarningsRecorder) -> None:
+    with kafkalog.open(tmp_path) as store:
+        made = store.create_topic("clicks")
+        made.append_many([b"1;a", None, b"[1]", b"\xff"])
+        with pytest.warns(UserWarning, match="values: none of the 3 values looked at is a JSON object") as warned:
+            assert made.read_arrow(values="json", schema=schema, errors="null").num_rows == 4
+        assert (len(warned), warned[0].filename) == (1, __file__)
+        with pytest.raises(RecordDeserializationException):
+            made.read_arrow(values="json", schema=schema)
+        made.append(b"{}")
+        recwarn.clear()
+        made.read_arrow(values="json", schema=schema, errors="null")
+        assert not list(recwarn)
 
 
 def test_a_schema_of_which_some_field_is_there_is_no_mistake(topic: Topic, recwarn: pytest.WarningsRecorder) -> None:
