@@ -89,7 +89,7 @@ class DecodedColumns:
         self._chosen: _Chosen | None = None
         self.is_blind = False  # no value has told a field of JSON
         if "value" not in wanted.names:  # no value is looked at, whatever it would become
-            decode = decoding_of(keys=decode.keys, errors=decode.errors)
+            decode = decoding_of(keys=decode.keys, errors=decode.errors if decode.keys == "text" else "raise")
         if (decode.values, decode.keys) == ("bytes", "bytes") or not {"value", "key"} & set(wanted.names):
             return
         if named:

@@ -52,6 +52,13 @@ _UNFITTING = {
     json_columns.TOO_FINE: "{kind}, which has fewer digits",
     json_columns.LONE_SURROGATE: "{kind}, which has no half of a pair of surrogates",
 }
+# The type that takes what another has no room for.
+_WIDER = {
+    (json_columns.HAS_FRACTION, "int32"): "float64",
+    (json_columns.HAS_FRACTION, "int64"): "float64",
+    (json_columns.OUT_OF_RANGE, "int32"): "int64",
+    (json_columns.TOO_FINE, "timestamp"): "timestamp[ns]",
+}
 
 Values = str | Callable[[Any], Any]
 
@@ -126,6 +133,11 @@ class ValueDecoding:
             raise IllegalArgumentException(f'keys: found {shown(keys)}, expected "bytes" or "text"')
         if schema is not None and values in ("bytes", "text"):
             raise IllegalArgumentException(f"schema: found one, and values={values!r} has none", hint='values="json"')
+        if (values, keys) == ("bytes", "bytes") and errors != "raise":
+            raise IllegalArgumentException(
+                f"errors: found {errors!r}, and bytes are not decoded",
+                hint='values="json", values="text" or keys="text"',
+            )
         if callable(values) and errors != "raise":
             raise IllegalArgumentException(
                 "errors: a function decides itself what it makes of a bad value",
@@ -273,9 +285,15 @@ class ValueDecoding:
             raise where.error(row, f"value: {text}", hint=_NULL_HINT)
         assert self.schema is not None
         path = native.path(node)
-        wanted = _UNFITTING[verdict].format(kind=_type_at(self.schema, path))
+        kind = _type_at(self.schema, path)
+        wanted = _UNFITTING[verdict].format(kind=kind)
+        wider = _WIDER.get((verdict, kind.partition("[")[0]))
+        takes = ""
+        if wider is not None and not kind.startswith(wider.removesuffix("]")):
+            takes = f'schema={{"{path}": "{wider}"}}' if path in self.schema.names else f'the type "{wider}"'
+            takes += " takes it, "
         text = f"field {path!r} at byte {at}: found {_excerpt(value[at : at + size])}, expected {wanted}"
-        raise where.error(row, f"value, {text}", hint=f'{_NULL_HINT}, and the type "json" takes any')
+        raise where.error(row, f"value, {text}", hint=f'{takes}{_NULL_HINT}, and the type "json" takes any')
 
     # --- functions ----------------------------------------------------------------------------------------
 

@@ -513,3 +513,29 @@ def test_the_schema_of_a_table_of_records(tmp_path: Path) -> None:
             with pytest.raises(IllegalArgumentException, match="only fields of the values belong in it: leave out"):
                 topic.read_arrow(values="json", schema=table.schema)
         assert topic.read_arrow(values="json", schema=table.select(["id"]).schema)["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "told"),
+    [
+        ("int64", "1.5", r'found 1.5, expected int64, a whole number \(schema=\{"a": "float64"\} takes it'),
+        ("int32", "3000000000", r'schema=\{"a": "int64"\} takes it'),
+        ("timestamp", '"2026-01-01T00:00:00.123456789Z"', r'schema=\{"a": "timestamp\[ns\]"\} takes it'),
+        (["int64"], "[1.5]", 'the type "float64" takes it'),
+        ("timestamp[ns]", '"2026-01-01T00:00:00.1234567891Z"', r'\(errors="null"'),
+        ("decimal(5, 1)", "1.555", r'\(errors="null"'),
+        ("int64", '"x"', r'\(errors="null"'),
+    ],
+    ids=str,
+)
+def test_the_type_that_takes_it_is_named(kind: Any, value: str, told: str) -> None:
+    batch = pa.record_batch({"value": pa.array([b'{"a": %b}' % value.encode()])})
+    with pytest.raises(RecordDeserializationException, match=told):
+        decoding("json", {"a": kind}).apply(batch)
+
+
+def test_errors_where_nothing_is_decoded() -> None:
+    with pytest.raises(IllegalArgumentException, match="errors: found 'null', and bytes are not decoded"):
+        decoding(errors="null")
+    assert decoding(errors="null", keys="text").schema is not None
+    assert decoding(errors="raise").schema is not None
