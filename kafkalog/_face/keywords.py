@@ -12,6 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 MEANT = {
     "after": ("start",), "since": ("start",), "from_": ("start",), "before": ("end",), "until": ("end",),
     "to": ("end",), "as_of": ("end",), "topic": ("topics", "partitions"), "partition": ("partitions",),
+    "limit": ("last",), "tail": ("last",),
 }  # fmt: skip
 
 
@@ -59,13 +60,14 @@ def called(name: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         known = frozenset(inspect.signature(function).parameters)
+        meant = {"mode": "read_only"} if "read_only" in known else None  # of what opens files
         function.__qualname__ = f"kafkalog.{name}"  # which Python's own errors of arguments say
 
         @functools.wraps(function)
         def with_known(*args: Any, **named: Any) -> Any:
             for each in named:
                 if each not in known:
-                    raise unexpected(each, known, of=f"kafkalog.{name}")
+                    raise unexpected(each, known, meant, of=f"kafkalog.{name}")
             return function(*args, **named)
 
         with_known.__module__, with_known.__name__, with_known.__qualname__ = "kafkalog", name, name

@@ -237,8 +237,8 @@ class Readable(Shown):
         **reading: Unpack[Reading],
     ) -> Any:
         """Makes the table `name` of a DuckDB connection, or replaces it, with the rows of `read_arrow`; answers it as
-        a relation.  Rows go there batch by batch (`pip install 'kafkalog[duckdb]'`).  Errors are those of `read_arrow`,
-        and then there is no such table, or the one of before.
+        a relation; `schema.table` is a table of that schema.  Rows go there batch by batch (`pip install
+        'kafkalog[duckdb]'`).  Errors are those of `read_arrow`, and then there is no such table, or the one of before.
 
             import duckdb
             con = duckdb.connect()
@@ -251,7 +251,12 @@ class Readable(Shown):
             )
         if not values.text(name, "name"):
             raise IllegalArgumentException("name: found an empty text, expected the name of a table")
-        quoted = '"' + name.replace('"', '""') + '"'
+        parts = name.split(".")
+        if len(parts) > 3 or not all(parts):
+            raise IllegalArgumentException(
+                f"name: found {values.shown(name)}, expected a table, schema.table or database.schema.table"
+            )
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
         failures: list[BaseException] = []
         schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
         rows = need_pyarrow().RecordBatchReader.from_batches(known_schema(schema), _watched(batches, failures))
@@ -259,9 +264,14 @@ class Readable(Shown):
         connection.register(stream, rows)
         try:
             connection.execute(f"CREATE OR REPLACE TABLE {quoted} AS SELECT * FROM {stream}")
-        except Exception:  # DuckDB's, which has ours as text
+        except Exception as error:  # DuckDB's, which has ours as text
             if failures:
                 raise failures[0] from None
+            if len(parts) > 1 and type(error).__name__ == "CatalogException":
+                raise IllegalArgumentException(
+                    f"name: found {values.shown(name)}, which DuckDB cannot make: {error}",
+                    hint=f"create the schema {'.'.join(parts[:-1])} first, or leave out the dot",
+                ) from error
             raise
         finally:
             connection.unregister(stream)

@@ -22,6 +22,8 @@ from kafkalog._face.keywords import unexpected
         ("open", {"durabilty": "fsync"}, r"^kafkalog.open\(\) .*; did you mean 'durability'\?$"),
         ("open", {"zzz": 1}, r"^kafkalog.open\(\) got an unexpected keyword argument 'zzz'$"),
         ("open", {"readonly": True, "log_dir": "x"}, "'readonly'"),
+        ("open", {"mode": "r"}, r"'mode'; did you mean 'read_only'\?$"),
+        ("open_log", {"mode": "r"}, r"'mode'; did you mean 'read_only'\?$"),
         ("open_log", {"readonly": True}, r"^kafkalog.open_log\(\) got an .*; did you mean 'read_only'\?$"),
     ],
 )
@@ -48,6 +50,8 @@ def test_an_open_tells_the_nearest(tmp_path: Path, call: str, given: dict[str, A
         ("Partition.append_many", {"records": [], "partition": 0}, "'partition'"),
         ("Topic.latest", {"as_of": "2026-03-01"}, "'as_of'; did you mean 'end'"),
         ("Topic.read_arrow", {"colums": []}, "'colums'; did you mean 'columns'"),
+        ("Topic.read_arrow", {"limit": 5}, "'limit'; did you mean 'last'"),
+        ("Partition.records", {"limit": 5}, "'limit'; did you mean 'last'"),
         ("Topic.to_polars", {"colums": []}, "'colums'; did you mean 'columns'"),
     ],
 )

@@ -566,6 +566,25 @@ def test_duckdb_gets_our_errors_and_keeps_its_own_views(store: Store) -> None:
         topic.to_duckdb(connection, "")
 
 
+def test_duckdb_tables_in_schemas(store: Store) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    topic = store.topic("orders")
+    for name in ("main.orders", "memory.main.orders"):
+        assert topic.to_duckdb(connection, name, last=1).fetchall()
+        assert connection.sql("select table_schema, table_name from information_schema.tables").fetchall() == [
+            ("main", "orders")
+        ]
+    with pytest.raises(IllegalArgumentException, match=r"'x\.orders', which DuckDB.*create the schema x first"):
+        topic.to_duckdb(connection, "x.orders", last=1)
+    connection.execute("create schema x")
+    count = len(topic.to_duckdb(connection, "x.orders", last=1))
+    assert connection.sql("select count(*) from x.orders").fetchall() == [(count,)]
+    for name in (".orders", "main.", "a..b", "a.b.c.d"):
+        with pytest.raises(IllegalArgumentException, match=r"expected a table, schema\.table"):
+            topic.to_duckdb(connection, name)
+
+
 # --- JSON that was made to mislead -------------------------------------------------------------------------
 
 
