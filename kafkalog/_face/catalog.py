@@ -32,6 +32,7 @@ from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._limits import INT_MAX
 from kafkalog._native.state.log_end import PartitionLock
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import Files
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.names import TopicPartition
@@ -50,6 +51,7 @@ from kafkalog.errors import (
     KafkaStorageException,
     TooManyOpenFilesException,
     TopicExistsException,
+    UnknownTopicOrPartitionException,
 )
 
 INTERNAL_PARTITIONS = 50  # offsets.topic.num.partitions, transaction.state.log.num.partitions
@@ -95,6 +97,7 @@ class Catalog:
         self._stored = stored
         self._life = life
         self._topic_settings = topic_settings  # what others say of a topic
+        self.made_in = ""  # the first directory, if the open of this store made it
         self.changing = PartitionLock()  # held over a whole change
         self._seen: dict[str, _Seen] = {}  # what topics were when they were looked at
         self._by_metric: dict[str, set[str]] = {}  # that metrics could not tell apart; some may be gone
@@ -123,7 +126,8 @@ class Catalog:
         found = self.info(values.text(topic, "topic"))
         if found is None:
             known = (*self._stored.known, *self._manager.topics())
-            raise no_topic(topic, self._manager.directories.shown, known, lambda name: self._known(name) is not None)
+            error = no_topic(topic, self._manager.directories.shown, known, lambda name: self._known(name) is not None)
+            raise _made_by_open(error, self.made_in, self._manager.files) if self.made_in and not known else error
         return found
 
     def available(self, topic: str, partitions: int) -> Sequence[int]:
@@ -698,3 +702,21 @@ def new_topic_id() -> str:
 
 def _metric_name(topic: str) -> str:
     return topic.replace(".", "_")
+
+
+def _made_by_open(
+    error: UnknownTopicOrPartitionException, log_dir: str, files: Files
+) -> UnknownTopicOrPartitionException:
+    """The same of a store without topics whose directory its open made: its name may be mistyped."""
+    from difflib import get_close_matches
+
+    parent, name = os.path.split(log_dir)
+    with suppress(OSError, KafkalogError):
+        near = get_close_matches(name, [each for each in files.list_dir(parent) if each != name])
+        found = next((each for each in near if files.is_dir(os.path.join(parent, each))), None)
+        meant = "" if found is None else f"did you mean the folder {os.path.join(parent, found)!r}? "
+        return UnknownTopicOrPartitionException(
+            f"{error.message}: this open made the store, which was not there",
+            hint=f"{meant}read_only=True and create=False refuse a store that is not there; {error.hint}",
+        )
+    return error

@@ -84,7 +84,7 @@ class DecodedColumns:
         self._extra: list[str] = []  # which errors name
         is_given = decode.schema is not None
         self._is_doubtful = False  # whether any field of the schema that was given is there
-        self._given: list[str] = decode.schema.names if is_given else []
+        self._given: list[str] = [] if decode.schema is None else decode.schema.names
         self._decode: ValueDecoding | None = None
         self._chosen: _Chosen | None = None
         self.is_blind = False  # no value has told a field of JSON
@@ -105,10 +105,10 @@ class DecodedColumns:
         self._extra = [name for name in self.read if name not in wanted.names]
         self._decode = decode
         self._is_doubtful = decode.values == "json" and is_given
-        if decode.values == "json" and not is_given and not decode.schema.names and looked_at is not None:
+        self.is_blind = decode.values == "json" and decode.schema is not None and not decode.schema.names
+        if self.is_blind and not is_given and looked_at is not None:
             self._tell_if_no_object(looked_at.column("value"), "none has a field that becomes a column")
         self.learn()
-        self.is_blind = decode.values == "json" and decode.schema is not None and not decode.schema.names
 
     def learn(self, sample: Sample | None = None) -> pa.Schema | None:
         """The schema, also where a batch told what a function returns, or where this sample tells it."""

@@ -434,11 +434,12 @@ def _decoded(
     batches = read(made.read)
     raw = next(batches, None)
     first = [made.of(raw)] if raw is not None and any(with_values([raw])) else []
-    if made.learn() is None and made.learn(sample) is None:
-        made.learn(anywhere)
-        if made.schema is None and made.names_fields:
-            known_schema(None)
-    if not first or (made.schema is not None and not first[0].schema.equals(made.schema)):
+    known = made.learn()
+    for values_of in (sample, anywhere):
+        known = made.learn(values_of) if known is None else known
+    if known is None and made.names_fields:
+        known_schema(None)
+    if not first or (known is not None and not first[0].schema.equals(known)):
         first = [] if raw is None else [made.of(raw)]
 
     def behind() -> Iterator[pa.RecordBatch]:

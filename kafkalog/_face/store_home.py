@@ -111,6 +111,7 @@ class StoreHome:
         self.producers: set[OpenProducer] = set()  # kept by themselves
         self._deletions: list[Deletion] = []  # of which something is left to be forgotten
         self.manager = LogManager.__new__(LogManager)  # here before it holds anything: an interrupt may come behind
+        is_new = not any(map(files.exists, log_dirs))
         try:
             LogManager.__init__(
                 self.manager, log_dirs, settings, clock=clock, files=files, metrics=metrics, take_over=True
@@ -120,6 +121,7 @@ class StoreHome:
             self.manager.refusal = partial(self.life.refusal, f"the store of {self.place}")
             self.topic_settings = topic_settings or TopicSettings(log_dirs, files=files)
             self.catalog = Catalog(self.manager, self.life, self.topic_settings)
+            self.catalog.made_in = log_dirs[0] if is_new else ""
             # Not a method of ours: a store that is dropped must go at once, without a collector's run.
             stored = self.manager.topic_configs
             assert isinstance(stored, StoredTopicConfigs), stored

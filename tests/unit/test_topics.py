@@ -239,3 +239,28 @@ def test_a_writer_appends_once(tmp_path: Path) -> None:
 def test_producer_ids_are_stable_and_above_those_of_brokers() -> None:
     assert producer_id_of("import") == producer_id_of("import") != producer_id_of("export")
     assert producer_id_of("import") >> 62 == 1
+
+
+def test_a_store_that_its_open_made_says_so(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path / "shop", maintenance=False) as store:
+        store.create_topic("orders")
+    (tmp_path / "shopp").write_bytes(b"a file")
+    with kafkalog.open(tmp_path / "shoppp", maintenance=False) as store:
+        for ask in (store.topic, lambda name: list(store.records(partitions=[f"{name}-0"]))):
+            with pytest.raises(
+                UnknownTopicOrPartitionException, match=r"no topic 'orders' in .*: this open made"
+            ) as told:
+                ask("orders")
+            assert f"did you mean the folder {str(tmp_path / 'shop')!r}? read_only=True" in str(told.value)
+        store.create_topic("clicks")
+        with pytest.raises(UnknownTopicOrPartitionException, match="no topic 'orders'") as told:
+            store.topic("orders")
+        assert "this open made" not in str(told.value)
+    with kafkalog.open(tmp_path / "elsewhere", maintenance=False) as store:
+        with pytest.raises(UnknownTopicOrPartitionException, match="this open made") as told:
+            store.topic("orders")
+        assert "folder" not in str(told.value)
+    with kafkalog.open(tmp_path / "elsewhere", maintenance=False) as store:
+        with pytest.raises(UnknownTopicOrPartitionException) as told:
+            store.topic("orders")
+        assert "this open made" not in str(told.value)
