@@ -18,7 +18,7 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import OffsetOutOfRangeException, PolicyViolationException
 from kafkalog.toolbox.folders import copies_known
 from kafkalog.toolbox.recovery import hold_directory
-from kafkalog.toolbox.room import Freed, open_making_room
+from kafkalog.toolbox.room import Freed, change_making_room
 from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
 
 __all__ = ["Deletion", "delete_records", "plan_deletion"]
@@ -93,13 +93,20 @@ def delete_records(
     log_dir: str, deletion: Deletion, config: LogConfig, *, files: Files = OS_FILES, freed: Freed | None = None
 ) -> int:
     """Does it; answers the log start.  LogDirLockedException beside a broker; CorruptRecordException where the log was
-    not closed cleanly and is damaged (`kafkalog recover` cuts it).  `freed` as `room.open_making_room`: on a full disk
-    segments that lie wholly below go at once, until the log can be opened; DiskFull where none does."""
+    not closed cleanly and is damaged (`kafkalog recover` cuts it).  `freed` as `room.change_making_room`: on a full
+    disk segments that lie wholly below go at once, until there is room; DiskFull where none does."""
     hold = hold_directory(log_dir, files)
     clean = False
     try:
-        with open_making_room(log_dir, deletion.partition, config, files, deletion.segments, freed) as log:
-            start = log.delete_records(deletion.new_start)
+        start = change_making_room(
+            log_dir,
+            deletion.partition,
+            config,
+            files,
+            deletion.segments,
+            lambda log: log.delete_records(deletion.new_start),
+            freed,
+        )
         clean = True
     finally:
         hold.leave(clean=clean)

@@ -30,9 +30,10 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.retention import delete_by
 from kafkalog.engine.log.retention_rule import Rule, due_ms, rules_of, runs_of
 from kafkalog.engine.log.types import LogStartOffsetIncrementReason
+from kafkalog.partition import Partition
 from kafkalog.toolbox.folders import copies_known, folders_of
 from kafkalog.toolbox.recovery import hold_directory, unlink_what_waits
-from kafkalog.toolbox.room import Freed, open_making_room
+from kafkalog.toolbox.room import Freed, change_making_room
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
 
 __all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
@@ -268,7 +269,7 @@ def carry_out(
     freed: Freed | None = None,
 ) -> int:
     """Does what was planned; answers how many bytes of the disk it gave back.  `done` is called after each partition;
-    where it fails, with what is gone of the one that failed.  `freed` as `room.open_making_room`, on a full disk.
+    where it fails, with what is gone of the one that failed.  `freed` as `room.change_making_room`, on a full disk.
 
     LogDirLockedException beside a broker; CorruptRecordException where a log that was not closed cleanly is damaged
     (`kafkalog recover` cuts it), before anything of it is deleted; KafkaStorageException.
@@ -308,13 +309,15 @@ def _gone(choice: Choice, files: Files) -> Choice:
 
 
 def _delete(plan: Plan, choice: Choice, config: LogConfig, hold: Lease, files: Files, freed: Freed | None) -> None:
-    going = [each.segment for each in choice.going]
-    with open_making_room(plan.log_dir, choice.partition, config, files, going, freed) as log:
+    def delete(log: Partition) -> None:
         engine = log.engine
         assert engine is not None
         engine.maybe_increment_log_start_offset(choice.new_start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
         delete_by(engine, Rule.LOG_START)
         unlink_what_waits(hold)
+
+    going = [each.segment for each in choice.going]
+    change_making_room(plan.log_dir, choice.partition, config, files, going, delete, freed)
 
 
 def __dir__() -> list[str]:

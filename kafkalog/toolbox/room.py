@@ -1,8 +1,9 @@
-"""Open a log on a full disk, if its oldest segments are to be deleted anyway: they go first, and make the room.
+"""Change a log on a full disk, if its oldest segments are to be deleted anyway: they go first, and make the room.
 
-To be opened for writing a log needs a little room, and more if it was not closed cleanly.  Who opens it to delete has
-none when it matters most.  A file can be unlinked without room, so the oldest segment of those that are to go is
-unlinked, and the log is opened again, until it opens or nothing is left that may go.
+To be opened for writing a log needs a little room, and more if it was not closed cleanly; a file that is renamed may
+need some, too.  Who opens it to delete has none when it matters most.  A file can be unlinked without room, so the
+oldest segment of those that are to go is unlinked, and all is tried again, until it is done or nothing is left that
+may go.
 
 Invariant: a crash leaves a log that begins later, or as before, and never a gap.  So one segment goes at a time, and
 of its files the `.log` goes after the indexes, which the next open builds anew.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import Files
@@ -24,34 +26,39 @@ from kafkalog.partition import Partition
 from kafkalog.toolbox.recovery import open_undamaged
 from kafkalog.toolbox.segment_facts import SegmentFacts
 
-__all__ = ["Freed", "open_making_room"]
+__all__ = ["Freed", "change_making_room"]
+
+T = TypeVar("T")
 
 Freed = Callable[[TopicPartition, SegmentFacts], object]
 
 
-def open_making_room(
+def change_making_room(
     log_dir: str,
     partition: TopicPartition,
     config: LogConfig,
     files: Files,
     going: Sequence[SegmentFacts],
+    change: Callable[[Partition], T],
     freed: Freed | None = None,
-) -> Partition:
-    """As `open_undamaged`; `going` are the partition's oldest segments, which the caller is about to delete, oldest
-    first.  `freed(partition, segment)` is called after each that had to go before the log could be opened.
+) -> T:
+    """What `change` answers, of the log as `open_undamaged` opens it; `going` are its oldest segments, which the change
+    deletes, oldest first.  `freed(partition, segment)` is called after each that had to go before there was room.
 
-    DiskFull where that is not enough; CorruptRecordException before anything is deleted, if there is room for a look
-    in the folder for temporary files."""
+    `change` is called again where it, or the close, found no room.  DiskFull where that is not enough;
+    CorruptRecordException before anything is deleted, if there is room for a look in the folder for temporary files."""
     waiting = list(going)
     has_looked = False
     while True:
         try:
-            return open_undamaged(log_dir, partition, config, files)
+            with open_undamaged(log_dir, partition, config, files) as log:
+                return change(log)
         except DiskFull as error:
             folder = os.path.join(log_dir, str(partition))
+            waiting = [segment for segment in waiting if files.exists(segment.path)]
             if not waiting or not _is_as_planned(folder, waiting[0], files):
                 error.hint = (
-                    f"{partition} is not open: to be opened for writing it needs a little room in {log_dir}, and "
+                    f"{partition} needs a little room in {log_dir} to be opened for writing, changed and closed, and "
                     f"{'no' if not going else 'no other'} whole segment of it is to go; kafkalog retain {log_dir} "
                     "--target-free BYTES --yes deletes the oldest segments of all partitions"
                 )

@@ -13,8 +13,14 @@ from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 class FullFiles(FaultyFiles):
     """Has no room until `logs` segments' logs are unlinked; `paths`: whose writes are refused (all by default)."""
 
-    def __init__(self, logs: int, paths: Callable[[str], bool] | None = None, inner: Files | None = None) -> None:
-        super().__init__(inner or UnsyncedFiles(), Fault(0, errno.ENOSPC, paths=paths))
+    def __init__(
+        self,
+        logs: int,
+        paths: Callable[[str], bool] | None = None,
+        inner: Files | None = None,
+        fault: Fault | None = None,
+    ) -> None:
+        super().__init__(inner or UnsyncedFiles(), fault or Fault(0, errno.ENOSPC, paths=paths))
         self.logs = logs
 
     def unlink(self, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from kafkalog.errors import CorruptRecordException, DiskFull, KafkaStorageExcept
 from kafkalog.toolbox import delete_records, retain
 from kafkalog.toolbox.segment_facts import SegmentFacts, look
 from kafkalog.toolbox.verify import verify
-from tests.file_doubles import UnsyncedFiles
+from tests.file_doubles import Fault, UnsyncedFiles
 from tests.unit.cli_kit import Run, run
 from tests.unit.full_kit import FullFiles
 
@@ -70,6 +71,19 @@ def test_retain_frees_room_on_a_full_disk(root: str, after: int) -> None:
     with kafkalog.open_log(root, T0, config=SMALL, create=False) as log:
         assert log.log_start_offset == before[3]
         assert [record.offset for record in log] == list(range(before[3], 24))
+
+
+def test_a_rename_that_needs_room(root: str) -> None:
+    """The log opens, but a folder has no room for longer names."""
+    before, freed = bases(root), list[int]()
+    plan, settings = plan_of(root, 3)
+    fault = Fault(1, errno.ENOSPC, kinds=["rename"], paths=lambda path: path.endswith(names.LOG_FILE_SUFFIX))
+    files = FullFiles(1, fault=fault)
+    retain.carry_out(plan, settings, files=files, freed=lambda _, segment: freed.append(segment.base_offset))
+    assert files.failed
+    assert freed in ([], [before[1]])  # the first one, which was renamed, may be room enough
+    assert bases(root) == before[3:]
+    assert verify(root, deep=True).ok
 
 
 def test_delete_records_frees_room_on_a_full_disk(root: str) -> None:
