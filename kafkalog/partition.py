@@ -401,7 +401,7 @@ class Partition(Closing, ClosingAsync, Readable):
         """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went.
 
         Their files go after `file.delete.delay.ms`.  It works on a full disk, too: a warning says that the checkpoint
-        is written later.
+        is written later.  DiskFull where there is no room for renaming a file; `kafkalog retain` needs none.
         """
         return self._must_own().delete_old_segments()
 

@@ -134,7 +134,7 @@ def full_at_change(what: str) -> Iterator[None]:
     except DiskFull as error:
         error.hint = (
             f"{what}: a small file is written first, and {error.log_dir} has no room for it; a partition's "
-            "delete_records(OFFSET) and delete_old_segments() need none, and their files go after "
+            "delete_records(OFFSET) and delete_old_segments() need hardly any, and their files go after "
             f"file.delete.delay.ms; once the store is closed, kafkalog retain {error.log_dir} --target-free BYTES --yes"
         )
         raise
