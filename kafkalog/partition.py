@@ -391,13 +391,18 @@ class Partition(Closing, ClosingAsync, Readable):
     def delete_records(self, before_offset: int) -> int:
         """Make everything below `before_offset` (-1: the high watermark) unreadable for ever; returns the new start.
 
-        Kafka's DeleteRecords: files go with the next retention pass, the start is checkpointed at once.
+        Kafka's DeleteRecords: files go with the next retention pass, the start is checkpointed at once; on a full disk
+        later, which a warning tells, and a crash before that brings back what files there still are.
         OffsetOutOfRangeException beyond the end, PolicyViolationException on a topic that is only compacted.
         """
         return self._must_own().delete_records(before_offset)
 
     def delete_old_segments(self) -> int:
-        """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went."""
+        """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went.
+
+        Their files go after `file.delete.delay.ms`.  It works on a full disk, too: a warning says that the checkpoint
+        is written later.  DiskFull where there is no room for renaming a file; `kafkalog retain` needs none.
+        """
         return self._must_own().delete_old_segments()
 
     def compact(

@@ -33,6 +33,7 @@ from kafkalog._limits import INT_MAX
 from kafkalog._native.state.log_end import PartitionLock
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import Files
+from kafkalog.engine.files.failure import full_at_change
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.names import TopicPartition
@@ -444,7 +445,8 @@ class Catalog:
                 left = self._with_retention(left)
             checked_overrides({**elsewhere, **left}, "config")
             self._check_tiering({**elsewhere, **left}, {**elsewhere, **self._stored.overrides(topic)})
-            self._set(topic, left, self._adopted(topic, found)._replace(leaves=self._leaves(topic, left)))
+            with full_at_change(f"the settings of {topic!r} are as before"):
+                self._set(topic, left, self._adopted(topic, found)._replace(leaves=self._leaves(topic, left)))
             return self.must(topic)
 
     def _leaves(self, topic: str, overrides: Mapping[str, str]) -> bool:
@@ -475,9 +477,10 @@ class Catalog:
             found = self.must(topic)
             if found.is_internal:
                 raise InvalidTopicException(f"{topic} is Kafka's own: the store needs it")
-            known = self._adopted(topic, found)
-            logs, overrides = self._logs(topic), self._stored.overrides(topic)
-            self._set(topic, {}, known._replace(is_deleted=True, made=None))
+            with full_at_change(f"{topic!r} is not deleted"):
+                known = self._adopted(topic, found)
+                logs, overrides = self._logs(topic), self._stored.overrides(topic)
+                self._set(topic, {}, known._replace(is_deleted=True, made=None))
             try:
                 self._remove(logs)
             except (DiskFull, TooManyOpenFilesException):

@@ -202,7 +202,7 @@ class StorePartition(PartitionAppends):
         self.check_open()
         before_offset = values.offset(before_offset, "before_offset")
         start = self.on_log(lambda engine: engine.delete_records(before_offset))
-        self.checkpoint()
+        self._manager.checkpoint_or_later(self.engine.parent_dir)
         return start
 
     def take_settings(self) -> None:

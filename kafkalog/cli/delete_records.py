@@ -9,8 +9,10 @@ import click
 from kafkalog import _shown
 from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import emit, emit_json, note
-from kafkalog.cli.places import SETTINGS, note_unread, parse_offset_or_time, partition_at, topic_settings
+from kafkalog.cli.places import SETTINGS, note_freed, note_unread, parse_offset_or_time, partition_at, topic_settings
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.delete_records import delete_records, plan_deletion
+from kafkalog.toolbox.segment_facts import SegmentFacts
 
 
 @click.command("delete-records", short_help="Raise a partition's log start.")
@@ -24,7 +26,8 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     """Make everything of PARTITION (a folder: DIR/orders-0) below an offset, or older than a time, unreadable for ever,
     as Kafka's DeleteRecords does: the log start is raised and checkpointed.
 
-    Files that lie wholly below go with the next retention: a broker's, or `kafkalog retain`.  Without --yes it only
+    Files that lie wholly below go with the next retention: a broker's, or `kafkalog retain`.  On a full disk the first
+    of them go at once, if the partition cannot be opened otherwise.  Without --yes it only
     tells, also beside a running broker; with it the directory must be free (exit 3).  A time is ISO 8601 (UTC
     unless it says otherwise) or @milliseconds; what is at or after the first record of that time stays.  Groups that
     have not read all of what goes are named.  A topic that is only compacted is refused: by the settings that a
@@ -39,8 +42,17 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     if plan.offsets:
         note_unread(log_dir, {wanted: plan.new_start})
-    start = delete_records(log_dir, plan, config) if act and plan.offsets else plan.new_start
-    size = sum(segment.file_bytes for segment in plan.segments)
+    freed: list[SegmentFacts] = []
+
+    def tell_freed(partition: TopicPartition, segment: SegmentFacts) -> None:
+        freed.append(segment)
+        note_freed(partition, segment)
+
+    start = plan.new_start
+    if act and plan.offsets:
+        start = delete_records(log_dir, plan, config, freed=tell_freed)
+    below = [segment for segment in plan.segments if segment not in freed]
+    size = sum(segment.file_bytes for segment in below)
     if as_json:
         emit_json(
             {
@@ -52,7 +64,7 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
                 "newLogStartOffset": start,
                 "logEndOffset": plan.log_end_offset,
                 "offsets": plan.offsets,
-                "segments": len(plan.segments),
+                "segments": len(below),
                 "bytes": size,
             }
         )
@@ -65,9 +77,9 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
         f"{wanted}: offsets {plan.log_start_offset} to {start - 1} {done}; the log "
         f"{'starts' if act else 'would start'} at {start}, ends at {plan.log_end_offset}"
     )
-    if plan.segments:
+    if below:
         note(
-            f"note: {len(plan.segments)} segments ({_shown.size(size)}) lie below; they go with the next retention, a "
+            f"note: {len(below)} segments ({_shown.size(size)}) lie below; they go with the next retention, a "
             f"broker's or `kafkalog retain {partition} -X retention.ms=-1 --yes`"
         )
     return CLEAN

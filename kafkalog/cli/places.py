@@ -10,10 +10,11 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kafkalog import _shown
 from kafkalog._face.named import say_which
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog.cli.app import LocalPath, Usage
@@ -41,6 +42,9 @@ from kafkalog.engine.host.log_dirs import (
     refuse_partition_folder,
 )
 from kafkalog.errors import BadBytesError, DiskError, KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog.toolbox.segment_facts import SegmentFacts
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,6 +94,14 @@ def note_left_alone(why: Mapping[TopicPartition, str]) -> None:
         by_reason.setdefault(reason, []).append(str(partition))
     for reason, partitions in by_reason.items():
         note(f"note: {some(partitions)} {'is' if len(partitions) == 1 else 'are'} left alone: {reason}")
+
+
+def note_freed(partition: TopicPartition, segment: SegmentFacts) -> None:
+    """Of a segment that went before its log was opened, on a full disk."""
+    note(
+        f"note: the disk is full: {os.path.basename(segment.path)} of {partition} ({_shown.size(segment.file_bytes)}), "
+        "which was to go, went first, to make room"
+    )
 
 
 def note_unread(log_dir: str, starts: Mapping[TopicPartition, int]) -> None:

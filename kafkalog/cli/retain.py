@@ -14,6 +14,7 @@ from kafkalog.cli.console import Progress, emit, emit_json, note, some, time_wor
 from kafkalog.cli.places import (
     CONFIG,
     SETTINGS,
+    note_freed,
     note_left_alone,
     note_unread,
     parse_bytes,
@@ -105,12 +106,21 @@ def command(
         _note_kept_for_ever(plan, known)
     note_unread(log_dir, {choice.partition: choice.new_start for choice in plan.choices})
 
+    told: list[Choice] = []
+
     def tell(choice: Choice) -> None:
+        told.append(choice)
         _tell(plan, choice, known, act, as_json)
 
     gained = 0
     if act:
-        gained = carry_out(plan, known, done=tell)
+        try:
+            gained = carry_out(plan, known, done=tell, freed=note_freed)
+        except BaseException:
+            if told:
+                gone = f"{sum(len(choice.going) for choice in told)} segments of {len(told)} partitions"
+                note(f"note: not all is done: {gone} are deleted; the same command does the rest")
+            raise
     elif as_json or detailed or len(plan.choices) <= DETAILED_MOST:
         for choice in plan.choices:
             tell(choice)

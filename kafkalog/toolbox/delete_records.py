@@ -1,7 +1,8 @@
 """Raise a partition's log start, as Kafka's DeleteRecords does: what lies below is unreadable for ever.
 
 Told first, from files; done under the directory's lock, through the engine, and checkpointed before it returns.  Files
-that lie wholly below go with the next retention (`toolbox.retain`, or a broker's).
+that lie wholly below go with the next retention (`toolbox.retain`, or a broker's), or at once where the disk is too
+full to open the log.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import OffsetOutOfRangeException, PolicyViolationException
 from kafkalog.toolbox.folders import copies_known
-from kafkalog.toolbox.recovery import open_undamaged
+from kafkalog.toolbox.recovery import hold_directory
+from kafkalog.toolbox.room import Freed, change_making_room
 from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
 
 __all__ = ["Deletion", "delete_records", "plan_deletion"]
@@ -87,11 +89,28 @@ def plan_deletion(
     return Deletion(partition, facts.log_start_offset, start, facts.log_end_offset, facts.high_watermark, below)
 
 
-def delete_records(log_dir: str, deletion: Deletion, config: LogConfig, *, files: Files = OS_FILES) -> int:
+def delete_records(
+    log_dir: str, deletion: Deletion, config: LogConfig, *, files: Files = OS_FILES, freed: Freed | None = None
+) -> int:
     """Does it; answers the log start.  LogDirLockedException beside a broker; CorruptRecordException where the log was
-    not closed cleanly and is damaged (`kafkalog recover` cuts it)."""
-    with open_undamaged(log_dir, deletion.partition, config, files) as log:
-        return log.delete_records(deletion.new_start)
+    not closed cleanly and is damaged (`kafkalog recover` cuts it).  `freed` as `room.change_making_room`: on a full
+    disk segments that lie wholly below go at once, until there is room; DiskFull where none does."""
+    hold = hold_directory(log_dir, files)
+    clean = False
+    try:
+        start = change_making_room(
+            log_dir,
+            deletion.partition,
+            config,
+            files,
+            deletion.segments,
+            lambda log: log.delete_records(deletion.new_start),
+            freed,
+        )
+        clean = True
+    finally:
+        hold.leave(clean=clean)
+    return start
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,7 @@ from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, File, Files, ManualScheduler
+from kafkalog.engine.files.failure import is_shortage
 from kafkalog.engine.files.overlay import OverlayFiles, Watch, watched_files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
@@ -285,12 +286,14 @@ def hold_directory(root: str, files: Files, clock: Clock = SYSTEM_CLOCK) -> dire
 
 
 def unlink_what_waits(hold: directories.Lease) -> None:
-    """Files that were renamed to be deleted go now, where their delay is over.  KafkaStorageException."""
+    """Files that were renamed to be deleted go now, where their delay is over.  KafkaStorageException.  A task that
+    found no room, before they went, is no error: the close of its log does what is due, or is refused."""
     scheduler = hold.directory.scheduler
     assert isinstance(scheduler, ManualScheduler)
     scheduler.tick()
-    if scheduler.errors:
-        task, error = scheduler.errors[0]
+    errors = [each for each in scheduler.errors if not is_shortage(each[1])]
+    if errors:
+        task, error = errors[0]
         path = hold.directory.path
         raise KafkaStorageException(f"{task} failed: {error}", path=path) from error
 

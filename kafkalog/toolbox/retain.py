@@ -3,7 +3,8 @@
 First it is planned, from files alone, also beside a running broker (`Plan`); then, if wanted, done through the engine,
 under the directory's lock: the log start is raised to the first segment that stays, and what lies below goes as
 retention's own first rule has it go.  So checkpoints are right, and a crash on the way leaves a log that begins later,
-or as before.  The active segment never goes, nothing above the (checkpointed) high watermark, and no gap is made.
+or as before.  On a full disk the first of them goes before the log is opened (`room`).  The active segment never goes,
+nothing above the (checkpointed) high watermark, and no gap is made.
 
 Which topics may lose their beginning a log directory does not know for sure: what is compacted (by its settings, or
 by a cleaner's traces), or Kafka's own, is left out unless the caller takes the responsibility (`also_compacted`), the
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -29,8 +30,10 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.retention import delete_by
 from kafkalog.engine.log.retention_rule import Rule, due_ms, rules_of, runs_of
 from kafkalog.engine.log.types import LogStartOffsetIncrementReason
+from kafkalog.partition import Partition
 from kafkalog.toolbox.folders import copies_known, folders_of
-from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
+from kafkalog.toolbox.recovery import hold_directory, unlink_what_waits
+from kafkalog.toolbox.room import Freed, change_making_room
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
 
 __all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
@@ -263,8 +266,10 @@ def carry_out(
     *,
     files: Files = OS_FILES,
     done: Callable[[Choice], None] | None = None,
+    freed: Freed | None = None,
 ) -> int:
-    """Does what was planned; answers how many bytes of the disk it gave back.  `done` is called after each partition.
+    """Does what was planned; answers how many bytes of the disk it gave back.  `done` is called after each partition;
+    where it fails, with what is gone of the one that failed.  `freed` as `room.change_making_room`, on a full disk.
 
     LogDirLockedException beside a broker; CorruptRecordException where a log that was not closed cleanly is damaged
     (`kafkalog recover` cuts it), before anything of it is deleted; KafkaStorageException.
@@ -280,8 +285,14 @@ def carry_out(
             files.sync_dir(plan.log_dir)
         for choice in plan.choices:
             config = LogConfig.from_props(settings.of(choice.partition.topic), {"file.delete.delay.ms": "0"})
-            _delete(plan, choice, config, hold, files)
-            gained += sum(each.allocated for each in choice.going if not files.exists(each.segment.path))
+            try:
+                _delete(plan, choice, config, hold, files, freed)
+            except BaseException:
+                gone = _gone(choice, files)
+                if done is not None and gone.going:
+                    done(gone)
+                raise
+            gained += _gone(choice, files).allocated
             if done is not None:
                 done(choice)
         clean = True
@@ -290,13 +301,23 @@ def carry_out(
     return gained
 
 
-def _delete(plan: Plan, choice: Choice, config: LogConfig, hold: Lease, files: Files) -> None:
-    with open_undamaged(plan.log_dir, choice.partition, config, files) as log:
+def _gone(choice: Choice, files: Files) -> Choice:
+    """What is gone of what was to go."""
+    going = [each for each in choice.going if not files.exists(each.segment.path)]
+    start = max((each.segment.end_offset for each in going), default=0)
+    return replace(choice, going=going, new_start=max(start, choice.log_start_offset))
+
+
+def _delete(plan: Plan, choice: Choice, config: LogConfig, hold: Lease, files: Files, freed: Freed | None) -> None:
+    def delete(log: Partition) -> None:
         engine = log.engine
         assert engine is not None
         engine.maybe_increment_log_start_offset(choice.new_start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
         delete_by(engine, Rule.LOG_START)
         unlink_what_waits(hold)
+
+    going = [each.segment for each in choice.going]
+    change_making_room(plan.log_dir, choice.partition, config, files, going, delete, freed)
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,7 @@ import kafkalog
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import list_partitions
@@ -26,6 +27,7 @@ from tests.crash.harness import CrashState
 from tests.crash.partition import NOW_MS
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
 from tests.sampling import LONG
+from tests.unit.full_kit import FullFiles
 
 T0, U0, V0 = TopicPartition("t", 0), TopicPartition("u", 0), TopicPartition("v", 0)
 SMALL = {
@@ -91,6 +93,39 @@ def test_retain(tmp_path: Path) -> None:
         recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
     )
     print(f"retain: {states} states")
+
+
+def test_retain_on_a_full_disk(tmp_path: Path) -> None:
+    """The first segment goes before the log can be opened."""
+    with harness.fast_dir() as root:
+        disk = str(root / "disk")
+        fill(disk, T0)
+        os.unlink(os.path.join(disk, names.CLEAN_SHUTDOWN_FILE))
+        shutil.copytree(disk, root / "looked")
+        before = records(str(root / "looked"), T0)
+        recording = RecordingFiles(str(root), UnsyncedFiles())
+        files = FullFiles(1, inner=recording)
+        settings = TopicSettings(disk, SMALL | {"retention.ms": str(10 * DAY_MS)})
+        plan = retain.plan_by_rules(disk, {T0: f"{disk}/{T0}"}, settings, NOW_MS + 24 * DAY_MS)
+        (choice,) = plan.choices
+        assert len(choice.going) == 2
+        assert retain.carry_out(plan, settings, files=files) == plan.allocated
+        assert files.failed
+        recording.mark("done")
+
+    def check(place: str, state: CrashState) -> None:
+        at = os.path.join(place, "disk")
+        start, found = records(at, T0)
+        assert before[0] <= start <= choice.new_start
+        assert found == {offset: value for offset, value in before[1].items() if offset >= start}
+        if marked(recording, state, "done"):
+            assert start == choice.new_start
+        assert verify(at, deep=True).ok
+
+    states = harness.check_crashes(
+        recording, check, sample=None if LONG else 50, keep=tmp_path / "state", torn_step=4096
+    )
+    print(f"retain on a full disk: {states} states")
 
 
 def test_delete_records(tmp_path: Path) -> None:

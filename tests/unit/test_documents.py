@@ -23,6 +23,7 @@ DOCUMENTS = [
     ROOT / "docs" / "format.md",
     ROOT / "docs" / "backup.md",
     ROOT / "docs" / "broker.md",
+    ROOT / "docs" / "full-disk.md",
     ROOT / "docs" / "json-lines.md",
     ROOT / "docs" / "processes.md",
     ROOT / "docs" / "tiered-storage.md",

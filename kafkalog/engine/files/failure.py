@@ -127,6 +127,20 @@ def full_at_open(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def full_at_change(what: str) -> Iterator[None]:
+    """The same, around a change of a topic that begins with a small file; `what` says how the topic is then."""
+    try:
+        yield
+    except DiskFull as error:
+        error.hint = (
+            f"{what}: a small file is written first, and {error.log_dir} has no room for it; a partition's "
+            "delete_records(OFFSET) and delete_old_segments() need hardly any, and their files go after "
+            f"file.delete.delay.ms; once the store is closed, kafkalog retain {error.log_dir} --target-free BYTES --yes"
+        )
+        raise
+
+
+@contextlib.contextmanager
 def full_at_close(what: str, opens: str) -> Iterator[None]:
     """The same, around its close."""
     try:

@@ -27,12 +27,13 @@ from kafkalog._native.state.log_end import CLOSING
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.engine.cleaner.log_cleaner import LogCleaner
 from kafkalog.engine.cleaner.uncleanable import Uncleanable
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import checked_topic_id, topic_id_of
 from kafkalog.engine.host.loading import LoadProgress
 from kafkalog.engine.host.log_contexts import AS_ALL, Opening
-from kafkalog.engine.host.log_directories import absolute_path
+from kafkalog.engine.host.log_directories import LOGGER, absolute_path
 from kafkalog.engine.host.manager_life import ManagerLife
 from kafkalog.engine.host.moves import Move, MoveProgress
 from kafkalog.engine.host.registry import WaitingLog
@@ -42,12 +43,14 @@ from kafkalog.engine.host.truncating import cut, refuse_copied, refuse_parting, 
 from kafkalog.engine.log.damage import Damage, refuse
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
+    DiskFull,
     IllegalArgumentException,
     IllegalStateException,
     InconsistentTopicIdException,
     KafkalogError,
     KafkaStorageException,
     LogCleaningAbortedException,
+    TooManyOpenFilesException,
 )
 
 if TYPE_CHECKING:
@@ -282,6 +285,14 @@ class LogManager(ManagerLife, _shown.Shown):
                 raise KafkaStorageException.because_of(cause, message) from cause
             raise KafkaStorageException(message) from cause
 
+    def checkpoint_or_later(self, log_dir: str) -> None:
+        """`checkpoint_now` behind what is done already, as Kafka does it: a shortage is told by a warning, and the
+        next checkpoint, or the close, writes it."""
+        try:
+            self.checkpoint_now(log_dir)
+        except (DiskFull, TooManyOpenFilesException) as error:
+            Lines(LOGGER, log_dir).warning("the checkpoints of %s are written later: %s", log_dir, error)
+
     def set_line(self, log_dir: str, name: str, partition: TopicPartition, offset: int | None) -> None:
         """Sets a partition's line of the checkpoint of that name, or takes it away; of one that has no log open, but
         for the cleaner's line.  CorruptCheckpointException where the file cannot be read; KafkaStorageException."""
@@ -433,13 +444,14 @@ class LogManager(ManagerLife, _shown.Shown):
         self.checkpoint_now(log.parent_dir)
 
     def delete_old_segments(self, log: UnifiedLog) -> int:
-        """Retention of one of its logs now; how many segments went.  KafkaStorageException as `truncate`."""
+        """Retention of one of its logs now; how many segments went.  KafkaStorageException as `truncate`, but
+        for a disk that has no room for the checkpoints: they are written later."""
         self._check()
         log.local_log.check_changeable()
         with self._cleaning.pause(log.topic_partition) as pause:
             pause.begin()
             count = log.delete_old_segments()
-        self.checkpoint_now(log.parent_dir)
+        self.checkpoint_or_later(log.parent_dir)
         return count
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
