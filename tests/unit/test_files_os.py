@@ -383,7 +383,7 @@ def test_a_manual_clock_takes_times_of_python() -> None:
         (-1, "found -1, expected milliseconds"),
         (True, "found True"),
         ("2026-01-01", "found '2026-01-01'"),
-        (datetime(2026, 1, 1), "no time zone"),  # noqa: DTZ001
+        (datetime(2026, 1, 1), "no time zone"),
         (None, "found None"),
     ],
 )
