@@ -219,7 +219,7 @@ class StoreTransaction(Block, Shown):
 
     async def __aenter__(self) -> NoReturn:
         raise TypeError(
-            "a transaction is one thread's: in a coroutine write `def work(): with store.transaction(...) as txn: ...`, "
+            "a transaction is one thread's: in a coroutine write `def work(): with store.transaction(...) as txn: ...` "
             "and `await asyncio.to_thread(work)`"
         )
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -38,5 +39,5 @@ class Lazy(Iterator[T]):
         self._inner.close()
 
     def __repr__(self) -> str:
-        ended = "ended " if self._inner.gi_frame is None else ""
+        ended = "ended " if getgeneratorstate(self._inner) == GEN_CLOSED else ""
         return f"<{ended}iterator of {self._what}: `for`, `list()`, `next()`>"
