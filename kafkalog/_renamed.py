@@ -11,11 +11,12 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 GONE_WITH = "0.2"  # the release in which what is told here is no more
@@ -42,10 +43,12 @@ MODULES = {
     "kafkalog.topics.topic": "kafkalog.topic",
     "kafkalog.topics.writer": "kafkalog",
 }
-_NAMES_OF_TOPICS = {  # that are not in `kafkalog` itself
-    "RecordFuture": "kafkalog.producer",
-    "open_store": "kafkalog.store",
-    "receive_message_set": "kafkalog.reader",
+_NAMES_OF_TOPICS = {  # that are not in `kafkalog` itself, or have another name there
+    "Log": ("kafkalog", "Partition"),
+    "PartitionView": ("kafkalog.engine.log.view", "PartitionView"),
+    "RecordFuture": ("kafkalog.producer", "RecordFuture"),
+    "open_store": ("kafkalog", "open"),
+    "receive_message_set": ("kafkalog.reader", "receive_message_set"),
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,13 +60,19 @@ def warn(old: str, instead: str, *, depth: int = 1) -> None:
 
 
 def moved(module: str, homes: Mapping[str, tuple[str, str]]) -> Callable[[str], Any]:
-    """A module's `__getattr__` for names that are elsewhere: where each is, and what to write instead."""
+    """A module's `__getattr__` for names that are elsewhere: where each is, and what to write instead.
+
+    Called in the module's body, it tells who imports the module as a whole; each name tells the line that takes it.
+    """
+    if not _takes_names(_importer(), module):
+        warn(module, " or ".join(dict.fromkeys(instead for _, instead in homes.values())), depth=2)
 
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home, instead = homes[name]
-        warn(f"{module}.{name}", instead)
+        if not _is_internal(sys._getframe(1)):  # an import, which looks whether it is there, and asks again
+            warn(f"{module}.{name}", instead)
         return getattr(importlib.import_module(home), name)
 
     return find
@@ -163,17 +172,66 @@ class _OldModule(Loader):
         """An ordinary one."""
 
     def exec_module(self, module: ModuleType) -> None:
-        warn(module.__name__, self._home)
-        home = importlib.import_module(self._home)
+        old, home = module.__name__, importlib.import_module(self._home)
+        if not _takes_names(_importer(), old):
+            warn(old, self._home)
 
         def find(name: str) -> Any:
-            if name.startswith("__") and name != "__all__":
-                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-            if name in _NAMES_OF_TOPICS and self._home == "kafkalog":
-                return getattr(importlib.import_module(_NAMES_OF_TOPICS[name]), name)
-            if not hasattr(home, name) and module.__name__.startswith("kafkalog.topics"):
-                return getattr(importlib.import_module("kafkalog"), name)
-            return getattr(home, name)
+            asks = sys._getframe(1)
+            place, there = self._home, name
+            if name == "__all__" and hasattr(home, name):
+                return home.__all__
+            if old.startswith("kafkalog.topics") and (name in _NAMES_OF_TOPICS or not hasattr(home, name)):
+                place, there = _NAMES_OF_TOPICS.get(name, ("kafkalog", name))
+            value = None if name.startswith("__") else getattr(importlib.import_module(place), there, None)
+            if value is None:
+                message = f"has no {name!r}: {old} goes with kafkalog {GONE_WITH}, what was in it is in {self._home}"
+                if _operation(asks) == "IMPORT_FROM":  # which has a text of its own for an AttributeError
+                    raise ImportError(f"{old} {message}", name=old)
+                raise AttributeError(f"module {old!r} {message}")
+            if not _is_internal(asks):
+                warn(f"{old}.{name}", f"{place}.{there}")
+            return value
 
         module.__doc__ = home.__doc__
         module.__dict__.update(__getattr__=find, __dir__=lambda: dir(home))
+
+
+# --- who asks ------------------------------------------------------------------------------------------
+
+
+def _is_internal(frame: FrameType) -> bool:
+    """Whether it is one of Python's import system."""
+    return frame.f_code.co_filename.startswith("<frozen importlib")
+
+
+def _importer() -> FrameType | None:
+    """Who has the import run that is under way; None where nobody does."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_internal(frame):
+        frame = frame.f_back
+    while frame is not None and _is_internal(frame):
+        frame = frame.f_back
+    return frame
+
+
+def _operation(frame: FrameType) -> str:
+    """The name of the operation of Python's that a frame is in."""
+    from opcode import opname
+
+    return opname[frame.f_code.co_code[frame.f_lasti]] if frame.f_lasti >= 0 else ""
+
+
+def _takes_names(frame: FrameType | None, module: str) -> bool:
+    """Whether a frame is at `from module import names`: each name tells by itself, with a better word."""
+    if frame is None or _operation(frame) != "IMPORT_NAME":
+        return False
+    from dis import get_instructions
+
+    before: Any = None  # the operation in front loads the names
+    for each in get_instructions(frame.f_code):
+        if each.offset == frame.f_lasti:
+            return isinstance(before, tuple) and f"{each.argval}.".startswith(f"{module}.")
+        if each.opname != "EXTENDED_ARG":
+            before = each.argval
+    return False

@@ -79,6 +79,20 @@ def _invalid(name: str, value: object, why: str) -> ConfigException:
     )
 
 
+_UNITS = {
+    ".ms": ("milliseconds", {"s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}),
+    ".bytes": ("bytes", {f"{power}{end}": 1024**n for n, power in enumerate("kmgt", 1) for end in ("", "b", "ib")}),
+}
+
+
+def meant_by_unit(key: str, value: str) -> tuple[str, int] | None:
+    """Of a number with a unit ("7d"): what Kafka's setting takes in its place, "milliseconds" or "bytes", and the
+    number; None for anything else."""
+    found = re.fullmatch(r"([0-9]{1,12}) ?([a-z]+)", value.lower()) if len(value) < 30 else None
+    what, units = next((known for end, known in _UNITS.items() if key.endswith(end)), ("", {}))
+    return None if found is None or found[2] not in units else (what, int(found[1]) * units[found[2]])
+
+
 _HINTS = {  # by key and first word of what is wrong
     ("segment.bytes", "Value"): "for tests internal.segment.bytes takes less than 1 MiB",
     ("compression.type", "String"): "what open_log(compression=) calls none is uncompressed here",
@@ -139,7 +153,10 @@ def _integer(name: str, value: object, low: int, high: int, kind: str, java_size
             number = int(text)
             if low <= number <= high:
                 return number
-        raise _invalid(name, value.strip(_JAVA_SPACE), f"Not a number of type {kind}")
+        error, meant = _invalid(name, text, f"Not a number of type {kind}"), meant_by_unit(name, text)
+        if meant is not None:
+            error.hint = f'{text} is "{meant[1]}" in {meant[0]}, which Kafka takes'
+        raise error
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
     raise _invalid(name, value, f"Expected value to be a {java_size}-bit integer, but it was a {_java_class(value)}")

@@ -223,7 +223,9 @@ class Store(Closing, ClosingAsync, Readable):
         `retention.bytes` alone, size deletes, and time does not.
 
         `config` has Kafka's topic keys as text (`{"retention.ms": "604800000"}`), which lie beside the data.
-        `exist_ok`: one that is there already is answered as it is.  `topic_id` is a Kafka Uuid of 22 characters, by
+        `exist_ok`: one that is there already is answered as it is; if it has other partitions or settings than those
+        asked for, a warning in the log "kafkalog.topics" names them (`alter_topic` and `add_partitions` change them).
+        `topic_id` is a Kafka Uuid of 22 characters, by
         default a random one.  InvalidTopicException for a name that Kafka refuses, TopicExistsException,
         InvalidPartitionsException, ConfigException, KafkaStorageException.
         """

@@ -24,6 +24,7 @@ from kafkalog._face.topic_info import TopicInfo, check_appendable, countable
 from kafkalog._face.writer import Writer
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog._native.codec.partitioner import StickyPartition, partition_for_key
+from kafkalog._native.state.blocks import Single
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER
 from kafkalog.engine.format.names import TopicPartition
@@ -80,7 +81,7 @@ def _nobody_sends() -> SendsAsync:
     raise AssertionError("a topic of a producer's own is nobody's to append to")
 
 
-class Topic(Readable):
+class Topic(Single, Readable):
     """Made by `Store.topic` and `Store.create_topic`."""
 
     _inner = frozenset({"appends", "by_partition", "checked", "present", "sticky"})

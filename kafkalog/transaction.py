@@ -217,6 +217,15 @@ class StoreTransaction(Block, Shown):
         self._active = False
         self._reset()
 
+    async def __aenter__(self) -> NoReturn:
+        raise TypeError(
+            "a transaction is one thread's: in a coroutine write `def work(): with store.transaction(...) as txn: ...` "
+            "and `await asyncio.to_thread(work)`"
+        )
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Never: nothing is entered."""
+
     def _reset(self) -> None:
         self._topics: dict[str, TopicToWrite] = {}
         self._holder: ProducerIdAndEpoch | None = None

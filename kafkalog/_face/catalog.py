@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from kafkalog import _shown
 from kafkalog._face.store_partition import no_folder_error, offline_error
 from kafkalog._face.topic_info import TopicInfo, made_partitions, no_topic, present_topic, topic_info
 from kafkalog._face.topic_settings import TopicSettings
@@ -34,6 +35,7 @@ from kafkalog._native.state.log_end import PartitionLock
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import Files
 from kafkalog.engine.files.failure import full_at_change
+from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.names import TopicPartition
@@ -57,6 +59,7 @@ from kafkalog.errors import (
 
 INTERNAL_PARTITIONS = 50  # offsets.topic.num.partitions, transaction.state.log.num.partitions
 PARTITIONS_MAX = 10_000  # that one call makes: what a name in the wrong place would ask for
+_LINES = Lines("kafkalog.topics")
 RETENTION, FOR_EVER = "retention.ms", "-1"
 # What the coordinators' topics have beside a broker's defaults.
 INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = {
@@ -307,13 +310,15 @@ class Catalog:
         names.validate_topic_name(values.text(topic, "name"))
         names.validate_dir_name(f"{topic}-{partitions - 1}")
         topic_id = None if topic_id is None else checked_topic_id(topic_id)
-        overrides = self._with_retention({} if overrides is None else checked_settings(overrides))
+        config = {} if overrides is None else checked_settings(overrides)
+        overrides = self._with_retention(config)
         self._check_tiering(overrides, {})
         self.check_outside()
         with self.changing:
             self._check(topic)
             found = self.info(topic)
             if found is not None and exist_ok:
+                self._tell_of_differences(found, partitions, config)
                 return found
             self._check_new(topic, topic_id, found)
             before = self._stored.known_of(topic)
@@ -336,6 +341,26 @@ class Catalog:
         """Nothing goes by age unless the caller has said so: Kafka's default, seven days, was not asked for."""
         given = (overrides, self._manager.current_default_config.originals, self._topic_settings.static_defaults)
         return overrides if any(RETENTION in each for each in given) else {**overrides, RETENTION: FOR_EVER}
+
+    def _tell_of_differences(self, found: TopicInfo, partitions: int, config: Mapping[str, str]) -> None:
+        """A line in the log if a topic that is there is not what `create` was asked for; one partition is its default,
+        and was not asked for."""
+        now = self._manager.config_of(found.name)
+        asked = self._manager.config_with(found.name, {**found.overrides, **config})
+        differ = [
+            f"{key} {_typed(now, key)}, not {config[key]}" for key in config if _typed(now, key) != _typed(asked, key)
+        ]
+        ways = ["alter_topic()"] if differ else []
+        if partitions not in (1, found.partitions):
+            differ.insert(0, f"{_shown.number(found.partitions, 'partition')}, not {partitions}")
+            ways += ["add_partitions()"] if partitions > found.partitions else []
+        if differ:
+            _LINES.warning(
+                "create_topic(%r, exist_ok=True) took the topic that is there, which has %s%s",
+                found.name,
+                "; ".join(differ),
+                f" ({' and '.join(ways)} of the store would change that)" if ways else "",
+            )
 
     def _check_new(self, topic: str, topic_id: str | None, found: TopicInfo | None) -> None:
         if found is not None:
@@ -693,6 +718,11 @@ def checked_settings(config: object) -> Mapping[str, str]:
     """A topic's settings as a caller gives them.  ConfigException for a name that Kafka has not, and for a value out of
     range; IllegalArgumentException for what is no text."""
     return checked_overrides(dict(checked_texts(config)), "config")
+
+
+def _typed(config: LogConfig, key: str) -> object:
+    value = getattr(config, key.replace(".", "_"), config.originals.get(key))
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def new_topic_id() -> str:

@@ -106,6 +106,9 @@ class Home(TransactionHome, Protocol):
         """What readers see of a partition, in the directory that has it now.  UnknownTopicOrPartitionException,
         KafkaStorageException if it is offline, or its folder is away."""
 
+    def others(self) -> list[str]:
+        """Where the handles were opened that keep open what was closed by another one."""
+
     def known_topics(self) -> list[str]:
         """The topics that are not Kafka's own, known without looking at a disk.  LookupError where they are not."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -13,6 +13,7 @@ MEANT = {
     "after": ("start",), "since": ("start",), "from_": ("start",), "before": ("end",), "until": ("end",),
     "to": ("end",), "as_of": ("end",), "topic": ("topics", "partitions"), "partition": ("partitions",),
     "limit": ("last",), "tail": ("last",),
+    "mode": ("read_only",), "fsync": ("durability",), "flush": ("durability",), "sync": ("durability",),
 }  # fmt: skip
 
 
@@ -26,6 +27,10 @@ def unexpected(name: str, known: Iterable[str], meant: Mapping[str, str] | None 
     near = get_close_matches((meant or {}).get(name, name), sorted(set(known) - {name}), 1)
     who = f"{of}() got an " if of else ""
     return TypeError(f"{who}unexpected keyword argument {name!r}" + "".join(f"; did you mean {it!r}?" for it in near))
+
+
+def _meant(known: Collection[str]) -> dict[str, str]:
+    return {word: near for word, nears in MEANT.items() for near in nears[::-1] if near in known}
 
 
 def takes(*typed: type) -> Callable[[F], F]:
@@ -46,8 +51,7 @@ def takes(*typed: type) -> Callable[[F], F]:
                         f"{type(self).__name__}.{method.__name__}() got an unexpected keyword argument {wrong!r}; the "
                         "first argument, the cursor, is Kafka's group.id"
                     )
-                meant = {word: near for word, nears in MEANT.items() for near in nears[::-1] if near in known}
-                raise unexpected(wrong, known, meant, of=f"{type(self).__name__}.{method.__name__}")
+                raise unexpected(wrong, known, _meant(known), of=f"{type(self).__name__}.{method.__name__}")
             return method(self, *args, **named)
 
         return with_known  # type: ignore[return-value]
@@ -60,14 +64,13 @@ def called(name: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         known = frozenset(inspect.signature(function).parameters)
-        meant = {"mode": "read_only"} if "read_only" in known else None  # of what opens files
         function.__qualname__ = f"kafkalog.{name}"  # which Python's own errors of arguments say
 
         @functools.wraps(function)
         def with_known(*args: Any, **named: Any) -> Any:
             for each in named:
                 if each not in known:
-                    raise unexpected(each, known, meant, of=f"kafkalog.{name}")
+                    raise unexpected(each, known, _meant(known), of=f"kafkalog.{name}")
             return function(*args, **named)
 
         with_known.__module__, with_known.__name__, with_known.__qualname__ = "kafkalog", name, name

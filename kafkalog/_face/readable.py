@@ -7,7 +7,7 @@ turn comes; an offset that one of them has not is the nearest that it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -25,6 +25,7 @@ from kafkalog._face.decoded import (
     with_values,
 )
 from kafkalog._face.keywords import takes
+from kafkalog._face.lazy import Lazy
 from kafkalog._face.selected import batches_in, latest_in, records_in, selected_range
 from kafkalog._face.selection import Filters, Place, Selection, selection_of
 from kafkalog._face.shown import Shown
@@ -111,7 +112,8 @@ class Readable(Shown):
         MissingPackageException where `headers`, `grep` or `where` are given without pyarrow.
         """
         selection, parts = selection_of(start, end, filters), self._parts(partitions)
-        return self._of_all(parts, selection, last, partial(records_in, selection=selection))
+        found = self._of_all(parts, selection, last, partial(records_in, selection=selection))
+        return Lazy(found, "records") if isinstance(found, Generator) else found
 
     @staticmethod
     def _of_all(
@@ -124,7 +126,7 @@ class Readable(Shown):
 
         first = selection.window.start  # a time, or no more than a hint, is no place of a log
 
-        def each() -> Iterator[T]:
+        def each() -> Generator[T]:
             ends: list[int] = []
             for part in parts:
                 source = part.ready_to_read()  # one look at the directory: it is read at once

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from kafkalog._face.home import Home
 
 
+OTHERS_SHOWN = 3  # handles
+
+
 class Records(_shown.Shelf[Record]):
     """Records, as a reader gives them."""
 
@@ -31,7 +34,13 @@ def state_of(home: Home) -> str:
     """Of a store."""
     if home.life.forked:
         return "closed: of another process"
-    return "closed" if not home.life.live else "read-only" if home.read_only else "open"
+    if home.life.live:
+        return "read-only" if home.read_only else "open"
+    others = _shown.or_none(home.others)
+    if not others:
+        return "closed"
+    places = ", ".join(dict.fromkeys(others[:OTHERS_SHOWN])) + ", ..." * (len(others) > OTHERS_SHOWN)
+    return f"closed; the directory stays open: {_shown.number(len(others), 'other handle')}, {places}"
 
 
 def show_store(home: Home) -> str:

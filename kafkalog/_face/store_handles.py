@@ -42,6 +42,8 @@ class StoreHandle(StoreHome):
         self.producers = set()
         self._partitions = {}
         self._is_closed = False
+        self.where = opened_at()
+        self._left: weakref.ref[StoreHome] | None = None  # the store that others have open, once this one is closed
         with LOCK:
             shared.handles.add(self)
 
@@ -59,6 +61,7 @@ class StoreHandle(StoreHome):
                 self.shared.close()
         if not was_last:
             self.coordinators.end_left()  # transactions that were begun through this handle
+            self._left = weakref.ref(self.shared)
             self.shared = self  # who keeps a closed handle keeps no store from being dropped
         self._is_closed = True
 
@@ -68,6 +71,11 @@ class StoreHandle(StoreHome):
             self.life.end()
             self.shared.is_closing = not any(each.life.live for each in self.shared.handles)
             return self.shared.is_closing
+
+    def others(self) -> list[str]:
+        """As Home; waits for nobody."""
+        left = None if self._left is None or self.life.forked else self._left()
+        return [] if left is None else [each.where for each in list(left.handles) if each.life.live]
 
     def abandon(self) -> None:
         """Lets go of the store as a crash does, under all its handles."""

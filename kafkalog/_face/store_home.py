@@ -227,6 +227,10 @@ class StoreHome:
         finally:
             let_go_later(self.abandon)
 
+    def others(self) -> list[str]:
+        """As Home."""
+        return []
+
     def left_open(self, deadline_s: float) -> None:
         """As `LeftOpen` says."""
         if not self.life.live:

@@ -252,6 +252,10 @@ class StoreView:
         """Another number: topics may have changed."""
         return int(time.monotonic() / TOPICS_CHECK_S)
 
+    def others(self) -> list[str]:
+        """As Home: a store that only reads has no handles."""
+        return []
+
     def known_topics(self) -> list[str]:
         """As Home."""
         if self._seen is None:

@@ -38,7 +38,8 @@ from kafkalog.toolbox.backup_files import BackupReport
     "--base",
     type=LocalPath(),
     metavar="PREVIOUS",
-    help="An earlier backup, or a folder of backups (its newest): what did not change is linked from there.",
+    help="An earlier backup, or a folder of backups (its newest that has most of what is taken): what did not "
+    "change is linked from there.",
 )
 @click.option(
     "--log-dir",

@@ -24,6 +24,7 @@ from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, Usage, one_line
 from kafkalog.cli.harmless import harmless, harmless_json
+from kafkalog.config import meant_by_unit
 from kafkalog.engine.files import OS_FILES, FileStat
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
@@ -151,21 +152,11 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-_UNITS = {
-    ".ms": ("milliseconds", {"s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}),
-    ".bytes": ("bytes", {f"{power}{end}": 1024**n for n, power in enumerate("kmgt", 1) for end in ("", "b", "ib")}),
-}
-
-
 def _refuse_unit(key: str, value: str) -> None:
     """Usage for a number with a unit, with the number that Kafka's setting takes in its place."""
-    found = re.fullmatch(r"([0-9]{1,12}) ?([a-z]+)", value.lower())
-    what, units = next((known for end, known in _UNITS.items() if key.endswith(end)), ("", {}))
-    if found is not None and found[2] in units:
-        raise Usage(
-            f"-X {key}={value}: found a unit, expected {what} as Kafka takes them: -X {key}="
-            f"{int(found[1]) * units[found[2]]}"
-        )
+    meant = meant_by_unit(key, value)
+    if meant is not None:
+        raise Usage(f"-X {key}={value}: found a unit, expected {meant[0]} as Kafka takes them: -X {key}={meant[1]}")
 
 
 def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicPartition, str]:

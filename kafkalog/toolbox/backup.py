@@ -130,7 +130,8 @@ def backup(
     `log_dirs` are all directories of one store or broker: what is in them is of one moment.  `partitions` ("orders-0",
     or pairs) are the only ones to take, beside those of `__transaction_state`, by which transactions are decided;
     without `__consumer_offsets` among them cursors stay away.  `base` is an earlier backup, or a folder of backups, of
-    which the newest counts: files that did not change are linked from there.  `link`: logs of closed segments are hard
+    which the newest counts of those that have most of what is taken: files that did not change are linked from
+    there.  `link`: logs of closed segments are hard
     links to the source's (see the module for what that risks).  `strict`: refuse where the source is damaged.
     `progress` is called with the bytes of logs just taken.
 
@@ -155,12 +156,11 @@ def backup(
         raise IllegalArgumentException(f"log_dirs: found one twice in {', '.join(sources)}, expected each once")
     target = target_path(dest, "dest", files)
     _check_target(sources, target, files)
-    previous = None
+    previous, wanted = None, named(partitions)
     if base is not None:
         base_path = os.path.abspath(local_path(base, what="base", files=files))
-        previous = Base.open(base_path, sources, files)
+        previous = Base.open(base_path, sources, files, lambda partition: is_wanted(partition, wanted))
     partial = partial_path(target, sources if previous is None else [*sources, previous.path], files)
-    wanted = named(partitions)
     full = telling_full(
         target,
         "the backup",

@@ -17,7 +17,7 @@ from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.engine.files import File, Files, FileStat
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.host.log_dirs import sign_of_log_dir
+from kafkalog.engine.host.log_dirs import list_partitions, sign_of_log_dir
 from kafkalog.engine.remote.objects import parts_of
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.backup_manifest import BackedFile, BackedPartition, Manifest, newest_backup
@@ -76,8 +76,11 @@ class Base:
         self._partitions = manifest.partitions()
 
     @classmethod
-    def open(cls, path: str, sources: Collection[str], files: Files) -> Base | None:
-        """The backup, or the newest of these sources in a folder of backups; None where that has none yet.
+    def open(
+        cls, path: str, sources: Collection[str], files: Files, wanted: Callable[[TopicPartition], bool]
+    ) -> Base | None:
+        """The backup, or of those of these sources in a folder of backups the newest of those that have most of the
+        partitions that are there and `wanted`; None where that has none yet.
         IllegalArgumentException for a log directory, which is neither."""
         sign = sign_of_log_dir(path, files)
         if sign is not None:
@@ -86,7 +89,10 @@ class Base:
                 path=path,
                 hint="the base is a folder of an earlier `kafkalog backup --to`, or the folder above it",
             )
-        found = newest_backup(path, files, sources=sources)
+        there = {each for source in sources for each in list_partitions(source, files=files) if wanted(each)}
+        found = newest_backup(
+            path, files, sources=sources, holds=lambda manifest: len(there & manifest.partitions().keys())
+        )
         return None if found is None else cls(*found)
 
     def closed_bytes(self, partitions: Collection[TopicPartition]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalog._limits import INT_MAX, LONG_MAX
@@ -164,10 +164,14 @@ def _file_fields(files: Mapping[str, BackedFile]) -> list[dict[str, Any]]:
 
 
 def newest_backup(
-    path: str, files: Files = OS_FILES, *, sources: Collection[str] | None = None
+    path: str,
+    files: Files = OS_FILES,
+    *,
+    sources: Collection[str] | None = None,
+    holds: Callable[[Manifest], int] = lambda manifest: 0,
 ) -> tuple[str, Manifest] | None:
     """The backup at `path`; else the newest of those that are in that folder (of one of these `sources`); None where
-    there is none.
+    there is none.  One that `holds` more of what is asked for goes before a newer one.
 
     NoSuchFileException, CorruptCheckpointException, OSError."""
     if not files.is_dir(path):
@@ -175,14 +179,16 @@ def newest_backup(
     if is_backup(path, files):
         return path, read_manifest(path, files)
     newest: tuple[str, Manifest] | None = None
+    best = (-1, -1)
     for name in files.list_dir(path):
         inside = os.path.join(path, name)
         if not is_backup(inside, files) or name.endswith(PARTIAL_SUFFIX):
             continue
         manifest = read_manifest(inside, files)
         is_of_them = sources is None or any(each.source in sources for each in manifest.directories)
-        if is_of_them and (newest is None or manifest.finished_ms >= newest[1].finished_ms):
-            newest = (inside, manifest)
+        rank = (holds(manifest), manifest.finished_ms) if is_of_them else best
+        if is_of_them and (newest is None or rank >= best):
+            newest, best = (inside, manifest), rank
     return newest
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -959,3 +960,14 @@ def test_a_recovery_does_not_cut_what_backups_share(shop: Path, tmp_path: Path) 
     assert [each.error for each in recover(str(tmp_path / "again"), [partition], act=True)] == [None]
     (tmp_path / "manifest.json").write_text("{}")  # somebody else's
     assert [each.error for each in recover(str(tmp_path / "again"), [partition], act=True)] == [None]
+
+
+def test_the_base_is_the_newest_that_has_what_is_taken(shop: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "bases"
+    saved.mkdir()
+    backup(shop, saved / "1-whole", files=FAST)
+    some = next(each for each in read_manifest(str(saved / "1-whole")).partitions() if each.topic[0] != "_")
+    time.sleep(0.005)
+    backup(shop, saved / "2-some", partitions=[some], files=FAST)
+    assert backup(shop, tmp_path / "a", base=saved, files=FAST).base == str(saved / "1-whole")
+    assert backup(shop, tmp_path / "b", partitions=[some], base=saved, files=FAST).base == str(saved / "2-some")

@@ -7,13 +7,16 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkalog._native.state.descriptor import ReadBuffers
 from kafkalog.engine.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, api, os_files, parent_dir
 from kafkalog.engine.files.overlay import OverlayFiles
+from kafkalog.errors import IllegalArgumentException
 from tests.file_doubles import RecordingFiles
 
 
@@ -361,3 +364,40 @@ def test_a_read_buffer_is_used_again_once_nobody_looks(tmp_path: Path) -> None:
             third[0] = 1  # type: ignore[index]
     with pytest.raises(OSError, match="Bad file descriptor"):
         buffers.read(file, b"", 1, 0)
+
+
+def test_a_manual_clock_takes_times_of_python() -> None:
+    clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    assert clock.milliseconds() == 1_767_225_600_000
+    assert clock.advance(timedelta(seconds=1.5)) == 1_767_225_601_500
+    assert clock.nanoseconds() == 1_500_000_000
+    assert clock.advance_to(datetime(1970, 1, 1, 1, tzinfo=UTC)) == 3_600_000
+    assert clock.nanoseconds() == 1_500_000_000
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (1_767_225_600, "looks like seconds since 1970"),
+        (1_767_225_600.5, "found 1767225600.5, expected milliseconds"),
+        (-1, "found -1, expected milliseconds"),
+        (True, "found True"),
+        ("2026-01-01", "found '2026-01-01'"),
+        (datetime(2026, 1, 1), "no time zone"),
+        (None, "found None"),
+    ],
+)
+def test_what_is_no_time_of_a_manual_clock(now: Any, told: str) -> None:
+    clock = ManualClock(5)
+    for call in (ManualClock, clock.advance_to):
+        with pytest.raises(IllegalArgumentException, match=told):
+            call(now)
+    assert clock.milliseconds() == 5
+
+
+@pytest.mark.parametrize("by", [-1, timedelta(-1), 0.5, "1", None, False])
+def test_what_does_not_advance_a_manual_clock(by: Any) -> None:
+    clock = ManualClock(5)
+    with pytest.raises(IllegalArgumentException, match="by_ms: found "):
+        clock.advance(by)
+    assert (clock.milliseconds(), clock.nanoseconds()) == (5, 0)

@@ -24,6 +24,8 @@ from kafkalog._face.keywords import unexpected
         ("open", {"readonly": True, "log_dir": "x"}, "'readonly'"),
         ("open", {"mode": "r"}, r"'mode'; did you mean 'read_only'\?$"),
         ("open_log", {"mode": "r"}, r"'mode'; did you mean 'read_only'\?$"),
+        ("open", {"fsync": True}, r"'fsync'; did you mean 'durability'\?$"),
+        ("open_log", {"flush": True}, r"'flush'; did you mean 'durability'\?$"),
         ("open_log", {"readonly": True}, r"^kafkalog.open_log\(\) got an .*; did you mean 'read_only'\?$"),
     ],
 )

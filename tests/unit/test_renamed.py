@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,14 @@ def old(text: str) -> Any:
 )
 def test_a_name_that_moved(name: str) -> None:
     module, _, member = name.partition(".")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the module as a whole, which tells once
+        found = importlib.import_module(f"kafkalog.toolbox.{module}")
     with old(f"kafkalog.toolbox.{name}"):
-        assert getattr(importlib.import_module(f"kafkalog.toolbox.{module}"), member) is not None
+        assert getattr(found, member) is not None
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("module", ["window", "search", "past_damage"])
 def test_a_name_that_never_was(module: str) -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
@@ -274,6 +279,40 @@ def test_what_a_moved_module_has_is_the_same(old: str, new: str) -> None:
     done = python(code)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     assert "DeprecationWarning" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "told"),
+    [
+        ("kafkalog.topics import RecordFuture", ["kafkalog.producer.RecordFuture"]),
+        ("kafkalog.topics import Log, PartitionView", ["kafkalog.Partition", "kafkalog.engine.log.view.PartitionView"]),
+        ("kafkalog.topics import open_store, Store", ["kafkalog.open", "kafkalog.Store"]),
+        ("kafkalog.topics import receive_message_set", ["kafkalog.reader.receive_message_set"]),
+        ("kafkalog.topics.store import Store", ["kafkalog.store.Store"]),
+        ("kafkalog.files.clock import ManualClock", ["kafkalog.engine.files.clock.ManualClock"]),
+    ],
+)
+def test_every_line_that_takes_a_name_is_told_where_it_is(old: str, told: list[str]) -> None:
+    """Each place can be imported: every part but the last is a module, which has the last."""
+    done = python(f"from {old}\n\nfrom {old}\n")
+    lines = re.findall(r"<string>:(\d+): DeprecationWarning: \S+ goes with kafkalog \S+: write (\S+)", done.stderr)
+    assert lines == [(line, each) for line in "13" for each in told], done.stderr
+    for each in told:
+        module, _, name = each.rpartition(".")
+        assert getattr(importlib.import_module(module), name) is not None
+
+
+def test_a_line_that_imports_an_old_module_of_the_toolbox() -> None:
+    done = python("\nimport kafkalog.toolbox.past_damage\nfrom kafkalog.toolbox.window import Window\n")
+    told = re.findall(r"<string>:(\d+): DeprecationWarning: kafkalog.toolbox.(\S+) goes with", done.stderr)
+    assert told == [("2", "past_damage"), ("3", "window.Window")], done.stderr
+
+
+@pytest.mark.parametrize(("module", "home"), [("manager", "engine.host"), ("files.clock", "engine.files.clock")])
+def test_a_name_that_an_old_module_never_had(module: str, home: str) -> None:
+    done = python(f"from kafkalog.{module} import NOPE")
+    advice = f"kafkalog.{module} has no 'NOPE': kafkalog.{module} goes with kafkalog {GONE_WITH}, what was in it is in "
+    assert f"ImportError: {advice}kafkalog.{home}\n" in done.stderr
 
 
 def test_a_moved_module_without_an_import() -> None:

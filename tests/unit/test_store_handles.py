@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -219,6 +220,26 @@ def test_handles_that_are_all_dropped(tmp_path: Path) -> None:
     wait_for_dropped()
     with open_at(tmp_path) as again:
         assert again.topic("t").partition(0).end_offset == 1
+
+
+def test_a_closed_handle_tells_who_keeps_the_directory(tmp_path: Path) -> None:
+    store = kafkalog.open(tmp_path, files=FAST)
+    orders = store.create_topic("orders")
+    line = sys._getframe().f_lineno - 2
+    store = kafkalog.open(tmp_path, files=FAST)  # the cell, run again: the topic holds the first handle
+    store.close()
+    told = f"closed; the directory stays open: 1 other handle, opened at {__file__}:{line}>"
+    assert repr(store) == f"<Store of {tmp_path}, {told}"
+    with kafkalog.open(tmp_path, files=FAST) as third, kafkalog.open(tmp_path, files=FAST) as fourth:
+        assert repr(store).count(__file__) == 2  # that of the last two is one line
+        assert "3 other handles" in repr(store)
+        third.close()
+        assert "2 other handles" in repr(third)
+    assert told in repr(fourth)
+    orders._home.close()
+    for each in (store, third, fourth):
+        assert repr(each) == f"<Store of {tmp_path}, closed>"
+    assert not locked(tmp_path)
 
 
 def test_a_dropped_handle_counts_no_more(tmp_path: Path) -> None:

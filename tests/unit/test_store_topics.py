@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import json
 import os
+import pickle
 import re
 import shutil
 import threading
@@ -148,6 +150,44 @@ def test_a_topic_is_made_once(store: Store) -> None:
     assert again is first
     assert again.partitions == 2
     assert again.info.overrides == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_topic_is_not_copied(store: Store, how: Any) -> None:
+    with pytest.raises(TypeError, match=r"^a Topic cannot be copied or pickled: share it, or open the log again"):
+        how(store.create_topic("t"))
+
+
+def test_a_topic_that_is_there_is_not_what_was_asked_for(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    store.create_topic("t", 2, config={"retention.ms": "5"})
+    for same in ({}, {"retention.ms": " 5 "}, {"segment.bytes": "1073741824"}):
+        store.create_topic("t", config=same, exist_ok=True)
+        store.create_topic("t", 2, config=same, exist_ok=True)
+    assert caplog.records == []
+    store.create_topic("t", 3, config={"retention.ms": "6", "cleanup.policy": "compact"}, exist_ok=True)
+    store.create_topic("t", 2, config={"retention.ms": "7"}, exist_ok=True)
+    took = "create_topic('t', exist_ok=True) took the topic that is there, which has "
+    assert [(each.name, each.levelname, each.getMessage()) for each in caplog.records] == [
+        (
+            "kafkalog.topics",
+            "WARNING",
+            f"{took}2 partitions, not 3; retention.ms 5, not 6; cleanup.policy delete, not compact "
+            "(alter_topic() and add_partitions() of the store would change that)",
+        ),
+        ("kafkalog.topics", "WARNING", f"{took}retention.ms 5, not 7 (alter_topic() of the store would change that)"),
+    ]
+
+
+@pytest.mark.parametrize("setting", ["retention.ms=7d", "retention.bytes=1 GiB", "segment.ms=1h"])
+def test_settings_with_a_unit(store: Store, setting: str) -> None:
+    key, _, value = setting.partition("=")
+    number = {"7d": 604_800_000, "1 GiB": 1 << 30, "1h": 3_600_000}[value]
+    what = key.rpartition(".")[2].replace("ms", "milliseconds")
+    with pytest.raises(ConfigException, match=f'Not a number .*{value} is "{number}" in {what}, which Kafka takes'):
+        store.create_topic("t", config={key: value})
+    store.create_topic("t")
+    with pytest.raises(ConfigException, match=f'{value} is "{number}" in {what}'):
+        store.alter_topic("t", {key: value})
 
 
 @pytest.mark.parametrize("partitions", [0, -1, PARTITIONS_MAX + 1, 1 << 40])

@@ -402,8 +402,15 @@ cdef class RecordWalk:
 
     def __aiter__(self):
         if self.asynchronously is None:
-            raise TypeError("these records are gone over by `for`")
+            raise TypeError(
+                "these records are gone over by `for`; for `async for` there are readers: "
+                "`async for record in store.reader(topics=[\"orders\"])`"
+            )
         return self.asynchronously()
+
+    def __repr__(self):
+        loops = "`for`, `list()`" if self.asynchronously is None else "`for`, `async for`"
+        return f"<{'ended ' if self.is_over else ''}iterator of records: {loops}, `next()`>"
 
     def __next__(self):
         cdef Record found
@@ -660,6 +667,10 @@ cdef class Iteration:
         if self.asynchronously is None:
             raise TypeError("this is gone over by `for`")
         return self.asynchronously()
+
+    def __repr__(self):
+        loops = "`for`, `list()`" if self.asynchronously is None else "`for`, `async for`"
+        return f"<iterator of record batches: {loops}, `next()`>"
 
     def __next__(self):
         place, thing = next(self.placed)

@@ -26,7 +26,24 @@ _LOWEST = {
 
 class ManagerSettings(NamedTuple):
     """Times in milliseconds; the defaults are Kafka's.  `from_broker` reads them from a broker's properties.  Made of
-    anything; LogManager takes what is `checked`."""
+    anything; LogManager takes what is `checked`.
+
+        kafkalog.open("shop", settings=kafkalog.ManagerSettings(retention_check_ms=10_000))
+
+    default_config: of topics that do not say otherwise.
+    recovery_threads: for each directory, at a start and at a close; 1 has all go one by one.
+    retention_check_ms: between two looks for segments that are too old or too many; five minutes.
+    flush_check_ms: between two looks for logs whose last flush is `flush.ms` ago; never.
+    recovery_checkpoint_ms, start_checkpoint_ms, high_watermark_checkpoint_ms: between two writes of each checkpoint.
+    initial_task_delay_ms: from the start to the first of each of these.
+    producers: for how long an idle producer is remembered (a day; `kafkalog.open` without `settings`: for ever).
+    cordoned_log_dirs: directories that get no new partitions; ("*",) for all.
+    cleaner: compaction; its `backoff_ms` (15 seconds) is how long it rests where there is nothing to compact.
+    maintenance: False leaves retention, compaction and `-delete` folders to others.
+    load: "on demand" loads a log when it is first asked for.
+    keeps_house: False does nothing in the background, for who opens single partitions.
+    has_remote_tier: topics may go on in a remote tier.
+    """
 
     default_config: LogConfig = LogConfig.from_props()
     recovery_threads: int = 2  # num.recovery.threads.per.data.dir; see `syncing_threads`
