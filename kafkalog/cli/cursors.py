@@ -178,7 +178,7 @@ def command(
     elif action == "delete":
         plan = plan_deletion(look, wanted, members_gone=members_gone)
     else:
-        scope = _partitions(look, topics, look.must(wanted[0]))
+        scope = _partitions(look, topics, [each.partition for each in look.must(wanted[0]).cursors])
         plan = plan_offset_deletion(look, wanted[0], scope, members_gone=members_gone)
     if plan.refused and not all_groups:
         raise Usage(_refusal(plan))
@@ -278,7 +278,8 @@ def _reset(
         path = str(value)
         plans = cursor_csv.read_plans(_text_of(path), groups, path)
         return plan_from_file(look, plans, groups, members_gone=members_gone)
-    scope = None if all_topics else _partitions(look, topics, None)
+    committed = {each for name in groups if name in look.groups for each in look.groups[name].committed}
+    scope = None if all_topics else _partitions(look, topics, sorted(committed))
     return plan_reset(look, groups, _aim(how, value), scope, members_gone=members_gone)
 
 
@@ -312,8 +313,11 @@ def duration_ms(text: str) -> int:
     return -(total_ns // 1_000_000) if found["sign"] == "-" else total_ns // 1_000_000
 
 
-def _partitions(look: CursorLook, topics: Sequence[str], group: GroupCursors | None) -> list[TopicPartition]:
-    """What --topic names: all that there is of a topic, and where offsets of `group` are to go, of one that is gone."""
+def _partitions(
+    look: CursorLook, topics: Sequence[str], with_cursors: Sequence[TopicPartition]
+) -> list[TopicPartition]:
+    """What --topic names: all that there is of a topic, and those that the groups have cursors in, also if they are
+    not here."""
     found: dict[TopicPartition, None] = {}
     for text in topics:
         topic, numbers = _topic(text)
@@ -321,8 +325,7 @@ def _partitions(look: CursorLook, topics: Sequence[str], group: GroupCursors | N
             found.update(dict.fromkeys(TopicPartition(topic, each) for each in numbers))
             continue
         known = look.partitions_of(topic)
-        if group is not None:
-            known += [each.partition for each in group.cursors if names_partition(topic, each.partition)]
+        known += [each for each in with_cursors if names_partition(topic, each)]
         if not known and is_glob(topic):
             raise Usage(f"--topic: no topic matches {topic!r} in {', '.join(look.log_dirs)}")
         if not known:

@@ -419,3 +419,17 @@ def test_durations_are_javas(text: str, ms: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(Usage, match="--by-duration"):
         duration_ms(text)
+
+
+@pytest.mark.parametrize("scope", [["--all-topics"], ["--topic", "orders:0,4"], ["--topic", "orders"], ["orders"]])
+def test_a_partition_with_a_cursor_that_is_not_here_is_never_left_out(run: Run, root: Path, scope: list[str]) -> None:
+    away = TopicPartition("orders", 4)
+    with store_home(root) as home:
+        commit(home, "billing", {away: 3})
+    words = [scope[0]] if scope == ["orders"] else []
+    options = [] if words else scope
+    result = run("cursors", root, *words, "--group", "billing", "--to-earliest", *options, "--yes")
+    assert (result.code, result.out) == (2, "")
+    assert f"no partition orders-4 in {root} (name all directories; " in result.err
+    assert run("cursors", root, "--group", "billing", "--to-earliest", "--topic", "orders:0").code == 0
+    assert run("cursors", root, "--group", "audit", "--to-earliest", "--topic", "orders").code == 0  # no cursor there
