@@ -384,3 +384,14 @@ def test_a_folder_that_is_no_log_directory(run: Run, tmp_path: Path, command: st
     assert (told.code, told.out) == (2, "")
     assert "found no partitions, expected folders such as topic-0 (is this the broker's log.dirs?" in told.err
     assert run(command, tmp_path / "disks" / "one").code == 0
+
+
+def test_an_export_that_matches_nothing_says_so(run: Run, log_dir: Path, tmp_path: Path) -> None:
+    asked = ("export", log_dir, "payments", "--to", tmp_path / "out.csv", "--force")
+    told = run(*asked, "--key", "custmer 7", "--header", "source=app")
+    assert told.code == CLEAN
+    assert "note: nothing matched --key 'custmer 7' --header source=app" in told.err
+    assert "nothing matched" not in run(*asked).err
+    told = run(*asked, "--header", "source:app")
+    assert told.code == CLEAN  # a name may have a colon
+    assert "note: --header 'source:app' is a name; a value stands behind '=': --header source=app" in told.err
