@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 TOPIC = click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or topic-0; as PARTITIONS.")
-START = click.option("--from", "start", metavar="OFFSET|TIME", help="Records from an offset or a time (ISO, UTC; or @ms) on.")
+START = click.option(
+    "--from", "start", metavar="OFFSET|TIME", help="Records from an offset or a time (ISO, UTC; or @ms) on."
+)
 COMMITTED = click.option("--committed", is_flag=True, help="Leave out aborted and open transactions (read_committed).")
 NOT_THERE = "note: nothing found there; another partitioner, or a producer before the topic grew, puts it elsewhere"
 END_HELP = "Records below an offset, or before a time (ISO, UTC; or @ms)."
