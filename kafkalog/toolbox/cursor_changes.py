@@ -109,8 +109,8 @@ def plan_reset(
     """Cursors of `groups` in `scope` (None: wherever each has committed something) are to go to `aim`.
 
     A group need not be there: it begins with this.  With `only_committed` none begins, and partitions of the scope in
-    which a group has committed nothing are left out: Kafka's tool gives it a cursor there.  Offsets out of a partition's
-    range are brought into it.
+    which a group has committed nothing are left out: Kafka's tool gives it a cursor there.  Offsets out of a
+    partition's range are brought into it.
     UnknownTopicOrPartitionException for a partition that is not in these directories; IllegalArgumentException for a
     shift of what nobody committed; InvalidGroupIdException; with `only_committed` GroupIdNotFoundException.
     """
