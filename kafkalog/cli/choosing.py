@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -45,10 +46,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 TOPIC = click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or topic-0; as PARTITIONS.")
-START = click.option("--from", "start", metavar="OFFSET|TIME", help="Records from an offset or a time (ISO, @ms) on.")
+START = click.option(
+    "--from", "start", metavar="OFFSET|TIME", help="Records from an offset or a time (ISO, UTC; or @ms) on."
+)
 COMMITTED = click.option("--committed", is_flag=True, help="Leave out aborted and open transactions (read_committed).")
 NOT_THERE = "note: nothing found there; another partitioner, or a producer before the topic grew, puts it elsewhere"
-END_HELP = "Records below an offset, or before a time (ISO, @ms)."
+END_HELP = "Records below an offset, or before a time (ISO, UTC; or @ms)."
 
 
 class Chosen(NamedTuple):
@@ -114,6 +117,12 @@ class Asked(NamedTuple):
     keys: Sequence[bytes]
     partition_count: int | None
     lost: list[Lost]
+    typed: str = ""  # the options as they were given
+
+    def note_nothing(self) -> None:
+        """Says that no record is as it was asked for."""
+        if self.typed:
+            note(f"note: nothing matched {self.typed}")
 
     @property
     def skips_damage(self) -> bool:
@@ -219,7 +228,8 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
             for option, name in (("--from", "start"), ("--until", "end")):
                 if name in names:
                     _check_place(option, given[name], has_last="last" in names)
-            asked = _asked(**{name: given.pop(name) for name in names})
+            typed = _typed({name: given[name] for name in names})
+            asked = _asked(**{name: given.pop(name) for name in names})._replace(typed=typed)
             try:
                 return command(*args, asked=asked, **given)
             except OffsetOutOfRangeException as error:
@@ -239,6 +249,25 @@ def filters(*left_out: str, until: str = END_HELP, old: Mapping[str, str] | None
         return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+def _typed(given: Mapping[str, Any]) -> str:
+    """The options that leave records out, as they may be typed again."""
+    options = {
+        "--from": given.get("start"),
+        "--until": given.get("end"),
+        "--key": given.get("keys"),
+        "--key-prefix": given.get("key_prefix"),
+        "--grep": given.get("patterns"),
+        "--header": given.get("headers_asked"),
+        "--where": given.get("where"),
+    }
+    words = [
+        f"{option} {shlex.quote(text)}"
+        for option, value in options.items()
+        for text in ((value,) if isinstance(value, str) else value or ())
+    ]
+    return " ".join(words)
 
 
 def _is_of_bytes(error: KafkalogError) -> bool:
@@ -353,6 +382,10 @@ def key(text: str) -> bytes:
 def header(text: str) -> tuple[str, bytes | None]:
     """`name=value`, the value as that of a key; `name` alone asks for any value."""
     name, equals, value = text.partition("=")
+    if not equals and ":" in text:
+        before, _, behind = text.partition(":")
+        value_of = shlex.quote(f"{before}={behind}")
+        note(f"note: --header {text!r} is a name; a value stands behind '=': --header {value_of}")
     if not name:
         raise Usage(f"--header {text!r} has no name, expected such as --header trace-id=7, or --header trace-id")
     return name, _octets(value, "--header") if equals else None

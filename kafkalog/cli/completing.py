@@ -35,6 +35,7 @@ WORDS_BEFORE = {
     "latest": 1,
     "recover": 1,
     "reindex": 1,
+    "restore": 2,
     "retain": 1,
     "salvage": 2,
     "tail": 1,
@@ -113,8 +114,18 @@ def quick_names(args: Sequence[str], incomplete: str) -> list[CompletionItem] | 
     before = WORDS_BEFORE.get(" ".join(args[:command]), 0)
     if not before or len(words) < before:
         return None
-    place = words[0 if args[0] == "salvage" else before - 1]
-    return [CompletionItem(name) for name in names_at([place], incomplete, words[before:])]
+    places = [words[0 if args[0] in ("restore", "salvage") else before - 1]]
+    if args[0] == "restore":
+        places = _log_dirs_of_backup(places[0])
+    return [CompletionItem(name) for name in names_at(places, incomplete, words[before:])]
+
+
+def _log_dirs_of_backup(place: str) -> list[str]:
+    """A backup has a folder for each log directory."""
+    with contextlib.suppress(OSError, ValueError):
+        folder = os.path.expanduser(os.path.expandvars(place))
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.startswith("log-dir-")]
+    return []
 
 
 def names_at(places: Iterable[str], incomplete: str, given: Collection[str] = ()) -> list[str]:
@@ -192,6 +203,8 @@ class SettingName(click.types.StringParamType):
 
 
 def _places(ctx: click.Context) -> list[str]:
+    if ctx.params.get("backup_dir"):
+        return _log_dirs_of_backup(ctx.params["backup_dir"])
     for name in _PLACES:
         value = ctx.params.get(name)
         if value:

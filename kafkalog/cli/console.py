@@ -172,10 +172,15 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
         )
     found = list_partitions(log_dir)
     if not found:
-        below = _log_dirs_below(log_dir)
-        hint = f"they are in {some(below)}: name one of these" if below else NO_PARTITIONS
-        raise Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({hint})")
+        raise no_partitions(log_dir)
     return {tp: found[tp] for tp in named_partitions(found, wanted, log_dir)}
+
+
+def no_partitions(log_dir: str) -> Usage:
+    """The error for a folder without partitions: it names the log directories in it."""
+    below = _log_dirs_below(log_dir)
+    hint = f"they are in {some(below)}: name one of these" if below else NO_PARTITIONS
+    return Usage(f"{log_dir}: found no partitions, expected folders such as topic-0 ({hint})")
 
 
 def _log_dirs_below(folder: str) -> list[str]:

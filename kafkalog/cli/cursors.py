@@ -12,7 +12,7 @@ from kafkalog._face.named import is_glob, names_partition
 from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, Usage
-from kafkalog.cli.console import emit, emit_json, fields, named_partitions, note, paint, parse_time_ms, time_words
+from kafkalog.cli.console import emit, emit_json, fields, named_partitions, note, paint, parse_time_ms, some, time_words
 from kafkalog.cli.places import LOCAL_PLACES_AND_NAMES, log_dirs_at, places_and_names
 from kafkalog.cli.tables import Cell, Column, print_table
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK
@@ -78,6 +78,7 @@ _DURATION = re.compile(
 @click.option("--to-datetime", metavar="TIME", help="The first record at or after a time: ISO 8601 (UTC), or @ms.")
 @click.option("--by-duration", metavar="PnDTnHnMnS", help="The first record of the last so much, such as PT1H30M.")
 @click.option("--shift-by", type=int, metavar="N", help="So many offsets on, or back where it is negative.")
+@click.option("--only-committed", is_flag=True, help="Set only what is committed: make no cursor, no group.")
 @click.option("--from-file", type=LocalPath(), metavar="FILE", help="What a file says, as --export prints it.")
 @click.option("--export", is_flag=True, help="Print the offsets that would be set, as CSV for --from-file.")
 @click.option("--delete-offsets", is_flag=True, help="Take away what a group has committed for topics.")
@@ -103,6 +104,7 @@ def command(
     to_datetime: str | None,
     by_duration: str | None,
     shift_by: int | None,
+    only_committed: bool,
     from_file: str | None,
     export: bool,
     delete_offsets: bool,
@@ -129,7 +131,8 @@ def command(
       --delete-offsets: for one --group and --topic
       --delete: for --group or --all-groups
     Without --yes it only tells; with it the directory that holds the group must be free (exit 3).  An offset out of a
-    partition's range is brought into it, and noted.  A group that is not there is made, with --new-group if another
+    partition's range is brought into it, and noted.  Where a group has no cursor yet, also with --to-current, it gets
+    one, unless --only-committed is given.  A group that is not there is made, with --new-group if another
     has nearly its name.  A group with members is refused, unless --members-gone says that
     nobody will commit for them any more.  With --cursors what changes is there, and LOG_DIRS are only read.
 
@@ -157,6 +160,8 @@ def command(
         "--dry-run": dry_run,
         "--all-topics": all_topics,
     }
+    if only_committed and (action != "reset" or from_file is not None):
+        raise Usage("--only-committed: expected where cursors are to be set, such as --to-current --topic orders")
     if export and action != "reset":
         raise Usage("--export: expected what is to be set, such as --to-current")
     if export and as_json:
@@ -174,11 +179,11 @@ def command(
         return FINDINGS if look.findings else CLEAN
     wanted = [*look.groups] if all_groups else list(groups)
     if action == "reset":
-        plan = _reset(look, wanted, given, topics, all_topics, members_gone)
+        plan = _reset(look, wanted, given, topics, all_topics, members_gone, only_committed, all_groups)
     elif action == "delete":
         plan = plan_deletion(look, wanted, members_gone=members_gone)
     else:
-        scope = _partitions(look, topics, look.must(wanted[0]))
+        scope = _partitions(look, topics, [each.partition for each in look.must(wanted[0]).cursors])
         plan = plan_offset_deletion(look, wanted[0], scope, members_gone=members_gone)
     if plan.refused and not all_groups:
         raise Usage(_refusal(plan))
@@ -272,14 +277,22 @@ def _reset(
     topics: Sequence[str],
     all_topics: bool,
     members_gone: bool,
+    only_committed: bool,
+    all_groups: bool,
 ) -> ChangePlan:
     [(how, value)] = given.items()
     if how == "from-file":
         path = str(value)
         plans = cursor_csv.read_plans(_text_of(path), groups, path)
+        if all_groups:  # nothing was asked of the others
+            unnamed = [name for name in groups if name not in plans]
+            if unnamed:
+                note(f"note: {path} does not name {some(unnamed)}: left alone")
+            groups = [name for name in groups if name in plans]
         return plan_from_file(look, plans, groups, members_gone=members_gone)
-    scope = None if all_topics else _partitions(look, topics, None)
-    return plan_reset(look, groups, _aim(how, value), scope, members_gone=members_gone)
+    committed = {each for name in groups if name in look.groups for each in look.groups[name].committed}
+    scope = None if all_topics else _partitions(look, topics, sorted(committed))
+    return plan_reset(look, groups, _aim(how, value), scope, members_gone=members_gone, only_committed=only_committed)
 
 
 def _text_of(path: str) -> str:
@@ -312,8 +325,11 @@ def duration_ms(text: str) -> int:
     return -(total_ns // 1_000_000) if found["sign"] == "-" else total_ns // 1_000_000
 
 
-def _partitions(look: CursorLook, topics: Sequence[str], group: GroupCursors | None) -> list[TopicPartition]:
-    """What --topic names: all that there is of a topic, and where offsets of `group` are to go, of one that is gone."""
+def _partitions(
+    look: CursorLook, topics: Sequence[str], with_cursors: Sequence[TopicPartition]
+) -> list[TopicPartition]:
+    """What --topic names: all that there is of a topic, and those that the groups have cursors in, also if they are
+    not here."""
     found: dict[TopicPartition, None] = {}
     for text in topics:
         topic, numbers = _topic(text)
@@ -321,8 +337,7 @@ def _partitions(look: CursorLook, topics: Sequence[str], group: GroupCursors | N
             found.update(dict.fromkeys(TopicPartition(topic, each) for each in numbers))
             continue
         known = look.partitions_of(topic)
-        if group is not None:
-            known += [each.partition for each in group.cursors if names_partition(topic, each.partition)]
+        known += [each for each in with_cursors if names_partition(topic, each)]
         if not known and is_glob(topic):
             raise Usage(f"--topic: no topic matches {topic!r} in {', '.join(look.log_dirs)}")
         if not known:

@@ -237,10 +237,12 @@ def _compaction(state: CompactionState) -> dict[str, object]:
 def _print(entry: Explained, now_ms: int, is_local: bool, log_start: int) -> None:
     segment = entry.segment
     times = "file time " if segment.record_timestamp < 0 else "up to "
+    has = f"offsets {segment.base_offset} to {segment.end_offset - 1}"
+    if segment.end_offset <= segment.base_offset:
+        has = "no offsets yet"
     emit(
-        f"{segment.base_offset:020d}.log  {_shown.size(segment.size):>10}  offsets {segment.base_offset} to "
-        f"{segment.end_offset - 1}, {times}{time_words(segment.largest_timestamp)}"
-        f"{', active' if segment.active else ''}"
+        f"{segment.base_offset:020d}.log  {_shown.size(segment.size):>10}  {has}, {times}"
+        f"{time_words(segment.largest_timestamp)}{', active' if segment.active else ''}"
     )
     if entry.goes is not None:
         roll = ", after a roll" if segment.active else ""

@@ -90,6 +90,8 @@ def command(
         for partition in chosen:
             with contextlib.suppress(KafkalogError, OSError), PartitionView(log_dir, partition) as view:
                 choosing.note_open(view, asked.selection)
+    if not report.records:
+        asked.note_nothing()
     if said and not report.records:
         note(choosing.NOT_THERE)
     if as_json:

@@ -21,6 +21,7 @@ from kafkalog.cli.app import LocalPath, Usage
 from kafkalog.cli.console import (
     is_name,
     named_partitions,
+    no_partitions,
     not_a_directory,
     note,
     parse_settings,
@@ -32,6 +33,7 @@ from kafkalog.cli.console import (
 )
 from kafkalog.cli.remote_places import ReadPath
 from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
 from kafkalog.engine.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
 from kafkalog.engine.host.log_dirs import (
     is_foreign_partition,
@@ -42,6 +44,7 @@ from kafkalog.engine.host.log_dirs import (
     refuse_partition_folder,
 )
 from kafkalog.errors import BadBytesError, DiskError, KafkalogError
+from kafkalog.toolbox.folders import folders_of
 
 if TYPE_CHECKING:
     from kafkalog.toolbox.segment_facts import SegmentFacts
@@ -121,9 +124,10 @@ def note_unread(log_dir: str, starts: Mapping[TopicPartition, int]) -> None:
                 note(f"note: group {name!r} has not read all of what goes: {some(behind)}")
 
 
-def log_dirs_at(paths: Sequence[str], *, is_target: bool = False) -> list[str]:
+def log_dirs_at(paths: Sequence[str], *, is_target: bool = False, is_checked: bool = True) -> list[str]:
     """Log directories as they were named, each once; Usage for what is none (it may be empty).  `is_target`: of one
-    that is to get something, an empty folder is enough."""
+    that is to get something, any folder is enough.  Of others one that holds something must be a log directory, unless
+    the caller checks that (`is_checked` False)."""
     found: dict[str, str] = {}
     for path in paths:
         if not OS_FILES.exists(path):
@@ -133,9 +137,21 @@ def log_dirs_at(paths: Sequence[str], *, is_target: bool = False) -> list[str]:
             raise not_a_directory(path, hint)
         if not OS_FILES.is_dir(path):
             raise Usage(f"{path}: found a file, expected a Kafka log directory (the folder that holds topic-0 ...)")
-        refuse_partition_folder(OS_FILES.list_dir(path), path)
+        listed = OS_FILES.list_dir(path)
+        refuse_partition_folder(listed, path)
+        if is_checked and not is_target and listed and not _is_log_dir(path, listed):
+            raise no_partitions(path)
         found.setdefault(os.path.abspath(path), path)
     return list(found.values())
+
+
+def _is_log_dir(path: str, listed: Sequence[str]) -> bool:
+    """Whether a broker or a store has been there: a file of theirs, or a partition's folder, also one that is on its
+    way in or out."""
+    if "://" in path or not names.LOG_DIR_FILES.isdisjoint(listed):
+        return True
+    found = folders_of(path)
+    return bool(found.partitions or found.moving or found.other_names or found.metadata)
 
 
 class PlaceOrName(ReadPath):

@@ -245,7 +245,7 @@ def copy(ctx: click.Context, log_dir: str, url: str, take_over: bool, yes: bool,
 
     Without --yes nothing is uploaded: the command tells what would be.  Exit 1 where a segment could not be uploaded.
     """
-    log_dirs_at([log_dir])
+    log_dirs_at([log_dir], is_checked=False)  # a tier is told as one
     if is_folder_of_tier(ctx, log_dir):
         raise Usage(f"{log_dir}: found a remote tier, expected the log directory that goes on in one")
     tier = storage(ctx, url)

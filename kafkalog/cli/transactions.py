@@ -11,7 +11,18 @@ import click
 
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, Usage, one_line, worse
-from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, tell_unsettled, time_words
+from kafkalog.cli.console import (
+    Progress,
+    emit,
+    emit_json,
+    fields,
+    log_bytes,
+    note,
+    paint,
+    tell_findings,
+    tell_unsettled,
+    time_words,
+)
 from kafkalog.cli.groups import DefaultGroup
 from kafkalog.cli.remote_places import ReadPath, both_tiers
 from kafkalog.cli.transactions_abort import command as abort
@@ -23,10 +34,12 @@ from kafkalog.engine.host.log_dirs import is_of_cluster
 from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, look_for_transactions
+from kafkalog.toolbox.unread import unread
 from kafkalog.toolbox.words import span
 
 if TYPE_CHECKING:
     from kafkalog.toolbox.known_transactions import KnownTransactions, TransactionOf
+    from kafkalog.toolbox.report import Finding
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -47,7 +60,8 @@ def command() -> None:
     open for longer than --hanging-after hangs: exit 1.
 
     Reads all batches but no record, without a lock, beside a running broker; what seems damaged is looked at again, and
-    a partition in which each look finds other damage is being written (exit 4).
+    a partition in which each look finds other damage is being written (exit 4).  A partition that cannot be read (a
+    permission, a disk that fails) is told, and the others are shown (exit 1).
 
     `kafkalog transactions abort` ends one offline.
     """
@@ -82,11 +96,12 @@ def show(
     code = CLEAN
     now_ms = time.time_ns() // 1_000_000
     results: list[PartitionTransactions] = []
+    unreadable: list[Finding] = []
     holders = _Holders(log_dir)
     checkpoints = CheckpointLines(log_dir, keeps_ms=KEEPS_MS)
     sizes = {partition: log_bytes((folder,)) for partition, folder in chosen.items()}
     with Progress(sum(sizes.values()), "looked at", force=progress) as bar:
-        for partition in chosen:
+        for partition, folder in chosen.items():
             try:
                 found = look_for_transactions(
                     log_dir, partition, now_ms, hanging_after_ms=limit_ms, checkpoints=checkpoints,
@@ -94,6 +109,13 @@ def show(
                 )  # fmt: skip
             except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
                 code = worse(code, tell_unsettled(error))
+                continue
+            except OSError as error:
+                wrong = unread(error, folder)
+                if wrong is None:
+                    raise
+                unreadable.append(wrong._replace(what=f"{wrong.what}: what is open in {partition} is not known"))
+                code = worse(code, FINDINGS)
                 continue
             if as_json:
                 _tell_json(found, holders)
@@ -105,6 +127,7 @@ def show(
             if found.hanging or found.damage:
                 code = worse(code, FINDINGS)
     _tell(results, holders)
+    tell_findings(unreadable, as_json=as_json)
     return code
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalog._limits import LONG_MAX, SHORT_MAX
-from kafkalog.cli.app import CLEAN, LocalPath, Number, Usage
-from kafkalog.cli.console import emit, emit_json, locate, note, some
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Number, Usage
+from kafkalog.cli.console import emit, emit_json, locate, note, some, tell_findings
 from kafkalog.cli.places import TAKE_OVER, without_metadata
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.names import TopicPartition
@@ -63,7 +63,7 @@ def command(
     Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  In the
     directory of a Kafka broker it needs --take-over: other replicas of the partition do not get the marker, and a
     broker that follows one of them cuts it off again.  On a running cluster Kafka's tool ends it everywhere; the
-    command is told.
+    command is told.  A partition that cannot be read is told, and the plan is made without it (exit 1).
     """
     from kafkalog.toolbox.abort_transactions import abort, plan_abort  # much: who only looks does without
 
@@ -87,7 +87,8 @@ def command(
                 error.hint = f"{error.hint}; the running broker ends it by the command above"
             raise
     _tell_abort(plan, stable, as_json, "--take-over --yes" if is_brokers and not take_over else "--yes")
-    return CLEAN
+    tell_findings(plan.unread, as_json=as_json)
+    return FINDINGS if plan.unread else CLEAN
 
 
 def _aimed(

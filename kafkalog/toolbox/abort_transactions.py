@@ -45,9 +45,11 @@ from kafkalog.errors import (
 from kafkalog.toolbox.known_transactions import UNDER_WAY, KnownTransactions, TransactionOf
 from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, look_for_transactions
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged
+from kafkalog.toolbox.unread import unread
 
 if TYPE_CHECKING:
     from kafkalog.engine.log.unified_log import UnifiedLog
+    from kafkalog.toolbox.report import Finding
 
 __all__ = ["Abort", "Aimed", "abort", "other_replicas", "plan_abort"]
 
@@ -78,7 +80,8 @@ class Abort(NamedTuple):
 
     `open`: what is known of it by partition, where it was looked at.  `holder`: the transactional id of the producer,
     where one has it.  In `coordinated` its coordinator ends it, together, and its state becomes CompleteAbort; in
-    `alone`, where no coordinator knows of it, a marker is all.  `gone`: partitions whose topic is deleted.
+    `alone`, where no coordinator knows of it, a marker is all.  `gone`: partitions whose topic is deleted.  `unread`:
+    partitions that could not be read; whether it is open there is not known.
     """
 
     log_dir: str
@@ -89,6 +92,7 @@ class Abort(NamedTuple):
     coordinated: tuple[TopicPartition, ...] | None
     alone: tuple[TopicPartition, ...] = ()
     gone: tuple[TopicPartition, ...] = ()
+    unread: tuple[Finding, ...] = ()
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -116,7 +120,8 @@ def plan_abort(
     IllegalArgumentException for an aim that names none or several; TransactionalIdNotFoundException for an id that
     nobody used; InvalidTxnStateException where no such transaction is open, or it was decided that it commits;
     IllegalStateException where partitions of it are not in the directory; CorruptRecordException where damage hides
-    whether it is open; SchemaException where `__transaction_state` cannot be understood.
+    whether it is open; SchemaException where `__transaction_state` cannot be understood; KafkaStorageException where a
+    partition cannot be read, and the transaction is open in none of the others.
     """
     log_dir = local_path(log_dir, what="log_dir", files=files)
     _check_aim(aimed, partitions)
@@ -127,16 +132,47 @@ def plan_abort(
     if aimed.transactional_id is not None:
         holder = _must(known, aimed.transactional_id)
         producer_id = holder.known.metadata.producer_id
-    found = {}
+    found: dict[TopicPartition, PartitionTransactions] = {}
+    failed: dict[Finding, OSError] = {}
     for partition in partitions:
-        with PartitionView(log_dir, partition, files=files) as view:
-            begun = view.snapshot.transactions.open
-            may_be = producer_id in begun if producer_id is not None else bool(begun)
-            if may_be:
-                view.check_end()
-        if may_be:
-            found[partition] = look_for_transactions(log_dir, partition, clock.milliseconds(), files=files)
+        try:
+            each = _look(log_dir, partition, producer_id, files, clock)
+        except OSError as error:
+            wrong = unread(error, os.path.join(log_dir, str(partition)))
+            if wrong is None:
+                raise
+            failed[wrong._replace(what=f"{wrong.what}: whether it is open in {partition} is not known")] = error
+            continue
+        if each is not None:
+            found[partition] = each
     opened = _meant(found, aimed, producer_id)
+    if failed and not opened and holder is None:
+        raise next(iter(failed.values()))  # it may be there
+    return _planned(log_dir, partitions, aimed, known, holder, found, opened, files)._replace(unread=tuple(failed))
+
+
+def _look(
+    log_dir: str, partition: TopicPartition, producer_id: int | None, files: Files, clock: Clock
+) -> PartitionTransactions | None:
+    """What is open in a partition, where that may be of the producer id (None: of any)."""
+    with PartitionView(log_dir, partition, files=files) as view:
+        begun = view.snapshot.transactions.open
+        if not (producer_id in begun if producer_id is not None else begun):
+            return None
+        view.check_end()
+    return look_for_transactions(log_dir, partition, clock.milliseconds(), files=files)
+
+
+def _planned(
+    log_dir: str,
+    partitions: Collection[TopicPartition],
+    aimed: Aimed,
+    known: KnownTransactions,
+    holder: TransactionOf | None,
+    found: Mapping[TopicPartition, PartitionTransactions],
+    opened: dict[TopicPartition, OpenTransaction],
+    files: Files,
+) -> Abort:
     if opened:
         first = next(iter(opened.values()))
         holder = known.of_producer(first.producer_id)
@@ -294,6 +330,8 @@ def abort(
     hold = hold_directory(plan.log_dir, files, clock)
     try:
         with _Logs(plan.log_dir, files, clock) as logs:
+            for partition in plan.partitions:
+                logs.log(partition)  # one that cannot be written is told before anything is
             for partition, txn in plan.open.items():
                 _check_still_open(logs.log(partition), partition, txn)
             if plan.coordinated is not None:

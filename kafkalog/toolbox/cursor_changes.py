@@ -104,12 +104,15 @@ def plan_reset(
     scope: Sequence[TopicPartition] | None,
     *,
     members_gone: bool = False,
+    only_committed: bool = False,
 ) -> ChangePlan:
     """Cursors of `groups` in `scope` (None: wherever each has committed something) are to go to `aim`.
 
-    A group need not be there: it begins with this.  Offsets out of a partition's range are brought into it.
+    A group need not be there: it begins with this.  With `only_committed` none begins, and partitions of the scope in
+    which a group has committed nothing are left out: Kafka's tool gives it a cursor there.  Offsets out of a
+    partition's range are brought into it.
     UnknownTopicOrPartitionException for a partition that is not in these directories; IllegalArgumentException for a
-    shift of what nobody committed; InvalidGroupIdException.
+    shift of what nobody committed; InvalidGroupIdException; with `only_committed` GroupIdNotFoundException.
     """
     plan = ChangePlan()
     for group in _checked(groups):
@@ -117,9 +120,13 @@ def plan_reset(
         if _refuses(look, plan, group, found, members_gone):
             continue
         if found is None:
+            if only_committed:
+                look.must(group)
             plan.begun.append(group)
         committed = {} if found is None else found.committed
         for partition in sorted(committed) if scope is None else dict.fromkeys(scope):
+            if only_committed and partition not in committed:
+                continue
             current = committed.get(partition)
             old = None if current is None else current.offset
             new, note = _target(look, aim, partition, old)

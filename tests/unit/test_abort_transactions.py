@@ -359,3 +359,28 @@ def test_aims_that_name_none_or_several(hanging: Path) -> None:
     (hanging / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
     with pytest.raises(IllegalArgumentException, match="found the directory of a Kafka broker"):
         abort(plan)
+
+
+def test_a_partition_that_cannot_be_read_hides_no_other(run: Run, hanging: Path) -> None:
+    with kafkalog.open_log(hanging, "a-0") as log:
+        log.append(b"1")
+    (path,) = (hanging / "a-0").glob("*.log")
+    path.unlink()
+    path.mkdir()  # no permission would do, but not for root
+    told = run("transactions", hanging, "--hanging-after", "1s")
+    assert told.code == FINDINGS
+    assert "t-0: hanging for " in told.out
+    assert f"{path}: cannot be read: " in told.out
+    assert "what is open in a-0 is not known" in told.out
+    found = [json.loads(line) for line in run("transactions", hanging, "--json").lines]
+    assert [each["kind"] for each in found] == ["partition", "finding"]
+    for act in ([], ["--yes"]):
+        ended = run("transactions", "abort", hanging, "--producer-id", found[0]["open"][0]["producerId"], *act)
+        assert ended.code == FINDINGS
+        assert "t-0: producer " in ended.out
+        assert f"{path}: cannot be read: " in ended.out
+        assert "whether it is open in a-0 is not known" in ended.out
+    assert values(hanging) == [b"before", b"behind"]
+    gone = run("transactions", "abort", hanging, "--producer-id", 7)
+    assert gone.code == IO, gone.err  # it may be in the one that cannot be read
+    assert str(path) in gone.err

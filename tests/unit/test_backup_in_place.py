@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -62,6 +63,14 @@ def fill(store: kafkalog.Store, topic: str, prefix: str, count: int) -> None:
             store.topic(topic).partition(number).append(b"%s%d" % (prefix.encode(), each), key=b"k")
 
 
+SHIPPING = {("shipping", "clicks", 0), ("shipping", "clicks", 1)}
+
+
+def cursors_of(run: Run, log_dir: Path) -> set[tuple[str, str, int]]:
+    told = [json.loads(line) for line in run("cursors", log_dir, "--json").lines]
+    return {(each["group"], each["topic"], each["partition"]) for each in told if each["kind"] == "cursor"}
+
+
 @pytest.fixture
 def root(tmp_path: Path, run: Run) -> Path:
     """A store that went on behind its backup, which has a cursor at offset 5 and a transaction that was open."""
@@ -72,6 +81,9 @@ def root(tmp_path: Path, run: Run) -> Path:
             store.create_topic(topic, 2, config={"retention.ms": "987654321"})
             fill(store, topic, "v", 5)
         read_all(store)
+        with store.reader("shipping", topics=["clicks"]) as reader:  # it never reads orders
+            assert len(list(reader)) == 10
+            reader.commit()
         transaction = store.transaction("biller")
         transaction.begin()
         transaction.append("orders", b"undecided", partition=0)
@@ -92,6 +104,7 @@ def test_one_topic_in_place(since: str, root: Path, run: Run) -> None:
             if since == "made anew":
                 store.create_topic("orders", 2, config={"retention.ms": "987654321"})
     follow("One topic in place", root, run, {})
+    assert cursors_of(run, log_dir) == {("billing", "orders", 0), ("billing", "orders", 1), *SHIPPING}
     told = run("transactions", log_dir, "orders").out
     assert "transactional id 'biller'" in told
     abort = ["transactions", "abort", log_dir, "orders", "--transactional-id", "biller", "--yes"]

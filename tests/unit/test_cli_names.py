@@ -368,3 +368,30 @@ def test_an_empty_topic_is_no_guess(run: Run, tmp_path: Path) -> None:
     rows = {line.split()[0]: line.split() for line in run("topics", tmp_path).rows}
     assert rows["empty"][-4:] == ["0", "-", "-", "-"]
     assert rows["orders"][-4] == "~1"
+
+
+@pytest.mark.parametrize("command", ["topics", "cursors", "log-dirs", "du", "checkpoint", "verify"])
+def test_a_folder_that_is_no_log_directory(run: Run, tmp_path: Path, command: str) -> None:
+    """It holds some, or anything: no advice to move away what is in it."""
+    with kafkalog.open_log(tmp_path / "disks" / "one", "t-0") as log:
+        log.append(b"1")
+    (tmp_path / "etc" / "cron.d").mkdir(parents=True)
+    (tmp_path / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
+    told = run(command, tmp_path / "disks")
+    assert (told.code, told.out) == (2, "")
+    assert f"found no partitions, expected folders such as topic-0 (they are in {tmp_path}/disks/one:" in told.err
+    told = run(command, tmp_path / "etc")
+    assert (told.code, told.out) == (2, "")
+    assert "found no partitions, expected folders such as topic-0 (is this the broker's log.dirs?" in told.err
+    assert run(command, tmp_path / "disks" / "one").code == 0
+
+
+def test_an_export_that_matches_nothing_says_so(run: Run, log_dir: Path, tmp_path: Path) -> None:
+    asked = ("export", log_dir, "payments", "--to", tmp_path / "out.csv", "--force")
+    told = run(*asked, "--key", "custmer 7", "--header", "source=app")
+    assert told.code == CLEAN
+    assert "note: nothing matched --key 'custmer 7' --header source=app" in told.err
+    assert "nothing matched" not in run(*asked).err
+    told = run(*asked, "--header", "source:app")
+    assert told.code == CLEAN  # a name may have a colon
+    assert "note: --header 'source:app' is a name; a value stands behind '=': --header source=app" in told.err

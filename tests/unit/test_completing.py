@@ -133,7 +133,7 @@ def test_the_table_is_the_commands() -> None:
                 commands[name] = commands.pop(f"{name} {default}")
         for path, each in commands.items():
             arguments = [param.name for param in each.params if isinstance(param, click.Argument)]
-            place = arguments[0] in ("log_dir", "source", "place", "key")
+            place = arguments[0] in ("log_dir", "source", "place", "key", "backup_dir")
             if arguments[-1] in ("partitions", "partition") and place and not path.startswith("tier "):
                 found[path] = len(arguments) - 1
     assert found == WORDS_BEFORE
@@ -218,3 +218,13 @@ def test_the_entry_point_asks(capsys: pytest.CaptureFixture[str], monkeypatch: p
         kafkalog.cli.main()
     assert left.value.code == 0
     assert capsys.readouterr().out.startswith("plain,topics\tShow the topics")
+
+
+def test_a_restore_takes_the_names_of_its_backup(tmp_path: Path) -> None:
+    for name in ("log-dir-1/orders-0", "log-dir-2/orders-1", "log-dir-2/clicks-0"):
+        (tmp_path / name).mkdir(parents=True)
+    found = quick_names(["restore", str(tmp_path), "target"], "ord")
+    assert found is not None
+    assert [each.value for each in found] == ["orders", "orders-0", "orders-1"]
+    assert quick_names(["restore", str(tmp_path)], "ord") is None  # the target
+    assert quick_names(["restore", str(tmp_path / "nosuch"), "target"], "ord") == []

@@ -221,3 +221,12 @@ def test_the_table_fits_a_terminal(
     [place] = [number for number, line in enumerate(lines) if line.startswith("TOPIC")]
     assert max(map(len, lines[place:])) <= 80
     assert lines[place].split()[-2:] == ["NEXT", "DUE"]
+
+
+def test_an_empty_active_segment_has_no_offsets_yet(run: Run, tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0"):
+        pass
+    told = run("explain", tmp_path)
+    assert told.code == 0
+    assert "0 B  no offsets yet, file time " in told.out
+    assert "offsets 0 to -1" not in told.out
