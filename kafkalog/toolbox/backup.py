@@ -96,6 +96,7 @@ from kafkalog.toolbox.backup_places import (
     target_path,
 )
 from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.gaps import may_be_compacted
 from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import Finding, told
 from kafkalog.toolbox.space import AT_MOST, NOTHING_LEFT, bytes_in, telling_full
@@ -276,6 +277,7 @@ class _Run:
         self._looks: dict[TopicPartition, _Look] = {}  # before the moment
         self._directories: Sequence[_Directory] = ()
         self._moment: Moment | None = None
+        self._may_be_compacted: dict[str, set[TopicPartition]] = {}
 
     def take(self) -> Manifest:
         """All files, synced, and what they are."""
@@ -513,7 +515,15 @@ class _Run:
             view = self._view(directory, partition)
             if self._moment is not None:
                 view.refresh()
-            copy = PartitionCopy(self._placing, view, target, self._end, self._progress)
+            copy = PartitionCopy(
+                self._placing,
+                view,
+                target,
+                self._end,
+                self._progress,
+                tells_gaps=partition not in self._compacted(directory),
+                log_start=max(lines[names.LOG_START_OFFSET_CHECKPOINT_FILE] or 0, 0),
+            )
             backed = copy.take()
             if not view.segments:  # of others the view tells
                 lost = RecoveryPoints(directory.source, self.files).lost_end(
@@ -548,6 +558,13 @@ class _Run:
             line = lines[name]
             if line is not None:
                 directory.offsets[name][partition] = min(line, end)
+
+    def _compacted(self, directory: _Directory) -> set[TopicPartition]:
+        """Partitions of a directory in which compaction may have left gaps."""
+        if directory.source not in self._may_be_compacted:
+            found = may_be_compacted(directory.source, directory.chosen, self.files, if_unknown=True)
+            self._may_be_compacted[directory.source] = found
+        return self._may_be_compacted[directory.source]
 
     def _moved_to(self, directory: _Directory, partition: TopicPartition) -> _Directory | None:
         """Another of the directories that has a partition by now."""

@@ -2,7 +2,7 @@
 
 An index that is left without its log, or that names bytes behind the log's end, says so of any topic.  Nothing else
 tells a missing file from what compaction leaves, so of a topic that may have been compacted such a gap alone is no
-loss.  `verify` and `salvage` ask here, that both count the same.
+loss.  `verify`, `backup`, `recover` and `salvage` ask here, that all count the same.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._face.topic_settings import TopicSettings
-from kafkalog._limits import INT_MAX
+from kafkalog._limits import INT_MAX, SEGMENT_FILE_BYTES_MAX
+from kafkalog._native.codec import batches as native
 from kafkalog.engine.files.failure import is_shortage
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.segment import index_reader
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import KafkalogError
 
 if TYPE_CHECKING:
@@ -25,8 +27,16 @@ if TYPE_CHECKING:
 
 COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
 POLICY = "cleanup.policy"
+NOT_COMPACTED = (
+    "and the topic is not compacted: a segment's files are missing, if no compaction of former times and no salvage "
+    "left the gap (a backup or a replica may have them)"
+)
+WITHOUT_LOG = (
+    "an index without its .log file: the records of its segment are missing, unless a cleaner took them (a backup or a "
+    "replica may have them; an open deletes the index)"
+)
 
-__all__ = ["Gap", "Gaps", "indexes_alone", "may_be_compacted"]
+__all__ = ["Gap", "Gaps", "end_of_segment", "indexes_alone", "index_names_alone", "may_be_compacted"]
 
 
 class Gap(NamedTuple):
@@ -39,6 +49,11 @@ class Gap(NamedTuple):
     def __str__(self) -> str:
         told = "" if self.why is None else f": {self.why}"
         return f"offsets {self.first_offset} to {self.last_offset} are in no segment{told}"
+
+    @property
+    def told(self) -> str:
+        """What a finding says of it."""
+        return f"{self}, {NOT_COMPACTED}" if self.why is None else str(self)
 
 
 class Gaps:
@@ -86,6 +101,38 @@ class Gaps:
             return False
         offset, position = entries.last_entry()
         return position >= size and next_offset <= offset < following
+
+
+def end_of_segment(directory: str, base: int, files: Files) -> int | None:
+    """The offset behind a segment's last batch, found from the last entry of its index on; None where damage stands in
+    front of the end, or nothing can be read."""
+    path = names.log_file(directory, base)
+    try:
+        with files.open(path, writable=False) as file:
+            size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
+            entries = index_reader.offset_entries(files, names.offset_index_file(directory, base), base, size)
+            starts = [entries.last_entry()[1]] if len(entries) else []
+            for start in [*starts, 0]:  # an index may lie
+                end = base
+                scan = LogScan(file, start, size)
+                for piece in scan:
+                    end = max(end, int(piece.table["last_offset"].max()) + 1)
+                if scan.stopped == native.OK:
+                    return end
+    except (KafkalogError, OSError) as error:
+        if is_shortage(error):
+            raise
+    return None
+
+
+def index_names_alone(listed: Collection[str]) -> set[str]:
+    """The names of index files whose segment has no .log among them."""
+    known = set(names.offsets_in(listed))
+    return {
+        name
+        for name in listed
+        if names.is_index_file(name) and names.segment_base(name, os.path.splitext(name)[1]) not in known
+    }
 
 
 def indexes_alone(listed: Collection[str], bases: Iterable[int]) -> list[int]:

@@ -44,7 +44,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.folders import another_name, folders_of
-from kafkalog.toolbox.gaps import Gaps, indexes_alone, may_be_compacted
+from kafkalog.toolbox.gaps import WITHOUT_LOG, Gaps, index_names_alone, indexes_alone, may_be_compacted
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import SECOND_LOOK_S, Report, told
@@ -56,11 +56,6 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.tiered_files import TieredFiles
 
 __all__ = ["verify", "verify_directory"]
-
-WITHOUT_LOG = (
-    "an index without its .log file: the records of its segment are missing, unless a cleaner took them (a backup or a "
-    "replica may have them; an open deletes the index)"
-)
 
 
 def verify(
@@ -237,10 +232,10 @@ def verify_partition(
             report.notes.append(f"{path}: left by an interrupted compaction or split; the next open settles it")
     _check_small_files(small, report)
     bases.sort()
-    lonely = _without_log(listed)
+    lonely = index_names_alone(listed)
     if lonely:
         time.sleep(SECOND_LOOK_S)
-        lonely &= _without_log(files.list_dir(directory))
+        lonely &= index_names_alone(files.list_dir(directory))
     for name in sorted(lonely):
         report.add(os.path.join(directory, name), 0, 0, WITHOUT_LOG)
     checker = SegmentCheck(directory, files, report, progress)
@@ -268,16 +263,6 @@ def verify_partition(
 
 def _base_of(index: str) -> int | None:
     return names.segment_base(index, os.path.splitext(index)[1])
-
-
-def _without_log(listed: list[str]) -> set[str]:
-    """The names of index files whose segment has no .log among them."""
-    known = set(names.offsets_in(listed))
-    return {
-        name
-        for name in listed
-        if names.is_index_file(name) and names.segment_base(name, os.path.splitext(name)[1]) not in known
-    }
 
 
 def __dir__() -> list[str]:

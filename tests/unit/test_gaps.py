@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import UnsyncedFiles
@@ -166,3 +167,30 @@ def test_wrong_entries_in_a_row_are_one_finding(shop: Path) -> None:
     assert (finding.position, finding.length) == (0, 16)
     assert finding.what.startswith("entries 0 to 1 (offset ")
     assert finding.what.endswith(") name no batches of the log")
+
+
+def test_a_backup_tells_a_segment_that_is_missing(shop: Path, tmp_path: Path, run: Run) -> None:
+    assert run("backup", shop, "--to", tmp_path / "one").code == 0
+    remove_all(shop / "orders-1")
+    (found,) = verify(shop).findings
+    for number, more in enumerate(([], ["--base", str(tmp_path / "one")])):
+        done = run("backup", shop, "--to", tmp_path / f"next-{number}", *more)
+        assert done.code == 1
+        assert str(found) in done.out
+        assert "kafkalog salvage" not in done.err
+        had = f"orders-1: {tmp_path / 'one'} has the offsets 20 to 39, which are missing in the source"
+        assert (had in done.err + done.out) is bool(more)
+        strict = run("backup", shop, "--to", tmp_path / "strict", "--strict", *more)
+        assert (strict.code, (tmp_path / "strict").exists()) == (1, False)
+        assert "offsets 20 to 39 are in no segment" in strict.err
+    alter(shop, "compact")
+    assert run("backup", shop, "--to", tmp_path / "compacted").code == 0
+
+
+def test_a_backup_tells_an_index_without_its_log(shop: Path, tmp_path: Path) -> None:
+    alter(shop, "compact")
+    remove_log(shop / "orders-1")
+    report = backup(shop, tmp_path / "copy", files=FAST)
+    assert sorted(map(str, report.findings)) == sorted(map(str, verify(shop).findings))
+    assert report.missing == len(report.findings) == 3
+    assert verify(tmp_path / "copy" / "log-dir-1").ok
