@@ -432,8 +432,8 @@ class PartitionCopy:
         if base is not None and found:
             first, last = max(found[0].base_offset, gap.first_offset), min(found[-1].end_offset - 1, gap.last_offset)
             self._placing.report.notes.append(
-                f"{self._view.topic_partition}: {base.path} has the offsets {first} to {last}, which are missing in the "
-                "source: keep that backup"
+                f"{self._view.topic_partition}: {base.path} has the offsets {first} to {last}, which are missing in "
+                "the source: keep that backup"
             )
 
     def _kept(self, base: int) -> BackedSegment | None:

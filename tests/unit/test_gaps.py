@@ -10,6 +10,7 @@ import pytest
 
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.backup import backup
+from kafkalog.toolbox.recovery import recover
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import UnsyncedFiles
@@ -194,3 +195,38 @@ def test_a_backup_tells_an_index_without_its_log(shop: Path, tmp_path: Path) -> 
     assert sorted(map(str, report.findings)) == sorted(map(str, verify(shop).findings))
     assert report.missing == len(report.findings) == 3
     assert verify(tmp_path / "copy" / "log-dir-1").ok
+
+
+@pytest.mark.parametrize("damage", [remove_log, remove_all, empty, halve])
+def test_recover_tells_what_is_gone_before_the_sign_of_it_goes(shop: Path, run: Run, damage: object) -> None:
+    assert callable(damage)
+    damage(shop / "orders-1")
+    records = 10 if damage is halve else 20
+    told = []
+    for words in ([], ["--yes"]):
+        done = run("recover", shop, *words)
+        assert done.code == 1
+        assert f"offsets {40 - records} to 39 are in no segment" in done.out
+        assert ("with it the sign of the loss" in done.out) is (damage is remove_log)
+        assert f"{records} of these records were gone before" in done.out.splitlines()[-1]
+        table = next(line for line in done.out.splitlines() if line.startswith("orders "))
+        told.append(table)
+        assert f"up to {records}" in table
+        if not words:
+            assert f"next: kafkalog salvage {shop} NEW_DIR orders-1" in done.err
+    assert told[0] == told[1]
+
+
+def test_recover_tells_an_index_behind_the_end(shop: Path) -> None:
+    alter(shop, "compact")
+    (shop / "orders-1" / f"{40:020}.log").unlink()
+    (found,) = recover(shop, [ORDERS_1], act=False)
+    assert [Path(each.path).name for each in found.missing] == [f"{40:020}.log"]
+    assert found.lost
+
+
+def test_recover_of_a_compacted_topic_takes_a_gap_as_it_is(shop: Path) -> None:
+    alter(shop, "compact")
+    remove_all(shop / "orders-1")
+    (found,) = recover(shop, [ORDERS_1], act=True)
+    assert (found.missing, found.lost_records) == ([], 0)
