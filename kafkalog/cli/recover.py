@@ -52,7 +52,8 @@ def command(
     temporary folder, and thrown away.
     Segments that are gone already are counted, too, as `kafkalog verify` counts them: what tells of them may be an
     index without its log, which a recovery deletes.
-    Exit 1 when something is missing, was, or would be, cut, or cannot be read: such a partition is told, and nothing of it cut.
+    Exit 1 when something is missing, was, or would be, cut, or cannot be read: such a partition is told, and nothing of
+    it cut.
     Topics' settings or recovery points that cannot be read are told, too, and count as empty; --yes needs recovery
     points that can be read, or --from-start (exit 3).
     Beside a program that writes the command looks again at what seems wrong, and says that the partition is being

@@ -116,7 +116,7 @@ def verify(
             wrong = unread(error, path)
             if wrong is not None:  # the folder, or what is in it beside segments
                 report.findings.append(wrong)
-                report.lost.append(LostRange(partition, wrong.path, 0, 0, None, -1, -1))
+                report.lost.append(LostRange(partition, wrong.path, 0, -1, None, -1, -1))
                 continue
             raise KafkaStorageException.because_of(error, f"cannot verify {partition}") from error
     if is_tier:

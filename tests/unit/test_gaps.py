@@ -3,11 +3,15 @@ forgotten."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kafkalog.engine.files import File
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.backup import backup
 from kafkalog.toolbox.recovery import recover
@@ -230,3 +234,35 @@ def test_recover_of_a_compacted_topic_takes_a_gap_as_it_is(shop: Path) -> None:
     remove_all(shop / "orders-1")
     (found,) = recover(shop, [ORDERS_1], act=True)
     assert (found.missing, found.lost_records) == ([], 0)
+
+
+@pytest.mark.parametrize("damage", [remove_log, remove_all, empty])
+def test_the_bytes_of_a_segment_that_is_gone_are_unknown(shop: Path, run: Run, damage: object) -> None:
+    assert callable(damage)
+    damage(shop / "orders-1")
+    done = run("verify", shop)
+    row = next(line for line in done.out.splitlines() if line.startswith("orders "))
+    assert row.split()[1:6] == ["1", "1", "up", "to", "20"]
+    assert row.split()[6] == "unknown"
+    (loss,) = [json.loads(line) for line in run("verify", shop, "--json").out.splitlines() if "topicLoss" in line]
+    assert (loss["bytes"], loss["bytesKnown"]) == (0, False)
+
+
+def test_the_bytes_of_a_segment_that_cannot_be_read_are_those_of_its_file(shop: Path) -> None:
+    path = str(shop / "orders-1" / f"{STEM}.log")
+    files = FailingFiles(path)
+    report = verify(shop, files=files)
+    assert [each.length for each in report.lost] == [os.stat(path).st_size]
+
+
+class FailingFiles(UnsyncedFiles):
+    """One file cannot be opened."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def open(self, path: str, **options: Any) -> File:
+        if path == self._path:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return super().open(path, **options)
