@@ -96,7 +96,7 @@ from kafkalog.toolbox.backup_places import (
     target_path,
 )
 from kafkalog.toolbox.folders import folders_of
-from kafkalog.toolbox.gaps import may_be_compacted
+from kafkalog.toolbox.gaps import may_be_compacted, may_begin_later
 from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import Finding, told
 from kafkalog.toolbox.space import AT_MOST, NOTHING_LEFT, bytes_in, telling_full
@@ -277,7 +277,7 @@ class _Run:
         self._looks: dict[TopicPartition, _Look] = {}  # before the moment
         self._directories: Sequence[_Directory] = ()
         self._moment: Moment | None = None
-        self._may_be_compacted: dict[str, set[TopicPartition]] = {}
+        self._explanations: dict[str, tuple[set[TopicPartition], set[TopicPartition]]] = {}
 
     def take(self) -> Manifest:
         """All files, synced, and what they are."""
@@ -521,7 +521,8 @@ class _Run:
                 target,
                 self._end,
                 self._progress,
-                tells_gaps=partition not in self._compacted(directory),
+                tells_gaps=partition not in self._explained(directory)[0],
+                begins_later=partition in self._explained(directory)[1],
                 log_start=max(lines[names.LOG_START_OFFSET_CHECKPOINT_FILE] or 0, 0),
             )
             backed = copy.take()
@@ -559,12 +560,14 @@ class _Run:
             if line is not None:
                 directory.offsets[name][partition] = min(line, end)
 
-    def _compacted(self, directory: _Directory) -> set[TopicPartition]:
-        """Partitions of a directory in which compaction may have left gaps."""
-        if directory.source not in self._may_be_compacted:
-            found = may_be_compacted(directory.source, directory.chosen, self.files, if_unknown=True)
-            self._may_be_compacted[directory.source] = found
-        return self._may_be_compacted[directory.source]
+    def _explained(self, directory: _Directory) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """Partitions of a directory in which compaction may have left gaps, and those that may begin behind their first
+        epoch."""
+        if directory.source not in self._explanations:
+            compacted = may_be_compacted(directory.source, directory.chosen, self.files, if_unknown=True)
+            later = may_begin_later(directory.source, directory.chosen, self.files)
+            self._explanations[directory.source] = compacted, later
+        return self._explanations[directory.source]
 
     def _moved_to(self, directory: _Directory, partition: TopicPartition) -> _Directory | None:
         """Another of the directories that has a partition by now."""

@@ -39,7 +39,7 @@ from kafkalog.toolbox.backup_files import (
     stamp_of,
 )
 from kafkalog.toolbox.backup_manifest import BackedPartition, BackedSegment
-from kafkalog.toolbox.gaps import WITHOUT_LOG, Gap, Gaps, index_names_alone, indexes_alone
+from kafkalog.toolbox.gaps import WITHOUT_LOG, Gap, Gaps, began_below, index_names_alone, indexes_alone
 from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES
 from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report, told
 from kafkalog.toolbox.segment_check import SegmentCheck
@@ -63,10 +63,12 @@ class PartitionCopy:
         progress: Progress,
         *,
         tells_gaps: bool = False,
+        begins_later: bool = True,
         log_start: int = 0,
     ) -> None:
         """`end_of`: the offset at which the copy of what a view shows ends.  `tells_gaps`: offsets between two segments
-        are missed also where no index names them; `log_start`: as it is checkpointed."""
+        are missed also where no index names them; `begins_later`: epochs may begin in
+        front of the first segment; `log_start`: as it is checkpointed."""
         self._placing = placing
         self._files = placing.files
         self._progress = progress
@@ -74,7 +76,7 @@ class PartitionCopy:
         self._target = target
         self._end_of = end_of
         self._taken: dict[str, Taken] = {}
-        self._tells_gaps, self._start = tells_gaps, log_start
+        self._tells_gaps, self._begins_later, self._start = tells_gaps, begins_later, log_start
         self._missing: list[Gap] = []
         self._wrong: list[Finding] = []  # with small files, and behind the log's end
         self._seemed: frozenset[tuple[str, int]] = frozenset()  # where something seemed wrong at the look before
@@ -422,7 +424,8 @@ class PartitionCopy:
         for name in sorted(lonely):
             if names.segment_base(name, os.path.splitext(name)[1]) in alone:
                 self._wrong.append(Finding(os.path.join(directory, name), 0, 0, WITHOUT_LOG))
-        return Gaps(directory, alone, self._files, self._start)
+        first_offset = None if self._begins_later else began_below(directory, self._files)
+        return Gaps(directory, alone, self._files, self._start, first_offset)
 
     def _note_base(self, gap: Gap) -> None:
         """That the base has offsets that the source has no more."""

@@ -37,7 +37,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.partition import Partition
-from kafkalog.toolbox.gaps import Gaps, end_of_segment, indexes_alone, may_be_compacted
+from kafkalog.toolbox.gaps import Gaps, began_below, end_of_segment, indexes_alone, may_be_compacted, may_begin_later
 from kafkalog.toolbox.losses import Losses, LostRange, indexed_time
 from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.report import Finding
@@ -219,6 +219,7 @@ def _recover(
     starts = OffsetCheckpointFile(os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False)
     log_starts = starts.read_or_empty()
     compacted = may_be_compacted(root, partitions, files, if_unknown=True)
+    begins_later = may_begin_later(root, partitions, files)
     hold = hold_directory(root, files)
     try:
         for partition in partitions:
@@ -236,9 +237,9 @@ def _recover(
                 before = _look(files, folder)
                 trusted = [base for base in names.offsets_in(before) if base <= result.recovery_point]
                 result.unread_below = trusted[-1] if len(trusted) > 1 else None
-                missing = _missing(
-                    folder, before, files, log_starts.get(partition, 0), tells=partition not in compacted
-                )
+                began = None if partition in begins_later else began_below(folder, files)
+                start, tells = log_starts.get(partition, 0), partition not in compacted
+                missing = _missing(folder, before, files, start, began, tells=tells)
                 with open_log(
                     root,
                     partition,
@@ -365,14 +366,14 @@ def _distrust(
 
 
 def _missing(
-    folder: str, listed: Collection[str], files: Files, log_start: int, *, tells: bool
+    folder: str, listed: Collection[str], files: Files, log_start: int, began: int | None, *, tells: bool
 ) -> list[tuple[Finding, LostRange, int]]:
     """What a folder lacks, by what tells it before an open deletes indexes without a log, and the first offset of each.
     `tells`: a gap between two segments is a loss also where no index names it."""
     bases = names.offsets_in(listed)
     alone = indexes_alone(listed, bases)
     losses = Losses(folder, files)
-    gaps = Gaps(folder, alone, files, log_start)
+    gaps = Gaps(folder, alone, files, log_start, began)
     found: list[tuple[Finding, LostRange, int]] = []
     before, end = None, 0
     for base in bases:

@@ -44,7 +44,15 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.folders import another_name, folders_of
-from kafkalog.toolbox.gaps import WITHOUT_LOG, Gaps, index_names_alone, indexes_alone, may_be_compacted
+from kafkalog.toolbox.gaps import (
+    WITHOUT_LOG,
+    Gaps,
+    began_below,
+    index_names_alone,
+    indexes_alone,
+    may_be_compacted,
+    may_begin_later,
+)
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import SECOND_LOOK_S, Report, told
@@ -100,13 +108,22 @@ def verify(
     tier = mounted(root) if files is OS_FILES else files
     is_tier = isinstance(tier, ReadOnlyFiles)
     compacted = may_be_compacted(root, chosen, files, if_unknown=True)
+    begins_later = set(chosen) if is_tier else may_begin_later(root, chosen, files)
     for partition, path in chosen.items():
         report.partitions += 1
         try:
             log_start = starts.get(partition, 0)
             tells = gaps or not (is_tier or partition in compacted)
             walked = verify_partition(
-                path, files, report, deep=deep, gaps=tells, log_start=log_start, progress=progress, counts=not is_tier
+                path,
+                files,
+                report,
+                deep=deep,
+                gaps=tells,
+                log_start=log_start,
+                progress=progress,
+                counts=not is_tier,
+                first_offset=None if partition in begins_later else began_below(path, files),
             )
             end = None if walked is None else points.lost_end(partition, path, *walked, log_start)
             if end is not None:
@@ -202,9 +219,11 @@ def verify_partition(
     log_start: int = 0,
     progress: Callable[[int], None] | None = None,
     counts: bool = False,
+    first_offset: int | None = None,
 ) -> tuple[Sequence[int], int] | None:
     """Check one partition's folder into `report`; `log_start` as it was checkpointed; `counts`: what gaps between
-    segments take is counted, and those that an index names are findings whatever `gaps` says.
+    segments take is counted, and those that an index names are findings whatever `gaps` says;
+    `first_offset`: where the log began, if that is known to lie below the first segment.
 
     Returns the base offsets of its segments, and the log's end; None where that is not known, and told."""
     try:
@@ -242,7 +261,7 @@ def verify_partition(
     checker.tells_gaps, checker.tells_unread = gaps, True
     alone = [base for base in indexes_alone(listed, bases) if base in map(_base_of, lonely)]
     if counts:
-        checker.gaps = Gaps(directory, alone, files, log_start)
+        checker.gaps = Gaps(directory, alone, files, log_start, first_offset)
     deep_check = None
     if deep:
         from kafkalog.toolbox.deep import DeepCheck

@@ -103,12 +103,60 @@ def test_a_cleaner_that_was_there_explains_a_gap(shop: Path) -> None:
     assert not verify(shop).ok
 
 
-def test_what_retention_took_is_no_gap(shop: Path) -> None:
+def lose_first(shop: Path) -> None:
     for path in (shop / "orders-1").glob(f"{0:020}.*"):
         path.unlink()
+
+
+def trim_epochs(shop: Path, start: int) -> None:
+    (shop / "orders-1" / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {start}\n")
+
+
+def test_what_retention_took_is_no_gap(shop: Path, run: Run) -> None:
+    assert run("retain", shop, "--yes", "-X", "retention.bytes=30000").code == 0
+    assert not (shop / "orders-1" / f"{0:020}.log").exists()
+    for path in shop.glob("orders-1/*.deleted"):
+        path.unlink()
+    (shop / "log-start-offset-checkpoint").write_text("0\n0\n")
     assert verify(shop).ok
+
+
+def test_a_first_segment_that_is_gone_is_told_by_the_epochs(shop: Path, tmp_path: Path) -> None:
+    lose_first(shop)
+    report = verify(shop)
+    (finding,) = report.findings
+    assert finding.what.startswith("offsets 0 to 19 are in no segment: leader epochs begin at offset 0, and whoever")
+    assert [each.records for each in report.lost] == [20]
+    assert salvage(shop, tmp_path / "new", {ORDERS_1: str(shop / "orders-1")}, files=FAST).ranges == report.lost
+    assert list(map(str, backup(shop, tmp_path / "copy", files=FAST).findings)) == [str(finding)]
+    (found,) = recover(shop, [ORDERS_1], act=False)
+    assert (found.missing, found.lost_records) == ([finding], 20)
     remove_all(shop / "orders-1")
-    assert verify(shop).ok
+    assert [each.records for each in verify(shop).lost] == [40]
+
+
+@pytest.mark.parametrize("why", ["epochs", "deleted", "start", "compacted", "tiered", "unknown", "damaged"])
+def test_what_explains_that_a_log_begins_later(shop: Path, why: str) -> None:
+    if why == "compacted":
+        alter(shop, "compact,delete")
+    lose_first(shop)
+    if why == "epochs":
+        trim_epochs(shop, 20)
+    elif why == "deleted":
+        (shop / "orders-1" / f"{0:020}.log.deleted").write_bytes(b"")
+    elif why == "start":
+        (shop / "log-start-offset-checkpoint").write_text("0\n1\norders 1 20\n")
+    elif why == "tiered":
+        path = shop / ".kafkalog_topics"
+        path.write_text(
+            path.read_text().replace('"index.interval.bytes"', '"remote.storage.enable":"true","index.interval.bytes"')
+        )
+        assert "remote.storage.enable" in path.read_text()
+    elif why == "unknown":
+        (shop / ".kafkalog_topics").unlink()
+    elif why == "damaged":
+        (shop / "orders-1" / "leader-epoch-checkpoint").write_text("0\n1\nx y\n")
+    assert [each for each in verify(shop).findings if "in no segment" in each.what] == []
 
 
 def test_a_gap_below_the_log_start_is_nothing_lost(shop: Path) -> None:
