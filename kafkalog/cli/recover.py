@@ -17,6 +17,7 @@ from kafkalog.cli.tables import utc_option
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
+from kafkalog.toolbox.gaps import is_of_gap_alone
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
 from kafkalog.toolbox.report import Finding
@@ -76,6 +77,7 @@ def print_all(
     directory, for which the command that helps next is named, too."""
     code = CLEAN
     lost: list[LostRange] = []
+    gaps: set[str] = set()  # in front of which nothing is that `salvage` could copy
     waits = []  # what a recovery would open
     unopened: list[TopicPartition] = []
     unindexed: list[TopicPartition] = []  # an index that cannot be read is all that is known to be wrong
@@ -94,6 +96,7 @@ def print_all(
         else:
             _print(result, act)
         lost += result.lost if result.error is None else ()
+        gaps |= {finding.path for finding in result.missing if is_of_gap_alone(finding)}
         changes = result.added or result.removed or result.changed
         waits += [result.partition] if changes and not act and result.error is None else []
         unread += result.error is None and result.unread_below is not None
@@ -142,8 +145,8 @@ def print_all(
         )
         if place is not None and unindexed:
             note_next_of("reindex", place, unindexed, "--yes")
-        if place is not None and (unopened or (lost and not act)):
-            damaged = {*unopened, *({each.partition for each in lost} if not act else ())}
+        damaged = {*unopened, *({each.partition for each in lost if each.path not in gaps} if not act else ())}
+        if place is not None and damaged:
             note_next_of("salvage", place, damaged, "NEW_DIR")
         elif place is not None and waits:
             note_next_of("recover", place, waits, "--yes")

@@ -15,6 +15,7 @@ from kafkalog.cli.console import (
     emit_json,
     locate,
     log_bytes,
+    note,
     paint,
     tell_findings,
 )
@@ -25,6 +26,7 @@ from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.files.mounts import mounted
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.toolbox.gaps import is_of_gap_alone
 from kafkalog.toolbox.report import Report
 from kafkalog.toolbox.verify import verify
 
@@ -84,11 +86,18 @@ def print_report(report: Report, as_json: bool, log_dir: str | None = None) -> i
 
 
 def _note_next(report: Report, log_dir: str) -> None:
-    logs = [finding.path for finding in report.findings if finding.path.endswith(names.LOG_FILE_SUFFIX)]
-    damaged = {lost.partition for lost in report.lost} | set(map(_partition, logs))
+    gaps = {finding.path for finding in report.findings if is_of_gap_alone(finding)}
+    others = [finding.path for finding in report.findings if not is_of_gap_alone(finding)]
+    logs = [path for path in others if path.endswith(names.LOG_FILE_SUFFIX)]
+    damaged = {lost.partition for lost in report.lost if lost.path not in gaps} | set(map(_partition, logs))
     if damaged:  # a rebuilt index no longer tells what the log has lost
         note_next_of("salvage", log_dir, damaged, "NEW_DIR")
         return
+    if gaps:
+        note(
+            f"note: nothing in {log_dir} has the offsets that are in no segment: a backup (`kafkalog restore`) or a "
+            "replica may have them"
+        )
     indexes = [finding.path for finding in report.findings if names.is_index_file(finding.path)]
     indexes = [path for path in indexes if OS_FILES.exists(os.path.splitext(path)[0] + names.LOG_FILE_SUFFIX)]
     if indexes:

@@ -335,11 +335,11 @@ class PartitionCopy:
 
     # --- the check -----------------------------------------------------------------------------------
 
-    def _checked(self, there: Sequence[int], count: int) -> list[BackedSegment]:
+    def _checked(self, all_bases: Sequence[int], count: int) -> list[BackedSegment]:
         """What the copy of each segment holds: of the first `count` that are there.  What seems wrong is copied and
         looked at a second time."""
-        bases = there[:count]
-        gaps = self._gaps(there)
+        bases = all_bases[:count]
+        gaps = self._gaps(all_bases)
         self._missing.clear()
         report = Report()
         checker = SegmentCheck(self._target, self._files, report)

@@ -26,6 +26,7 @@ from kafkalog.toolbox.report import SECOND_LOOK_S
 if TYPE_CHECKING:
     from kafkalog.engine.files import Files
     from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.toolbox.report import Finding
 
 COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
 POLICY = "cleanup.policy"
@@ -46,6 +47,7 @@ __all__ = [
     "began_below",
     "end_of_segment",
     "indexes_alone",
+    "is_of_gap_alone",
     "index_names_alone",
     "may_be_compacted",
     "may_begin_later",
@@ -140,6 +142,12 @@ def _begin_by_epochs(directory: str, files: Files) -> int | None:
         return None
     first = min((each.start_offset for each in epochs), default=bases[0])
     return first if 0 <= first < bases[0] else None
+
+
+def is_of_gap_alone(finding: Finding) -> bool:
+    """Whether a finding tells offsets of which nothing is left in the directory, so that nobody can fill them from
+    there."""
+    return finding.what.endswith((NOT_COMPACTED, NOT_TRIMMED))
 
 
 def began_below(directory: str, files: Files) -> int | None:

@@ -81,7 +81,9 @@ def test_verify_counts_what_salvage_counts(
     told = run("verify", shop)
     assert ("LOST OF TOPIC" in told.out) is not is_compaction
     assert "reindex" not in told.err
-    assert (f"next: kafkalog salvage {shop} NEW_DIR orders-1" in told.err) is not is_compaction
+    can_copy = damage is not remove_all  # nothing else is left of the offsets
+    assert (f"next: kafkalog salvage {shop} NEW_DIR orders-1" in told.err) is can_copy
+    assert ("a replica may have them" in told.err) is not (is_compaction or can_copy)
 
 
 def test_a_gap_is_no_finding_where_the_settings_are_not_known(shop: Path) -> None:
@@ -264,8 +266,8 @@ def test_recover_tells_what_is_gone_before_the_sign_of_it_goes(shop: Path, run: 
         table = next(line for line in done.out.splitlines() if line.startswith("orders "))
         told.append(table)
         assert f"up to {records}" in table
-        if not words:
-            assert f"next: kafkalog salvage {shop} NEW_DIR orders-1" in done.err
+        can_copy = not words and damage is not remove_all
+        assert (f"next: kafkalog salvage {shop} NEW_DIR orders-1" in done.err) is can_copy
     assert told[0] == told[1]
 
 
@@ -314,3 +316,16 @@ class FailingFiles(UnsyncedFiles):
         if path == self._path:
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return super().open(path, **options)
+
+
+def test_what_salvage_left_is_not_sent_to_salvage_again(shop: Path, tmp_path: Path, run: Run) -> None:
+    remove_log(shop / "orders-1")
+    assert f"next: kafkalog salvage {shop}" in run("verify", shop).err
+    assert run("salvage", shop, tmp_path / "new").code == 1
+    told = run("verify", tmp_path / "new")
+    assert told.code == 1
+    assert "offsets 20 to 39 are in no segment" in told.out
+    assert "kafkalog salvage" not in told.err
+    halve(tmp_path / "new" / "orders-2")
+    told = run("verify", tmp_path / "new")
+    assert f"next: kafkalog salvage {tmp_path / 'new'} NEW_DIR orders-2" in told.err
