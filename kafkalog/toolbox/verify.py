@@ -122,8 +122,7 @@ def verify(
                 gaps=tells,
                 log_start=log_start,
                 progress=progress,
-                counts=not is_tier,
-                first_offset=None if partition in begins_later else began_below(path, files),
+                gaps_of=None if is_tier else partial(_gaps, path, files, log_start, partition not in begins_later),
             )
             end = None if walked is None else points.lost_end(partition, path, *walked, log_start)
             if end is not None:
@@ -218,12 +217,11 @@ def verify_partition(
     gaps: bool = False,
     log_start: int = 0,
     progress: Callable[[int], None] | None = None,
-    counts: bool = False,
-    first_offset: int | None = None,
+    gaps_of: Callable[[list[int]], Gaps] | None = None,
 ) -> tuple[Sequence[int], int] | None:
-    """Check one partition's folder into `report`; `log_start` as it was checkpointed; `counts`: what gaps between
-    segments take is counted, and those that an index names are findings whatever `gaps` says;
-    `first_offset`: where the log began, if that is known to lie below the first segment.
+    """Check one partition's folder into `report`; `log_start` as it was checkpointed; `gaps_of`: what gaps
+    between segments take is counted, and those that an index names are findings whatever `gaps` says; it gets the base
+    offsets of segments with an index and no log.
 
     Returns the base offsets of its segments, and the log's end; None where that is not known, and told."""
     try:
@@ -260,8 +258,8 @@ def verify_partition(
     checker = SegmentCheck(directory, files, report, progress)
     checker.tells_gaps, checker.tells_unread = gaps, True
     alone = [base for base in indexes_alone(listed, bases) if base in map(_base_of, lonely)]
-    if counts:
-        checker.gaps = Gaps(directory, alone, files, log_start, first_offset)
+    if gaps_of is not None:
+        checker.gaps = gaps_of(alone)
     deep_check = None
     if deep:
         from kafkalog.toolbox.deep import DeepCheck
@@ -274,10 +272,14 @@ def verify_partition(
     if deep_check is not None:
         deep_check.finish(checker.next_offset)
     behind = [base for base in alone if base >= max(checker.next_offset, log_start)]
-    if behind and counts and not checker.told_end:
+    if behind and checker.gaps is not None and not checker.told_end:
         path = names.log_file(directory, behind[0])
         report.lost.append(checker.losses.segment(path, max(checker.next_offset, log_start), None))
     return None if checker.told_end else (bases, checker.next_offset)
+
+
+def _gaps(path: str, files: Files, log_start: int, asks_epochs: bool, alone: list[int]) -> Gaps:
+    return Gaps(path, alone, files, log_start, began_below(path, files) if asks_epochs else None)
 
 
 def _base_of(index: str) -> int | None:
