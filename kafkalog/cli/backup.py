@@ -147,6 +147,8 @@ def _tell(report: BackupReport, as_json: bool) -> int:
                 f"not in the backup, for they cannot be read: {some(map(str, report.left_out))}; keep the backups that "
                 "have them, and copy what can be read with `kafkalog salvage`"
             )
-        if len(report.findings) > len(report.left_out):
+        if report.missing:
+            note("segments are missing in the source, and in this backup: keep earlier backups that have them")
+        if len(report.findings) > len(report.left_out) + report.missing:
             note("the damage was copied as it is: `kafkalog salvage` copies what can be read")
     return FINDINGS if report.findings else CLEAN

@@ -38,6 +38,7 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
+    from kafkalog._face.missing import Missing
     from kafkalog._face.selection import Selection
     from kafkalog._face.window import Window
     from kafkalog.engine.format.names import TopicPartition
@@ -84,24 +85,27 @@ def check_missing(given: str, log_dir: str, named: Sequence[str], skip_hint: str
 
     IllegalStateException, KafkaStorageException; without a `skip_hint` a note for each.
     """
-    from kafkalog._face.missing import missing_partitions, whole_topics
-
     if not named and os.path.abspath(given) != os.path.abspath(log_dir):
         named = (os.path.basename(os.path.abspath(given)),)
-    count = 0
+    return sum(len(each.numbers) for each in tell_missing([log_dir], named, skip_hint) if each.is_certain)
+
+
+def tell_missing(log_dirs: Sequence[str], named: Sequence[str], skip_hint: str | None = None) -> list[Missing]:
+    """As `check_missing`, of what none of several directories has; all that was told."""
+    from kafkalog._face.missing import missing_partitions, whole_topics
+
     try:
-        missing = missing_partitions([log_dir], whole_topics(named))
+        missing = missing_partitions(log_dirs, whole_topics(named))
     except (CorruptCheckpointException, KafkaStorageException) as error:
         if skip_hint is not None:
             raise
         note(f"note: whether partitions are missing cannot be told: {one_line(error)}")
-        return 0
+        return []
     for each in missing:
         if each.is_certain and skip_hint is not None:
             raise each.error(skip_hint)
         note(f"missing: {each.text}")
-        count += len(each.numbers) if each.is_certain else 0
-    return count
+    return missing
 
 
 def isolation(committed: bool) -> str:

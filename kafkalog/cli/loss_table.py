@@ -39,15 +39,15 @@ def _row(topic: TopicLoss) -> list[object]:
         len(topic.partitions),
         topic.ranges,
         _records(topic),
-        _shown.size(topic.bytes),
+        _bytes(topic),
         UNKNOWN if topic.first_timestamp < 0 else When(topic.first_timestamp, about),
         UNKNOWN if topic.last_timestamp < 0 else When(topic.last_timestamp, about),
     ]
 
 
 def _json(topic: TopicLoss) -> dict[str, object]:
-    """`records` at most, of the ranges of which they are known; `recordsKnown`: that is all.  A time is -1 if it is not
-    known, and `timesKnown` says whether those of all ranges are."""
+    """`records` at most, of the ranges of which they are known; `recordsKnown`: that is all; `bytes` likewise.  A time
+    is -1 if it is not known, and `timesKnown` says whether those of all ranges are."""
     return {
         "kind": "topicLoss",
         "topic": topic.topic,
@@ -56,6 +56,7 @@ def _json(topic: TopicLoss) -> dict[str, object]:
         "records": topic.records,
         "recordsKnown": not topic.unsure,
         "bytes": topic.bytes,
+        "bytesKnown": not topic.unsure_bytes,
         "firstTimestamp": topic.first_timestamp,
         "lastTimestamp": topic.last_timestamp,
         "timesKnown": not topic.unsure_times,
@@ -66,6 +67,12 @@ def _records(topic: TopicLoss) -> object:
     if topic.unsure:
         return f"up to {topic.records} and unknown" if topic.records else UNKNOWN
     return f"up to {topic.records}"
+
+
+def _bytes(topic: TopicLoss) -> object:
+    if topic.unsure_bytes:
+        return f"{_shown.size(topic.bytes)} and unknown" if topic.bytes else UNKNOWN
+    return _shown.size(topic.bytes)
 
 
 def note_next_of(command: str, log_dir: str, partitions: Collection[TopicPartition], *more: str) -> None:

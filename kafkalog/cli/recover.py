@@ -17,6 +17,7 @@ from kafkalog.cli.tables import utc_option
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
+from kafkalog.toolbox.gaps import is_of_gap_alone
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
 from kafkalog.toolbox.report import Finding
@@ -50,7 +51,10 @@ def command(
     are lost at most; a table of what is lost of each topic ends it, with the times between which the records lie, by
     the headers and time indexes behind the damage.  Without --yes it is all done on a copy of what changes, in a
     temporary folder, and thrown away.
-    Exit 1 when something was, or would be, cut, or cannot be read: such a partition is told, and nothing of it cut.
+    Segments that are gone already are counted, too, as `kafkalog verify` counts them: what tells of them may be an
+    index without its log, which a recovery deletes.
+    Exit 1 when something is missing, was, or would be, cut, or cannot be read: such a partition is told, and nothing of
+    it cut.
     Topics' settings or recovery points that cannot be read are told, too, and count as empty; --yes needs recovery
     points that can be read, or --from-start (exit 3).
     Beside a program that writes the command looks again at what seems wrong, and says that the partition is being
@@ -73,11 +77,12 @@ def print_all(
     directory, for which the command that helps next is named, too."""
     code = CLEAN
     lost: list[LostRange] = []
+    gaps: set[str] = set()  # in front of which nothing is that `salvage` could copy
     waits = []  # what a recovery would open
     unopened: list[TopicPartition] = []
     unindexed: list[TopicPartition] = []  # an index that cannot be read is all that is known to be wrong
     unread = 0  # partitions of which segments lie below the recovery point
-    total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
+    total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0, "missingRecords": 0}
     beside: list[Finding] = []
     for result in results:
         new = [each for each in result.beside if each not in beside]
@@ -91,12 +96,14 @@ def print_all(
         else:
             _print(result, act)
         lost += result.lost if result.error is None else ()
+        gaps |= {finding.path for finding in result.missing if is_of_gap_alone(finding)}
         changes = result.added or result.removed or result.changed
         waits += [result.partition] if changes and not act and result.error is None else []
         unread += result.error is None and result.unread_below is not None
         total["partitions"] += 1
         total["lostRecords"] += result.lost_records
         total["lostBytes"] += result.lost_bytes
+        total["missingRecords"] += result.missing_records
         if result.error is not None:
             cure = ""
             if _has_unread_index(result):
@@ -107,7 +114,7 @@ def print_all(
                 unopened.append(result.partition)
             note(f"kafkalog: {result.partition}: {result.unread or one_line(result.error)}{cure}")
             code = worse(code, exit_code_of(result.error) if result.unread is None else FINDINGS)
-        if result.lost_bytes or result.lost_end is not None:
+        if result.lost_bytes or result.lost_end is not None or result.missing:
             code = worse(code, FINDINGS)
     code = worse(code, FINDINGS if beside else CLEAN)
     left = {log_dir: not_recovered(log_dir) for log_dir in log_dirs}
@@ -134,11 +141,12 @@ def print_all(
         emit(
             f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
             f"{'lost' if act else 'would be lost'}"
+            + (f" (up to {total['missingRecords']} of these records were gone before)" * (total["missingRecords"] > 0))
         )
         if place is not None and unindexed:
             note_next_of("reindex", place, unindexed, "--yes")
-        if place is not None and (unopened or (lost and not act)):
-            damaged = {*unopened, *({each.partition for each in lost} if not act else ())}
+        damaged = {*unopened, *({each.partition for each in lost if each.path not in gaps} if not act else ())}
+        if place is not None and damaged:
             note_next_of("salvage", place, damaged, "NEW_DIR")
         elif place is not None and waits:
             note_next_of("recover", place, waits, "--yes")
@@ -168,7 +176,9 @@ def _json(result: Recovered, act: bool) -> dict[str, Any]:
         "endOffset": result.end_offset,
         "lostRecords": result.lost_records,
         "lostBytes": result.lost_bytes,
+        "missingRecords": result.missing_records,
         "lostEnd": None if result.lost_end is None else str(result.lost_end),
+        "missing": list(map(str, result.missing)),
         "cuts": [fields(cut) for cut in result.cuts],
         "dropped": [{"path": path, "bytes": size} for path, size in result.dropped.items()],
         "added": result.added,
@@ -194,6 +204,8 @@ def _print(result: Recovered, act: bool) -> None:
             f"  old end {result.old_end_offset}, new end {result.end_offset}: "
             f"{_lost(result.lost_records, result.lost_bytes)} {'lost' if act else 'would be lost'}"
         )
+    for finding in result.missing:
+        emit(f"  {finding}")
     if result.lost_end is not None:
         emit(f"  {result.lost_end}")
     for cut in result.cuts:

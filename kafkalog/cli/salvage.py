@@ -54,9 +54,12 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
     SOURCE is only read.  Each lost range is reported, and in a table at the end what is lost of each topic: records at
     most, and between which times, by the batches and time indexes around the damage; exit 1 when there is one.
 
-    TARGET gets indexes too, and leader epochs that go back are mended, so that `verify` finds nothing there.  Beside a
-    program that writes to SOURCE a partition that seems damaged is copied again; one in which each copy loses something
-    else is being written, and is not copied (exit 4).
+    TARGET gets indexes too, and leader epochs that go back are mended, so that `verify` finds no damage there.  Whole
+    segments that SOURCE has lost are missing in TARGET, too: of a topic that is not compacted `verify` tells such gaps
+    there, and only a backup or a replica can fill them.
+
+    Beside a program that writes to SOURCE a partition that seems damaged is copied again; one in which each copy loses
+    something else is being written, and is not copied (exit 4).
     """
     source, chosen = locate(source, partitions)
     with Progress(log_bytes(chosen.values()), "salvaged", force=progress) as bar:

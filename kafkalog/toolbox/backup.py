@@ -96,6 +96,7 @@ from kafkalog.toolbox.backup_places import (
     target_path,
 )
 from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.gaps import may_be_compacted, may_begin_later
 from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import Finding, told
 from kafkalog.toolbox.space import AT_MOST, NOTHING_LEFT, bytes_in, telling_full
@@ -276,6 +277,7 @@ class _Run:
         self._looks: dict[TopicPartition, _Look] = {}  # before the moment
         self._directories: Sequence[_Directory] = ()
         self._moment: Moment | None = None
+        self._explanations: dict[str, tuple[set[TopicPartition], set[TopicPartition]]] = {}
 
     def take(self) -> Manifest:
         """All files, synced, and what they are."""
@@ -513,7 +515,16 @@ class _Run:
             view = self._view(directory, partition)
             if self._moment is not None:
                 view.refresh()
-            copy = PartitionCopy(self._placing, view, target, self._end, self._progress)
+            copy = PartitionCopy(
+                self._placing,
+                view,
+                target,
+                self._end,
+                self._progress,
+                tells_gaps=partition not in self._explained(directory)[0],
+                begins_later=partition in self._explained(directory)[1],
+                log_start=max(lines[names.LOG_START_OFFSET_CHECKPOINT_FILE] or 0, 0),
+            )
             backed = copy.take()
             if not view.segments:  # of others the view tells
                 lost = RecoveryPoints(directory.source, self.files).lost_end(
@@ -548,6 +559,15 @@ class _Run:
             line = lines[name]
             if line is not None:
                 directory.offsets[name][partition] = min(line, end)
+
+    def _explained(self, directory: _Directory) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """Partitions of a directory in which compaction may have left gaps, and those that may begin behind their first
+        epoch."""
+        if directory.source not in self._explanations:
+            compacted = may_be_compacted(directory.source, directory.chosen, self.files, if_unknown=True)
+            later = may_begin_later(directory.source, directory.chosen, self.files)
+            self._explanations[directory.source] = compacted, later
+        return self._explanations[directory.source]
 
     def _moved_to(self, directory: _Directory, partition: TopicPartition) -> _Directory | None:
         """Another of the directories that has a partition by now."""

@@ -38,7 +38,8 @@ Progress = Callable[[int], None]
 class BackupReport:
     """What was taken.  Bytes of all files: `copied`, `cloned` (reflinks), `linked` to the source's, `kept` from the
     base.  `findings`: what is wrong with the source, which was copied as it is; `left_out`: partitions that the backup
-    does not have, for they could not be read, which is a finding, too."""
+    does not have, for they could not be read, which is a finding, too; `missing`: how many of the findings tell of
+    segments that the source has no more."""
 
     path: str
     base: str | None = None
@@ -53,6 +54,7 @@ class BackupReport:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_out: list[TopicPartition] = field(default_factory=list)
+    missing: int = 0
 
     @property
     def bytes(self) -> int:

@@ -39,6 +39,7 @@ from kafkalog.toolbox.backup_files import (
     stamp_of,
 )
 from kafkalog.toolbox.backup_manifest import BackedPartition, BackedSegment
+from kafkalog.toolbox.gaps import WITHOUT_LOG, Gap, Gaps, began_below, index_names_alone, indexes_alone
 from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES
 from kafkalog.toolbox.report import SECOND_LOOK_S, Finding, Report, told
 from kafkalog.toolbox.segment_check import SegmentCheck
@@ -60,8 +61,14 @@ class PartitionCopy:
         target: str,
         end_of: Callable[[Snapshot], int],
         progress: Progress,
+        *,
+        tells_gaps: bool = False,
+        begins_later: bool = True,
+        log_start: int = 0,
     ) -> None:
-        """`end_of`: the offset at which the copy of what a view shows ends."""
+        """`end_of`: the offset at which the copy of what a view shows ends.  `tells_gaps`: offsets between two segments
+        are missed also where no index names them; `begins_later`: epochs may begin in
+        front of the first segment; `log_start`: as it is checkpointed."""
         self._placing = placing
         self._files = placing.files
         self._progress = progress
@@ -69,6 +76,8 @@ class PartitionCopy:
         self._target = target
         self._end_of = end_of
         self._taken: dict[str, Taken] = {}
+        self._tells_gaps, self._begins_later, self._start = tells_gaps, begins_later, log_start
+        self._missing: list[Gap] = []
         self._wrong: list[Finding] = []  # with small files, and behind the log's end
         self._seemed: frozenset[tuple[str, int]] = frozenset()  # where something seemed wrong at the look before
         try:
@@ -128,7 +137,7 @@ class PartitionCopy:
             if name not in wanted:
                 self._files.unlink(os.path.join(self._target, name))
                 self._taken.pop(name, None)
-        segments = self._checked([segment.base_offset for segment in seen.segments[: place + 1]])
+        segments = self._checked([segment.base_offset for segment in seen.segments], place + 1)
         for name, taken in self._taken.items():
             if taken.crc32c < 0:
                 digest = self._placing.digest(os.path.join(self._target, name), taken.size)
@@ -326,19 +335,25 @@ class PartitionCopy:
 
     # --- the check -----------------------------------------------------------------------------------
 
-    def _checked(self, bases: Sequence[int]) -> list[BackedSegment]:
-        """What the copy of each segment holds.  What seems wrong is copied and looked at a second time."""
+    def _checked(self, all_bases: Sequence[int], count: int) -> list[BackedSegment]:
+        """What the copy of each segment holds: of the first `count` that are there.  What seems wrong is copied and
+        looked at a second time."""
+        bases = all_bases[:count]
+        gaps = self._gaps(all_bases)
+        self._missing.clear()
         report = Report()
         checker = SegmentCheck(self._target, self._files, report)
         segments: list[BackedSegment] = []
         doubted: list[int] = []
         for base, following in zip_longest(bases, bases[1:]):
+            gap = checker.gap_before(base, gaps)
+            if gap is not None and (gap.why is not None or self._tells_gaps):
+                self._missing.append(gap)
+                report.add(names.log_file(self._target, base), 0, 0, gap.told)
             kept = self._kept(base)
             if kept is not None:
                 segments.append(kept)
-                checker.next_offset = max(checker.next_offset, kept.end_offset)
-                checker.epoch = max(checker.epoch, kept.leader_epoch)
-                report.segments += 1
+                checker.pass_over(base, kept.end_offset, kept.leader_epoch)
                 report.batches += kept.batches
                 report.records += kept.records
                 continue
@@ -395,7 +410,34 @@ class PartitionCopy:
         known = {(finding.path, finding.position) for finding in told_of.findings}
         told_of.findings += [each for each in self._wrong if (each.path, each.position) not in known]
         told_of.notes += [text.replace(there, here) for text in report.notes]
+        told_of.missing += len(self._missing) + sum(each.what == WITHOUT_LOG for each in self._wrong)
+        for gap in self._missing:
+            self._note_base(gap)
         return segments
+
+    def _gaps(self, bases: Sequence[int]) -> Gaps:
+        """What the source lacks between its segments; indexes of those that are missing are told."""
+        directory = self._view.directory
+        listed = self._files.list_dir(directory)
+        lonely = index_names_alone(listed)
+        alone = indexes_alone(listed, [*bases, *names.offsets_in(listed)])
+        for name in sorted(lonely):
+            if names.segment_base(name, os.path.splitext(name)[1]) in alone:
+                self._wrong.append(Finding(os.path.join(directory, name), 0, 0, WITHOUT_LOG))
+        first_offset = None if self._begins_later else began_below(directory, self._files)
+        return Gaps(directory, alone, self._files, self._start, first_offset)
+
+    def _note_base(self, gap: Gap) -> None:
+        """That the base has offsets that the source has no more."""
+        held = [] if self._base is None else self._base.segments
+        found = [each for each in held if each.base_offset <= gap.last_offset and each.end_offset > gap.first_offset]
+        base = self._placing.base
+        if base is not None and found:
+            first, last = max(found[0].base_offset, gap.first_offset), min(found[-1].end_offset - 1, gap.last_offset)
+            self._placing.report.notes.append(
+                f"{self._view.topic_partition}: {base.path} has the offsets {first} to {last}, which are missing in "
+                "the source: keep that backup"
+            )
 
     def _kept(self, base: int) -> BackedSegment | None:
         """What the base says of a segment all of whose files are from there."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 class LostRange(NamedTuple):
     """Bytes of a log that cannot be read, and what was there: `records` at most, of times within [`first_timestamp`,
-    `last_timestamp`] as far as records are in the order of time."""
+    `last_timestamp`] as far as records are in the order of time.  `length` is -1 where nothing tells it."""
 
     partition: TopicPartition
     path: str
@@ -43,7 +43,8 @@ class LostRange(NamedTuple):
 
 @dataclass
 class TopicLoss:
-    """All ranges of one topic.  `unsure`: of some range the records are not known; `unsure_times`: some time is not."""
+    """All ranges of one topic.  `unsure`: of some range the records are not known; `unsure_times`: some time is not;
+    `unsure_bytes`: some length is not."""
 
     topic: str
     partitions: set[int] = field(default_factory=set)
@@ -54,13 +55,15 @@ class TopicLoss:
     last_timestamp: int = -1
     unsure: bool = False
     unsure_times: bool = False
+    unsure_bytes: bool = False
 
     def add(self, lost: LostRange) -> None:
         """One more range of the topic."""
         self.partitions.add(lost.partition.partition)
         self.ranges += 1
         self.records += lost.records or 0
-        self.bytes += lost.length
+        self.bytes += max(lost.length, 0)
+        self.unsure_bytes |= lost.length < 0
         self.unsure |= lost.records is None
         first, last = lost.first_timestamp, lost.last_timestamp
         self.unsure_times |= min(first, last) < 0
@@ -141,7 +144,16 @@ class Losses:
         """A whole segment of which nothing is there."""
         last = -1 if following is None else self._first_time_of(following)
         records = None if following is None else following - base
-        return LostRange(self._partition, path, 0, 0, records, self.last_timestamp, last)
+        return LostRange(self._partition, path, 0, self._length(path, base), records, self.last_timestamp, last)
+
+    def _length(self, path: str, base: int) -> int:
+        """The bytes of the lost segment's own log, -1 if it is not there: `path` may be that of the segment behind."""
+        own = names.segment_base(os.path.basename(path))
+        if own is not None and own <= base:
+            with suppress(KafkalogError, OSError):
+                stat = self._files.stat(path)
+                return stat.size if stat.is_file else -1
+        return -1
 
     def _first_time_of(self, base: int) -> int:
         with suppress(KafkalogError, OSError), self._files.open(self._log(base), writable=False) as file:

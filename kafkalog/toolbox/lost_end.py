@@ -39,7 +39,7 @@ class LostEnd(NamedTuple):
 
     def range_of(self, partition: TopicPartition) -> LostRange:
         """What is lost; nothing tells when its records were."""
-        return LostRange(partition, self.path, 0, 0, self.last_offset + 1 - self.first_offset, -1, -1)
+        return LostRange(partition, self.path, 0, -1, self.last_offset + 1 - self.first_offset, -1, -1)
 
 
 def lost_end(folder: str, bases: Sequence[int], flushed: int, end: int, log_start: int = 0) -> LostEnd | None:

@@ -38,7 +38,8 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.partition import Partition
-from kafkalog.toolbox.losses import LostRange, indexed_time
+from kafkalog.toolbox.gaps import Gaps, began_below, end_of_segment, indexes_alone, may_be_compacted, may_begin_later
+from kafkalog.toolbox.losses import Losses, LostRange, indexed_time
 from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
@@ -47,6 +48,7 @@ from kafkalog.toolbox.unread import no_file, unread, unread_file, unread_setting
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
 READ_BYTES = 1 << 20
+FORGETS = "; a recovery deletes that index, and with it the sign of the loss"
 HOLDER = TopicPartition("", -1)  # no partition has this name
 
 
@@ -78,6 +80,8 @@ class Recovered:
     unread: Finding | None = None  # what cannot be read, where that is why
     lost: list[LostRange] = field(default_factory=list)  # what each cut takes, with its times
     lost_end: Finding | None = None  # offsets that were flushed and are not there; a recovery forgets that they were
+    missing: list[Finding] = field(default_factory=list)  # segments that were gone before
+    missing_records: int = 0  # of `lost_records`, those of such segments, as far as it is known
     beside: list[Finding] = field(default_factory=list)  # files of the directory that cannot be read: count as empty
     unread_below: int | None = None  # whole segments below it were not looked at: they are below the recovery point
 
@@ -92,6 +96,7 @@ class _CutWatch(Watch):
         self.cuts: list[Cut] = []
         self.damages: list[Damage] = []
         self.lost: list[LostRange] = []
+        self.missing: list[LostRange] = []  # what was gone before
         self._progress = progress
         self._looking = False
 
@@ -190,6 +195,7 @@ def _wrong(result: Recovered) -> list[Wrong]:
     """What a clean log would not say of itself."""
     wrong = [Wrong(cut.path, cut.position, cut.why) for cut in result.cuts]
     wrong += [Wrong(path, None, "dropped") for path in result.dropped]
+    wrong += [Wrong(each.path, None, each.what) for each in result.missing]
     wrong += [] if result.lost_end is None else [Wrong(result.lost_end.path, None, result.lost_end.what)]
     if result.error is None:
         return wrong
@@ -211,12 +217,16 @@ def _recover(
     with files.lock(os.path.join(root, names.LOCK_FILE)):
         flushed, points, unread_points = _distrust(root, partitions, files, act=act, from_start=from_start)
     beside = [*beside, *([] if unread_points is None else [unread_points])]
+    starts = OffsetCheckpointFile(os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False)
+    log_starts = starts.read_or_empty()
+    compacted = may_be_compacted(root, partitions, files, if_unknown=True)
+    begins_later = may_begin_later(root, partitions, files)
     hold = hold_directory(root, files)
     try:
         for partition in partitions:
             folder = os.path.join(root, str(partition))
             result = Recovered(partition, points.get(partition, 0), beside=beside)
-            watch.cuts, watch.damages, watch.lost = [], [], []
+            watch.cuts, watch.damages, watch.lost, watch.missing = [], [], [], []
             before: dict[str, _Seen] | None = None
             odd: Finding | None = None
             try:
@@ -228,6 +238,9 @@ def _recover(
                 before = _look(files, folder)
                 trusted = [base for base in names.offsets_in(before) if base <= result.recovery_point]
                 result.unread_below = trusted[-1] if len(trusted) > 1 else None
+                began = None if partition in begins_later else began_below(folder, files)
+                start, tells = log_starts.get(partition, 0), partition not in compacted
+                missing = _missing(folder, before, files, start, began, tells=tells)
                 with open_log(
                     root,
                     partition,
@@ -242,6 +255,13 @@ def _recover(
                 result.old_end_offset = max((damage.old_end for damage in watch.damages), default=-1)
                 result.old_end_offset = max(result.old_end_offset, result.end_offset)
                 result.lost_records = sum(damage.records for damage in watch.damages)
+                for finding, lost, first in missing:
+                    # A cut is told with all behind it.
+                    if first < result.end_offset or not watch.damages:
+                        result.missing.append(finding)
+                        watch.missing.append(lost)
+                        result.missing_records += lost.records or 0
+                result.lost_records += result.missing_records
                 if not watch.lost:  # a cut is told with all behind it
                     bases = names.offsets_in(before)
                     end = lost_end(folder, bases, flushed.get(partition, 0), result.end_offset, result.log_start_offset)
@@ -261,7 +281,7 @@ def _recover(
                 hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
                 hold = hold_directory(root, files)
             result.cuts = watch.cuts
-            result.lost = [each._replace(partition=partition) for each in watch.lost]
+            result.lost = [each._replace(partition=partition) for each in [*watch.missing, *watch.lost]]
             if before is not None:
                 try:
                     _compare(result, folder, before, _look(files, folder))
@@ -346,6 +366,36 @@ def _distrust(
         points = {partition: offset for partition, offset in flushed.items() if partition not in partitions}
         checkpoint.write(points)
     return flushed, points, wrong
+
+
+def _missing(
+    folder: str, listed: Collection[str], files: Files, log_start: int, began: int | None, *, tells: bool
+) -> list[tuple[Finding, LostRange, int]]:
+    """What a folder lacks, by what tells it before an open deletes indexes without a log, and the first offset of each.
+    `tells`: a gap between two segments is a loss also where no index names it."""
+    bases = names.offsets_in(listed)
+    alone = indexes_alone(listed, bases)
+    losses = Losses(folder, files)
+    gaps = Gaps(folder, alone, files, log_start, began)
+    found: list[tuple[Finding, LostRange, int]] = []
+    before, end = None, 0
+    for base in bases:
+        gap = gaps.in_front_of(base, before, end, 0)
+        if gap is not None and (gap.why is not None or tells):
+            path = names.log_file(folder, base)
+            is_forgotten = any(gap.first_offset <= each < base for each in alone)
+            finding = Finding(path, 0, 0, gap.told + (FORGETS if is_forgotten else ""))
+            found.append((finding, losses.segment(path, gap.first_offset, base), gap.first_offset))
+        following = bases[bases.index(base) + 1] if base != bases[-1] else None
+        known = end_of_segment(folder, base, files)
+        end = max(end, base, known if known is not None else following or 0)  # damage is told by who cuts it
+        before = base
+    behind = [base for base in alone if base >= max(end, log_start)]
+    if behind:
+        path, first = names.log_file(folder, behind[0]), max(end, log_start)
+        finding = Finding(path, 0, 0, f"the file is missing (an index of it is left){FORGETS}")
+        found.append((finding, losses.segment(path, first, None), first))
+    return found
 
 
 class _Seen(NamedTuple):

@@ -42,7 +42,7 @@ from kafkalog.errors import (
 )
 from kafkalog.toolbox.backup_places import made_whole, partial_path, refuse_one_in_other, target_path
 from kafkalog.toolbox.epoch_order import EpochOrder
-from kafkalog.toolbox.gaps import Gaps, indexes_alone, may_be_compacted
+from kafkalog.toolbox.gaps import Gaps, began_below, indexes_alone, may_be_compacted, may_begin_later
 from kafkalog.toolbox.losses import Losses, LostRange
 from kafkalog.toolbox.lost_end import lost_end
 from kafkalog.toolbox.reindex import check_indexes, rewrite
@@ -138,6 +138,7 @@ def _salvage_to(
     flushed = _read_offsets(source, names.RECOVERY_POINT_CHECKPOINT_FILE, files, report)
     starts = _read_offsets(source, names.LOG_START_OFFSET_CHECKPOINT_FILE, files, report)
     compacted = may_be_compacted(source, partitions, files, if_unknown=False)
+    begins_later = may_begin_later(source, partitions, files)
     for partition, path in partitions.items():
         copy = os.path.join(target, str(partition))
 
@@ -148,6 +149,7 @@ def _salvage_to(
                     files.remove_tree(copy)  # what an earlier look left
                 here = SalvageReport(partitions=1)
                 one = _Salvage(source_path, copy, files, here, progress, ends, partition in compacted, around=around)
+                one.begins_later = partition in begins_later
                 if one.run():
                     break
             return here
@@ -224,6 +226,7 @@ class _Salvage:
         self._start, self._flushed = ends
         self._may_be_compacted = may_be_compacted
         self._around = around
+        self.begins_later = True  # its epochs may begin in front of its first segment
         self._told_up_to = 0  # what is missing below this offset was told
         self._has_told_end = False
         self._before: int | None = None  # the segment in front
@@ -244,7 +247,8 @@ class _Salvage:
         segments = sorted(load_cases.log_files(listed, self._next_offset_of).items())
         bases = [base for base, _ in segments]
         lonely = indexes_alone(listed, bases)
-        self._gaps = Gaps(self._source, lonely, files, self._start)
+        first_offset = None if self.begins_later else began_below(self._source, files)
+        self._gaps = Gaps(self._source, lonely, files, self._start, first_offset)
         for (base, name), following in zip_longest(segments, bases[1:]):
             path = os.path.join(self._source, name)
             self._tell_gap(path, base)

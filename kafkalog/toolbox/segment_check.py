@@ -27,7 +27,7 @@ from kafkalog.errors import (
     RemoteStorageException,
     RetriableRemoteStorageException,
 )
-from kafkalog.toolbox.gaps import Gaps
+from kafkalog.toolbox.gaps import Gap, Gaps
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.losses import Losses
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report, told
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 
 Observe = Callable[[str, np.ndarray, memoryview, int], None]  # a path, batches, the bytes from a position on
 
-NOT_COMPACTED = (
-    "and the topic is not compacted: a segment's files are missing, if no compaction of former times and no salvage "
-    "left the gap (a backup or a replica may have them)"
-)
 LOOKS_MAX = 3  # at a segment in which something is wrong, and which is being written
 
 
@@ -145,6 +141,17 @@ class SegmentCheck:
             self.report = whole
         return True
 
+    def pass_over(self, base: int, next_offset: int, epoch: int) -> None:
+        """A segment that was checked before: its batches end at `next_offset`, with a leader `epoch`."""
+        self._before = base
+        self.next_offset = max(self.next_offset, next_offset)
+        self.epoch = max(self.epoch, epoch)
+        self.report.segments += 1
+
+    def gap_before(self, base: int, gaps: Gaps) -> Gap | None:
+        """The gap in front of the segment that comes next, at `base`."""
+        return gaps.in_front_of(base, self._before, self.next_offset, self._told_up_to)
+
     def _stamps(self, base: int) -> list[tuple[int, int] | None]:
         """Size and time of change of a segment's files; None for one that is not there."""
         stamps: list[tuple[int, int] | None] = []
@@ -220,10 +227,10 @@ class SegmentCheck:
                 what = f"no segment has the offsets {self.next_offset} to {base - 1} in front of it"
                 self.report.add(path, 0, 0, what)
             return
-        gap = self.gaps.in_front_of(base, self._before, self.next_offset, self._told_up_to)
+        gap = self.gap_before(base, self.gaps)
         if gap is None or (gap.why is None and not self.tells_gaps):
             return
-        self.report.add(path, 0, 0, f"{gap}, {NOT_COMPACTED}" if gap.why is None else str(gap))
+        self.report.add(path, 0, 0, gap.told)
         self.report.lost.append(self.losses.segment(path, gap.first_offset, base))
 
     def _follow(self, observe: Observe, path: str, table: np.ndarray, piece: ScanSlice) -> None:

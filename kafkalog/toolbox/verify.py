@@ -44,7 +44,15 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.toolbox.folders import another_name, folders_of
-from kafkalog.toolbox.gaps import Gaps, indexes_alone, may_be_compacted
+from kafkalog.toolbox.gaps import (
+    WITHOUT_LOG,
+    Gaps,
+    began_below,
+    index_names_alone,
+    indexes_alone,
+    may_be_compacted,
+    may_begin_later,
+)
 from kafkalog.toolbox.losses import LostRange
 from kafkalog.toolbox.lost_end import RecoveryPoints
 from kafkalog.toolbox.report import SECOND_LOOK_S, Report, told
@@ -56,11 +64,6 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.tiered_files import TieredFiles
 
 __all__ = ["verify", "verify_directory"]
-
-WITHOUT_LOG = (
-    "an index without its .log file: the records of its segment are missing, unless a cleaner took them (a backup or a "
-    "replica may have them; an open deletes the index)"
-)
 
 
 def verify(
@@ -105,13 +108,21 @@ def verify(
     tier = mounted(root) if files is OS_FILES else files
     is_tier = isinstance(tier, ReadOnlyFiles)
     compacted = may_be_compacted(root, chosen, files, if_unknown=True)
+    begins_later = set(chosen) if is_tier else may_begin_later(root, chosen, files)
     for partition, path in chosen.items():
         report.partitions += 1
         try:
             log_start = starts.get(partition, 0)
             tells = gaps or not (is_tier or partition in compacted)
             walked = verify_partition(
-                path, files, report, deep=deep, gaps=tells, log_start=log_start, progress=progress, counts=not is_tier
+                path,
+                files,
+                report,
+                deep=deep,
+                gaps=tells,
+                log_start=log_start,
+                progress=progress,
+                gaps_of=None if is_tier else partial(_gaps, path, files, log_start, partition not in begins_later),
             )
             end = None if walked is None else points.lost_end(partition, path, *walked, log_start)
             if end is not None:
@@ -121,7 +132,7 @@ def verify(
             wrong = unread(error, path)
             if wrong is not None:  # the folder, or what is in it beside segments
                 report.findings.append(wrong)
-                report.lost.append(LostRange(partition, wrong.path, 0, 0, None, -1, -1))
+                report.lost.append(LostRange(partition, wrong.path, 0, -1, None, -1, -1))
                 continue
             raise KafkaStorageException.because_of(error, f"cannot verify {partition}") from error
     if is_tier:
@@ -206,10 +217,11 @@ def verify_partition(
     gaps: bool = False,
     log_start: int = 0,
     progress: Callable[[int], None] | None = None,
-    counts: bool = False,
+    gaps_of: Callable[[list[int]], Gaps] | None = None,
 ) -> tuple[Sequence[int], int] | None:
-    """Check one partition's folder into `report`; `log_start` as it was checkpointed; `counts`: what gaps between
-    segments take is counted, and those that an index names are findings whatever `gaps` says.
+    """Check one partition's folder into `report`; `log_start` as it was checkpointed; `gaps_of`: what gaps
+    between segments take is counted, and those that an index names are findings whatever `gaps` says; it gets the base
+    offsets of segments with an index and no log.
 
     Returns the base offsets of its segments, and the log's end; None where that is not known, and told."""
     try:
@@ -237,17 +249,17 @@ def verify_partition(
             report.notes.append(f"{path}: left by an interrupted compaction or split; the next open settles it")
     _check_small_files(small, report)
     bases.sort()
-    lonely = _without_log(listed)
+    lonely = index_names_alone(listed)
     if lonely:
         time.sleep(SECOND_LOOK_S)
-        lonely &= _without_log(files.list_dir(directory))
+        lonely &= index_names_alone(files.list_dir(directory))
     for name in sorted(lonely):
         report.add(os.path.join(directory, name), 0, 0, WITHOUT_LOG)
     checker = SegmentCheck(directory, files, report, progress)
     checker.tells_gaps, checker.tells_unread = gaps, True
     alone = [base for base in indexes_alone(listed, bases) if base in map(_base_of, lonely)]
-    if counts:
-        checker.gaps = Gaps(directory, alone, files, log_start)
+    if gaps_of is not None:
+        checker.gaps = gaps_of(alone)
     deep_check = None
     if deep:
         from kafkalog.toolbox.deep import DeepCheck
@@ -260,24 +272,18 @@ def verify_partition(
     if deep_check is not None:
         deep_check.finish(checker.next_offset)
     behind = [base for base in alone if base >= max(checker.next_offset, log_start)]
-    if behind and counts and not checker.told_end:
+    if behind and checker.gaps is not None and not checker.told_end:
         path = names.log_file(directory, behind[0])
         report.lost.append(checker.losses.segment(path, max(checker.next_offset, log_start), None))
     return None if checker.told_end else (bases, checker.next_offset)
 
 
+def _gaps(path: str, files: Files, log_start: int, asks_epochs: bool, alone: list[int]) -> Gaps:
+    return Gaps(path, alone, files, log_start, began_below(path, files) if asks_epochs else None)
+
+
 def _base_of(index: str) -> int | None:
     return names.segment_base(index, os.path.splitext(index)[1])
-
-
-def _without_log(listed: list[str]) -> set[str]:
-    """The names of index files whose segment has no .log among them."""
-    known = set(names.offsets_in(listed))
-    return {
-        name
-        for name in listed
-        if names.is_index_file(name) and names.segment_base(name, os.path.splitext(name)[1]) not in known
-    }
 
 
 def __dir__() -> list[str]:

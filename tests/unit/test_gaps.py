@@ -3,12 +3,18 @@ forgotten."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kafkalog.engine.files import File
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.toolbox.backup import backup
+from kafkalog.toolbox.recovery import recover
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import UnsyncedFiles
@@ -75,7 +81,9 @@ def test_verify_counts_what_salvage_counts(
     told = run("verify", shop)
     assert ("LOST OF TOPIC" in told.out) is not is_compaction
     assert "reindex" not in told.err
-    assert (f"next: kafkalog salvage {shop} NEW_DIR orders-1" in told.err) is not is_compaction
+    can_copy = damage is not remove_all  # nothing else is left of the offsets
+    assert (f"next: kafkalog salvage {shop} NEW_DIR orders-1" in told.err) is can_copy
+    assert ("a replica may have them" in told.err) is not (is_compaction or can_copy)
 
 
 def test_a_gap_is_no_finding_where_the_settings_are_not_known(shop: Path) -> None:
@@ -97,12 +105,60 @@ def test_a_cleaner_that_was_there_explains_a_gap(shop: Path) -> None:
     assert not verify(shop).ok
 
 
-def test_what_retention_took_is_no_gap(shop: Path) -> None:
+def lose_first(shop: Path) -> None:
     for path in (shop / "orders-1").glob(f"{0:020}.*"):
         path.unlink()
+
+
+def trim_epochs(shop: Path, start: int) -> None:
+    (shop / "orders-1" / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {start}\n")
+
+
+def test_what_retention_took_is_no_gap(shop: Path, run: Run) -> None:
+    assert run("retain", shop, "--yes", "-X", "retention.bytes=30000").code == 0
+    assert not (shop / "orders-1" / f"{0:020}.log").exists()
+    for path in shop.glob("orders-1/*.deleted"):
+        path.unlink()
+    (shop / "log-start-offset-checkpoint").write_text("0\n0\n")
     assert verify(shop).ok
+
+
+def test_a_first_segment_that_is_gone_is_told_by_the_epochs(shop: Path, tmp_path: Path) -> None:
+    lose_first(shop)
+    report = verify(shop)
+    (finding,) = report.findings
+    assert finding.what.startswith("offsets 0 to 19 are in no segment: leader epochs begin at offset 0, and whoever")
+    assert [each.records for each in report.lost] == [20]
+    assert salvage(shop, tmp_path / "new", {ORDERS_1: str(shop / "orders-1")}, files=FAST).ranges == report.lost
+    assert list(map(str, backup(shop, tmp_path / "copy", files=FAST).findings)) == [str(finding)]
+    (found,) = recover(shop, [ORDERS_1], act=False)
+    assert (found.missing, found.lost_records) == ([finding], 20)
     remove_all(shop / "orders-1")
-    assert verify(shop).ok
+    assert [each.records for each in verify(shop).lost] == [40]
+
+
+@pytest.mark.parametrize("why", ["epochs", "deleted", "start", "compacted", "tiered", "unknown", "damaged"])
+def test_what_explains_that_a_log_begins_later(shop: Path, why: str) -> None:
+    if why == "compacted":
+        alter(shop, "compact,delete")
+    lose_first(shop)
+    if why == "epochs":
+        trim_epochs(shop, 20)
+    elif why == "deleted":
+        (shop / "orders-1" / f"{0:020}.log.deleted").write_bytes(b"")
+    elif why == "start":
+        (shop / "log-start-offset-checkpoint").write_text("0\n1\norders 1 20\n")
+    elif why == "tiered":
+        path = shop / ".kafkalog_topics"
+        path.write_text(
+            path.read_text().replace('"index.interval.bytes"', '"remote.storage.enable":"true","index.interval.bytes"')
+        )
+        assert "remote.storage.enable" in path.read_text()
+    elif why == "unknown":
+        (shop / ".kafkalog_topics").unlink()
+    elif why == "damaged":
+        (shop / "orders-1" / "leader-epoch-checkpoint").write_text("0\n1\nx y\n")
+    assert [each for each in verify(shop).findings if "in no segment" in each.what] == []
 
 
 def test_a_gap_below_the_log_start_is_nothing_lost(shop: Path) -> None:
@@ -166,3 +222,110 @@ def test_wrong_entries_in_a_row_are_one_finding(shop: Path) -> None:
     assert (finding.position, finding.length) == (0, 16)
     assert finding.what.startswith("entries 0 to 1 (offset ")
     assert finding.what.endswith(") name no batches of the log")
+
+
+def test_a_backup_tells_a_segment_that_is_missing(shop: Path, tmp_path: Path, run: Run) -> None:
+    assert run("backup", shop, "--to", tmp_path / "one").code == 0
+    remove_all(shop / "orders-1")
+    (found,) = verify(shop).findings
+    for number, more in enumerate(([], ["--base", str(tmp_path / "one")])):
+        done = run("backup", shop, "--to", tmp_path / f"next-{number}", *more)
+        assert done.code == 1
+        assert str(found) in done.out
+        assert "kafkalog salvage" not in done.err
+        had = f"orders-1: {tmp_path / 'one'} has the offsets 20 to 39, which are missing in the source"
+        assert (had in done.err + done.out) is bool(more)
+        strict = run("backup", shop, "--to", tmp_path / "strict", "--strict", *more)
+        assert (strict.code, (tmp_path / "strict").exists()) == (1, False)
+        assert "offsets 20 to 39 are in no segment" in strict.err
+    alter(shop, "compact")
+    assert run("backup", shop, "--to", tmp_path / "compacted").code == 0
+
+
+def test_a_backup_tells_an_index_without_its_log(shop: Path, tmp_path: Path) -> None:
+    alter(shop, "compact")
+    remove_log(shop / "orders-1")
+    report = backup(shop, tmp_path / "copy", files=FAST)
+    assert sorted(map(str, report.findings)) == sorted(map(str, verify(shop).findings))
+    assert report.missing == len(report.findings) == 3
+    assert verify(tmp_path / "copy" / "log-dir-1").ok
+
+
+@pytest.mark.parametrize("damage", [remove_log, remove_all, empty, halve])
+def test_recover_tells_what_is_gone_before_the_sign_of_it_goes(shop: Path, run: Run, damage: object) -> None:
+    assert callable(damage)
+    damage(shop / "orders-1")
+    records = 10 if damage is halve else 20
+    told = []
+    for words in ([], ["--yes"]):
+        done = run("recover", shop, *words)
+        assert done.code == 1
+        assert f"offsets {40 - records} to 39 are in no segment" in done.out
+        assert ("with it the sign of the loss" in done.out) is (damage is remove_log)
+        assert f"{records} of these records were gone before" in done.out.splitlines()[-1]
+        table = next(line for line in done.out.splitlines() if line.startswith("orders "))
+        told.append(table)
+        assert f"up to {records}" in table
+        can_copy = not words and damage is not remove_all
+        assert (f"next: kafkalog salvage {shop} NEW_DIR orders-1" in done.err) is can_copy
+    assert told[0] == told[1]
+
+
+def test_recover_tells_an_index_behind_the_end(shop: Path) -> None:
+    alter(shop, "compact")
+    (shop / "orders-1" / f"{40:020}.log").unlink()
+    (found,) = recover(shop, [ORDERS_1], act=False)
+    assert [Path(each.path).name for each in found.missing] == [f"{40:020}.log"]
+    assert found.lost
+
+
+def test_recover_of_a_compacted_topic_takes_a_gap_as_it_is(shop: Path) -> None:
+    alter(shop, "compact")
+    remove_all(shop / "orders-1")
+    (found,) = recover(shop, [ORDERS_1], act=True)
+    assert (found.missing, found.lost_records) == ([], 0)
+
+
+@pytest.mark.parametrize("damage", [remove_log, remove_all, empty])
+def test_the_bytes_of_a_segment_that_is_gone_are_unknown(shop: Path, run: Run, damage: object) -> None:
+    assert callable(damage)
+    damage(shop / "orders-1")
+    done = run("verify", shop)
+    row = next(line for line in done.out.splitlines() if line.startswith("orders "))
+    assert row.split()[1:6] == ["1", "1", "up", "to", "20"]
+    assert row.split()[6] == "unknown"
+    (loss,) = [json.loads(line) for line in run("verify", shop, "--json").out.splitlines() if "topicLoss" in line]
+    assert (loss["bytes"], loss["bytesKnown"]) == (0, False)
+
+
+def test_the_bytes_of_a_segment_that_cannot_be_read_are_those_of_its_file(shop: Path) -> None:
+    path = str(shop / "orders-1" / f"{STEM}.log")
+    files = FailingFiles(path)
+    report = verify(shop, files=files)
+    assert [each.length for each in report.lost] == [os.stat(path).st_size]
+
+
+class FailingFiles(UnsyncedFiles):
+    """One file cannot be opened."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def open(self, path: str, **options: Any) -> File:
+        if path == self._path:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return super().open(path, **options)
+
+
+def test_what_salvage_left_is_not_sent_to_salvage_again(shop: Path, tmp_path: Path, run: Run) -> None:
+    remove_log(shop / "orders-1")
+    assert f"next: kafkalog salvage {shop}" in run("verify", shop).err
+    assert run("salvage", shop, tmp_path / "new").code == 1
+    told = run("verify", tmp_path / "new")
+    assert told.code == 1
+    assert "offsets 20 to 39 are in no segment" in told.out
+    assert "kafkalog salvage" not in told.err
+    halve(tmp_path / "new" / "orders-2")
+    told = run("verify", tmp_path / "new")
+    assert f"next: kafkalog salvage {tmp_path / 'new'} NEW_DIR orders-2" in told.err

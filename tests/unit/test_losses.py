@@ -196,6 +196,7 @@ def test_the_table_is_in_the_json(
             "records": records,
             "recordsKnown": True,
             "bytes": records * BATCH,
+            "bytesKnown": True,
             "firstTimestamp": time_of(3),
             "lastTimestamp": time_of(last),
             "timesKnown": True,

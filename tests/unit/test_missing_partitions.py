@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -169,3 +170,39 @@ def test_a_read_only_store_refuses_as_well(cut: tuple[Path, int]) -> None:
         store.reader(topics=["t"]) as reader,
     ):
         list(reader)
+
+
+def test_verify_says_clean_but_for_what_is_missing(cut: tuple[Path, int], run: Run) -> None:
+    path, number = cut
+    done = run("verify", path)
+    assert f"found no folder of t-{number}" in done.err
+    assert done.out.splitlines()[-1].startswith("clean, but for what is missing: 4 partitions, ")
+    assert json.loads(run("verify", path, "--json").out.splitlines()[-1])["missing"] == [f"t-{number}"]
+    assert run("verify", path, "other").out.startswith("clean: 1 partitions, ")
+
+
+def test_verify_takes_several_disks(tmp_path: Path, run: Run) -> None:
+    disks = [tmp_path / name for name in ("one", "two")]
+    with kafkalog.open(disks) as made:
+        made.create_topic("t", 4)
+        for number in range(ROWS):
+            made.topic("t").append(b"%d" % number, partition=number % 4)
+    for one, other in (disks, disks[::-1]):
+        assert "clean, but for what is missing: 2 partitions" in run("verify", one).out
+        done = run("verify", one, "--log-dir", other)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("clean: 4 partitions, ")
+        (name,) = [each.name for each in other.iterdir() if each.name in ("t-0", "t-1")][:1]
+        done = run("verify", one, name, "--log-dir", other)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("clean: 1 partitions, ")
+    assert run("verify", disks[0], "nobody", "--log-dir", disks[1]).code != 0
+    folder = next(each for each in disks[1].iterdir() if each.name.startswith("t-"))
+    log = folder / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    data[70] ^= 1
+    log.write_bytes(data)
+    done = run("verify", disks[0], "--log-dir", disks[1])
+    assert done.code == 1
+    assert f"next: kafkalog salvage {disks[1]} NEW_DIR {folder.name}" in done.err
+    assert done.err.count("next:") == 1
