@@ -14,6 +14,7 @@ import pkgutil
 import re
 import socket
 import textwrap
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,7 +70,10 @@ def docstrings(module: Any) -> Iterator[tuple[str, str]]:
 def of_docstrings() -> Iterator[Example]:
     """Blocks that stand four columns in and are Python."""
     for name in ["kafkalog", *MODULES]:
-        for place, text in docstrings(importlib.import_module(name)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of modules that moved
+            module = importlib.import_module(name)
+        for place, text in docstrings(module):
             for found in re.finditer(r"(?:^|\n\n)((?:    .*\n?|\n(?=    ))+)", text):
                 code = textwrap.dedent(found[1])
                 try:

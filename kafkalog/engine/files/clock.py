@@ -65,11 +65,13 @@ class ManualClock:
             raise IllegalArgumentException(
                 f"by_ms: found {by_ms!r}, expected {expected}", hint="advance_to(now_ms) also goes back"
             )
-        return self.advance_to(self.now_ms + ms)
+        return self._move_to(self.now_ms + ms)
 
     def advance_to(self, now_ms: int | datetime) -> int:
         """Jump, backwards too (the monotonic time never goes back)."""
-        now_ms = _moment_ms(now_ms)
+        return self._move_to(_moment_ms(now_ms))
+
+    def _move_to(self, now_ms: int) -> int:
         self._elapsed_ns += max(now_ms - self.now_ms, 0) * _NS_PER_MS
         self.now_ms = now_ms
         return now_ms
