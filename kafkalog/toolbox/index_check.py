@@ -202,26 +202,27 @@ class IndexCheck:
 
     def _tell_behind_end(self) -> None:
         """Entries of what lay behind the log's end: one finding for each index."""
-        lost = ~self._offset_found & (self._positions >= self._end)
-        slots = np.flatnonzero(lost)
+        self._gather(
+            self._offset_path, OFFSET_ENTRIES, self._offset_found, self._positions >= self._end,
+            f"bytes behind the end of the log, which is at byte {self._end}",
+            offset=self._offsets, position=self._positions,
+        )  # fmt: skip
+        self._gather(
+            self._time_path, TIME_ENTRIES, self._time_found,
+            (self._time_offsets >= self.next_offset) & self._is_cut_short(),
+            f"offsets behind the end of the log, which is at offset {self.next_offset}",
+            timestamp=self._times, offset=self._time_offsets,
+        )  # fmt: skip
+
+    def _gather(
+        self, path: str, dtype: np.dtype, found: np.ndarray, behind: np.ndarray, what: str, **columns: np.ndarray
+    ) -> None:
+        """One finding for several entries that lie `behind` and were not found, which then count as told."""
+        slots = np.flatnonzero(behind & ~found)
         if len(slots) > 1:
-            what = (
-                f"{len(slots)} entries of the index name bytes behind the end of the log, which "
-                f"is at byte {self._end} (offset {_span(self._offsets[slots].tolist())}, position "
-                f"{_span(self._positions[slots].tolist())})"
-            )
-            self._stretch(self._offset_path, OFFSET_ENTRIES, slots, what)
-            self._offset_found |= lost
-        lost = ~self._time_found & (self._time_offsets >= self.next_offset) & self._is_cut_short()
-        slots = np.flatnonzero(lost)
-        if len(slots) > 1:
-            what = (
-                f"{len(slots)} entries of the index name offsets behind the end of the log, which "
-                f"is at offset {self.next_offset} (timestamp {_span(self._times[slots].tolist())}, offset "
-                f"{_span(self._time_offsets[slots].tolist())})"
-            )
-            self._stretch(self._time_path, TIME_ENTRIES, slots, what)
-            self._time_found |= lost
+            spans = ", ".join(f"{name} {_span(column[slots].tolist())}" for name, column in columns.items())
+            self._stretch(path, dtype, slots, f"{len(slots)} entries of the index name {what} ({spans})")
+            found[slots] = True
 
     def _is_cut_short(self) -> bool:
         """Whether the log ends before batches that its own indexes name, as far as these are to be believed."""

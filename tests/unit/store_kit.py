@@ -15,6 +15,7 @@ from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
 from kafkalog.engine.files import ManualClock
 from kafkalog.engine.format.names import TopicPartition, partition_of
 from kafkalog.store import Store
+from tests.file_doubles import UnsyncedFiles
 
 NOW_MS = 1_700_000_000_000
 
@@ -89,3 +90,12 @@ def as_killed(path: Path, into: Path) -> Path:
 def open_store(path: str | os.PathLike[str], **options: Any) -> Store:
     """With a clock that stands still."""
     return kafkalog.open(path, **{"clock": ManualClock(NOW_MS), "maintenance": False, **options})
+
+
+def fill_three_segments(root: Path) -> None:
+    """Three partitions of a topic orders, each of three segments of twenty records of 1 KiB, not synced."""
+    config = {"internal.segment.bytes": "22000", "index.interval.bytes": "4000"}
+    with open_store(root, files=UnsyncedFiles()) as store:
+        orders = store.create_topic("orders", 3, config=config)
+        for number in range(180):
+            orders.append(b"%04d" % number * 256, partition=number % 3, timestamp=NOW_MS + number)

@@ -19,7 +19,7 @@ from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import UnsyncedFiles
 from tests.unit.cli_kit import Run, run
-from tests.unit.store_kit import NOW_MS, open_store
+from tests.unit.store_kit import fill_three_segments, open_store
 
 __all__ = ["run"]
 
@@ -32,11 +32,7 @@ ORDERS_1 = TopicPartition("orders", 1)
 def shop(tmp_path: Path) -> Path:
     """Three partitions, each of three segments of twenty records of 1 KiB."""
     root = tmp_path / "shop"
-    config = {"internal.segment.bytes": "22000", "index.interval.bytes": "4000"}
-    with open_store(root, files=FAST) as store:
-        orders = store.create_topic("orders", 3, config=config)
-        for number in range(180):
-            orders.append(b"%04d" % number * 256, partition=number % 3, timestamp=NOW_MS + number)
+    fill_three_segments(root)
     return root
 
 

@@ -30,7 +30,7 @@ from kafkalog.toolbox.salvage import SalvageReport, salvage
 from kafkalog.toolbox.unread import BLOCK_BYTES, FileAroundBadBlocks, unread
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
-from tests.unit.store_kit import NOW_MS, open_store
+from tests.unit.store_kit import NOW_MS, fill_three_segments, open_store
 
 FAST = UnsyncedFiles()
 SECOND = "00000000000000000020.log"
@@ -77,11 +77,7 @@ def refusing(path: str, number: int = errno.EIO, *kinds: str) -> FaultyFiles:
 def shop(tmp_path: Path) -> Path:
     """Three partitions, each of three segments of twenty records of 1 KiB."""
     root = tmp_path / "shop"
-    config = {"internal.segment.bytes": "22000", "index.interval.bytes": "4000"}
-    with open_store(root, files=FAST) as store:
-        orders = store.create_topic("orders", 3, config=config)
-        for number in range(180):
-            orders.append(b"%04d" % number * 256, partition=number % 3, timestamp=NOW_MS + number)
+    fill_three_segments(root)
     assert sorted(os.listdir(root / "orders-1"))[5].startswith(SECOND[:-4]), os.listdir(root / "orders-1")
     return root
 

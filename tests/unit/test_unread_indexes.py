@@ -24,7 +24,7 @@ from kafkalog.toolbox.recovery import Recovered
 from kafkalog.toolbox.report import Finding
 from kafkalog.toolbox.restore import restore
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
-from tests.unit.store_kit import NOW_MS, open_store
+from tests.unit.store_kit import NOW_MS, fill_three_segments
 
 FAST = UnsyncedFiles()
 ORDERS_1 = TopicPartition("orders", 1)
@@ -36,11 +36,7 @@ SECOND = f"{20:020}"
 def shop(tmp_path: Path) -> Path:
     """Three partitions, each of three segments of twenty records of 1 KiB."""
     root = tmp_path / "shop"
-    config = {"internal.segment.bytes": "22000", "index.interval.bytes": "4000"}
-    with open_store(root, files=FAST) as store:
-        orders = store.create_topic("orders", 3, config=config)
-        for number in range(180):
-            orders.append(b"%04d" % number * 256, partition=number % 3, timestamp=NOW_MS + number)
+    fill_three_segments(root)
     return root
 
 
