@@ -740,7 +740,7 @@ def _metric_name(topic: str) -> str:
 def _made_by_open(
     error: UnknownTopicOrPartitionException, log_dir: str, files: Files
 ) -> UnknownTopicOrPartitionException:
-    """The same of a store without topics whose directory its open made: its name may be mistyped."""
+    """The error, with what may be wrong: this open made the directory, so its name may be mistyped."""
     from difflib import get_close_matches
 
     parent, name = os.path.split(log_dir)
