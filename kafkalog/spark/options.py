@@ -20,6 +20,7 @@ from kafkalog.engine.files import local_path
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
+from kafkalog.spark.java_patterns import BLANKS, java_pattern
 from kafkalog.spark.places import SETTINGS, Place, is_remote_option, mount, places
 from kafkalog.spark.question import NAMES, NOTHING_ASKED, Question, parse_question
 
@@ -95,7 +96,7 @@ class SourceOptions:
     paths: tuple[str, ...]
     assign: tuple[TopicPartition, ...] | None
     subscribe: tuple[str, ...] | None
-    pattern: str | None  # leaves Kafka's internal topics out, unless it `excludes_internal` none
+    pattern: str | None  # Java's; leaves Kafka's internal topics out, unless it `excludes_internal` none
     start: Bound
     end: Bound
     latest_when_no_offset_matches: bool = False
@@ -277,7 +278,7 @@ def _strategy(
             "Only one of the following options can be specified for the kafkalog source: "
             "subscribe, subscribePattern, assign."
         )
-    value = given[found[0]].strip()
+    value = given[found[0]].strip(BLANKS)
     if found[0] == "assign":
         return _assigned(value), None, None
     if found[0] == "subscribe":
@@ -289,10 +290,7 @@ def _strategy(
         return None, topics, None
     if not value:
         raise IllegalArgumentException("Pattern to subscribe is empty as specified value for option 'subscribePattern'")
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise IllegalArgumentException(f"option subscribePattern {value!r} is no regular expression: {error}") from None
+    java_pattern(value)
     return None, None, value
 
 
