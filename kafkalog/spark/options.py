@@ -109,6 +109,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     latest: bool = False
     question: Question = NOTHING_ASKED
+    parallelism: int | None = None  # the cluster's cores, which a source that was registered by hand knows
     push_down_predicate: bool | None = None  # None: where Spark does it right
     remote: tuple[Place, ...] = field(default=(), repr=False)
 

@@ -24,6 +24,7 @@ from kafkalog.engine.files import File
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.file_records import base_offset_of
@@ -224,10 +225,11 @@ def _plan(options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
     check_complete("endingOffsets", options.end, partitions)
     planned: list[OffsetRange] = []
     views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
+    lines = {path: CheckpointLines(path, files_of(path), keeps_ms=KEEPS_MS) for path in set(partitions.values())}
     for partition, log_dir in partitions.items():
         if not wanted.has(partition):
             continue
-        view = PartitionView(log_dir, partition, files=files_of(log_dir))
+        view = PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines[log_dir])
         planned += ask(view, partial(_plan_one, options=options, wanted=wanted))
         if options.min_partitions is not None:
             views[partition] = view

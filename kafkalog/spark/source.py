@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyspark
@@ -27,9 +28,10 @@ from kafkalog.errors import (
 )
 from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.options import SourceOptions, parse_options
+from kafkalog.spark.packing import pack
 from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.planning import plan
-from kafkalog.spark.tasks import RangePartition, read_range
+from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import parse_triggers
 from kafkalog.spark.worker import AnswersAtOnce
 from kafkalog.spark.write_options import parse_sink_options
@@ -55,6 +57,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     # The settings of object stores of the session that it was registered with; options count before them.
     session_options: Mapping[str, str] = {}
+    parallelism: int | None = None  # of that session
 
     @property
     def _given(self) -> dict[str, str]:
@@ -73,8 +76,11 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
         return ", ".join(f"{name} {_type_of(name)}" for name in columns)
 
+    def _read_options(self, streaming: bool) -> SourceOptions:
+        return replace(parse_options(self._given, streaming=streaming), parallelism=self.parallelism)
+
     def reader(self, schema: StructType) -> DataSourceReader:
-        options, columns = parse_options(self._given), _columns(schema)
+        options, columns = self._read_options(False), _columns(schema)
         if options.columns not in (None, columns):
             raise IllegalArgumentException(
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
@@ -86,7 +92,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         try:
             from kafkalog.spark.streaming import KafkalogStreamReader
 
-            options = parse_options(self._given, streaming=True)
+            options = self._read_options(True)
             return KafkalogStreamReader(options, parse_triggers(self._given), _columns(schema))
         except ModuleNotFoundError:
             return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
@@ -175,12 +181,11 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
         self.wanted = ALL
 
     def partitions(self) -> Sequence[RangePartition]:
-        return [RangePartition(work) for work in plan(self.options, self.wanted)]
+        return [RangePartition(works) for works in pack(plan(self.options, self.wanted), self.options)]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Arrow record batches of one range; nothing for the partition that Spark makes of an empty plan."""
-        work = getattr(partition, "work", None)
-        return iter(()) if work is None else read_range(work, self.options, self.columns, self.wanted)
+        """Arrow record batches of one task; nothing for the partition that Spark makes of an empty plan."""
+        return read_task(getattr(partition, "works", ()), self.options, self.columns, self.wanted)
 
 
 class PushingReader(KafkalogReader):
@@ -195,14 +200,12 @@ class PushingReader(KafkalogReader):
 def register(spark: Any) -> None:
     """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself.
 
-    Only so it knows the session's settings of object stores (`spark.hadoop.fs.s3a.*`), which Spark does not hand to
-    Python's sources: they go to the planner as part of the source, and are shown nowhere.
+    Only so it knows the session's settings of object stores (`spark.hadoop.fs.s3a.*`) and how many cores there are,
+    which Spark does not hand to Python's sources: they go to the planner as part of the source, and are shown nowhere.
     """
-    settings = hadoop_options(spark)
+    known = {"session_options": hadoop_options(spark), "parallelism": spark.sparkContext.defaultParallelism}
     source: Any = KafkalogDataSource
-    if settings:
-        source = type(source.__name__, (source,), {"session_options": settings})
-    spark.dataSource.register(source)
+    spark.dataSource.register(type(source.__name__, (source,), known))
 
 
 def __dir__() -> list[str]:
