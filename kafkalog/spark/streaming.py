@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.spark.column_types import promised
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
 from kafkalog.spark.options import LATEST, SourceOptions
@@ -37,6 +38,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         self.options = options
         self.triggers = triggers
         self.columns = columns
+        self.not_null: frozenset[str] = frozenset()
         self._partitions = FollowedPartitions(options)
         self._initial: Offsets | None = None
         self._initial_is_kept = False  # in the checkpoint, or about to be
@@ -205,4 +207,4 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of one range."""
         work = getattr(partition, "work", None)
-        return iter(()) if work is None else read_range(work, self.options, self.columns)
+        return iter(()) if work is None else promised(read_range(work, self.options, self.columns), self.not_null)
