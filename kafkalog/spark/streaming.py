@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.spark.column_types import promised
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
 from kafkalog.spark.options import LATEST, SourceOptions
@@ -38,6 +39,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         self.options = options
         self.triggers = triggers
         self.columns = columns
+        self.not_null: frozenset[str] = frozenset()
         self._partitions = FollowedPartitions(options)
         self._initial: Offsets | None = None
         self._initial_is_kept = False  # in the checkpoint, or about to be
@@ -205,4 +207,5 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of one task."""
-        return read_task(getattr(partition, "works", ()), self.options, self.columns)
+        works = getattr(partition, "works", ())
+        return promised(read_task(works, self.options, self.columns), self.not_null)
