@@ -25,6 +25,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     UnsupportedOperationException,
 )
+from kafkalog.spark import changes
 from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.places import hadoop_options
@@ -45,6 +46,7 @@ COLUMN_TYPES = {
     "timestamp": "timestamp",
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
+    **changes.COLUMN_TYPES,  # with option changes
 }
 PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
 OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
@@ -70,7 +72,10 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         options = parse_options(self._given, streaming=None)
         columns = options.columns
         if columns is None:
-            columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
+            left_out = {*(() if options.include_headers else ("headers",))}
+            left_out |= {*(() if options.changes else changes.COLUMN_TYPES)}
+            columns = tuple(name for name in COLUMN_TYPES if name not in left_out)
+        changes.check_columns(options, columns)
         return ", ".join(f"{name} {_type_of(name)}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -80,6 +85,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
                 hint="give one of them",
             )
+        changes.check_columns(options, columns)
         return (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -87,7 +93,9 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             from kafkalog.spark.streaming import KafkalogStreamReader
 
             options = parse_options(self._given, streaming=True)
-            return KafkalogStreamReader(options, parse_triggers(self._given), _columns(schema))
+            columns = _columns(schema)
+            changes.check_columns(options, columns)
+            return KafkalogStreamReader(options, parse_triggers(self._given), columns)
         except ModuleNotFoundError:
             return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
         except IllegalArgumentException as error:
