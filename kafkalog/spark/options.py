@@ -53,6 +53,7 @@ KNOWN = (
     "kafka.exclude.internal.topics",
     "columns",
     "latest",
+    "changes",
     "pushDownPredicate",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -108,6 +109,7 @@ class SourceOptions:
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
     columns: tuple[str, ...] | None = None
     latest: bool = False
+    changes: bool = False  # which has the plan of `latest`
     question: Question = NOTHING_ASKED
     parallelism: int | None = None  # the cluster's cores, which a source that was registered by hand knows
     push_down_predicate: bool | None = None  # None: where Spark does it right
@@ -139,6 +141,11 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
             f"Illegal startingOffsetsByTimestampStrategy value: {strategy!r}", hint="expected error or latest"
         )
     isolation = _isolation(given)
+    changes = _boolean(given, "changes", False)
+    if changes:
+        from kafkalog.spark.changes import check_options
+
+        check_options(given, latest=_boolean(given, "latest", False), streaming=streaming is True)
     return SourceOptions(
         paths=paths,
         assign=assign,
@@ -155,7 +162,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
         columns=_listed(given, "columns"),
-        latest=_boolean(given, "latest", False),
+        latest=changes or _boolean(given, "latest", False),
+        changes=changes,
         question=parse_question(given, _time_ms),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
         # Of aborted transactions, last times and overlaps names do not tell.
@@ -224,7 +232,7 @@ def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
 
 
 # What chooses records or columns: without one of these a job reads all, and looks right.
-_CHOOSING = (*NAMES, "isolation", "latest", "columns")
+_CHOOSING = (*NAMES, "isolation", "latest", "changes", "columns")
 
 
 def _refuse_misspelled(options: Mapping[str, str]) -> None:

@@ -111,6 +111,8 @@ class OffsetRange:
     pieces: tuple[Piece, ...] = ()
     aborted: tuple[AbortedTxn, ...] = field(default=())
     history: Epochs = ()  # the partition's leader epochs, where segments of it were only listed
+    changes_from: int | None = None  # option changes: where they begin; below it are the values before
+    is_whole: bool = True  # nothing that was a key's last record below changes_from has gone
 
     @property
     def size(self) -> int:
@@ -254,6 +256,10 @@ def ask(view: PartitionView, question: Callable[[Snapshot], T]) -> T:
 def _plan_one(seen: Snapshot, options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
     """The ranges of one partition."""
     start, end = _narrowed(seen, *_resolve(seen, options), options, wanted)
+    if options.changes:
+        from kafkalog.spark.changes import planned
+
+        return planned(seen, start, end, options)
     return ranges_of(seen, start, end, options)
 
 

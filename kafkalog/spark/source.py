@@ -27,6 +27,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     UnsupportedOperationException,
 )
+from kafkalog.spark import changes
 from kafkalog.spark.column_types import not_null_of, promised, struct_of
 from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.options import SourceOptions, parse_options
@@ -50,6 +51,7 @@ COLUMN_TYPES = {
     "timestamp": "timestamp",
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
+    **changes.COLUMN_TYPES,  # with option changes
 }
 PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
 OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
@@ -77,7 +79,10 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         options = parse_options({**self.session_options, **given}, streaming=None)
         columns = options.columns
         if columns is None:
-            columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
+            left_out = {*(() if options.include_headers else ("headers",))}
+            left_out |= {*(() if options.changes else changes.COLUMN_TYPES)}
+            columns = tuple(name for name in COLUMN_TYPES if name not in left_out)
+        changes.check_columns(options, columns)
         return struct_of({name: _type_of(name) for name in columns}, kept)
 
     def _read_options(self, given: Mapping[str, str], streaming: bool) -> SourceOptions:
@@ -90,6 +95,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
                 hint="give one of them",
             )
+        changes.check_columns(options, columns)
         made = (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
         made.not_null = not_null_of(schema)
         return made
@@ -98,9 +104,10 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         try:
             from kafkalog.spark.streaming import KafkalogStreamReader
 
-            given = self._given(schema)
+            given, columns = self._given(schema), _columns(schema)
             options = self._read_options(given, streaming=True)
-            made = KafkalogStreamReader(options, parse_triggers(given), _columns(schema))
+            changes.check_columns(options, columns)
+            made = KafkalogStreamReader(options, parse_triggers(given), columns)
             made.not_null = not_null_of(schema)
             return made
         except ModuleNotFoundError:

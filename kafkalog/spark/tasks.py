@@ -330,6 +330,11 @@ def read_range(
     worker.settle()
     mount(options.remote, options.paths)  # another query may have come between
     with closing(RangeSource(work, options, tell)) as source:
+        if work.changes_from is not None:
+            from kafkalog.spark.changes import changes
+
+            yield from changes(source, options, columns, tell)
+            return
         yield from (
             _latest(source, options, columns, tell) if options.latest else _rows(source, options, columns, wanted)
         )
@@ -366,7 +371,7 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
                     reader, needed, BATCH_ROWS, known, batch_bytes=BATCH_BYTES, limits=limits
                 ):
                     if selection.match is not None:
-                        batch = _as_sparks(selection.match.filtered(batch), columns)
+                        batch = as_sparks(selection.match.filtered(batch), columns)
                     if batch.num_rows:
                         yield batch
                     behind = last_offset + 1
@@ -388,7 +393,7 @@ def matched_columns() -> Mapping[str, tuple[str, Any]]:
     return {**arrow.PYTHON_COLUMNS, "timestampType": arrow.SPARK_COLUMNS["timestampType"]}
 
 
-def _as_sparks(batch: Any, columns: Sequence[str]) -> Any:
+def as_sparks(batch: Any, columns: Sequence[str]) -> Any:
     """Rows of such columns as those of Spark's."""
     from kafkalog._face import arrow
 
@@ -418,7 +423,7 @@ def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str],
             return
         needed = list(dict.fromkeys([*columns, "offset", *selection.match.columns]))
         for batch in found.batches(needed, BATCH_ROWS, matched_columns(), batch_bytes=BATCH_BYTES):
-            batch = _as_sparks(selection.match.filtered(batch), columns)
+            batch = as_sparks(selection.match.filtered(batch), columns)
             if batch.num_rows:
                 yield batch
     except (BadBytesError, InvalidRecordException) as error:
