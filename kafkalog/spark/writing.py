@@ -60,7 +60,7 @@ class KafkalogWriter(worker.AnswersAtOnce, DataSourceArrowWriter):  # type: igno
         self.is_done = is_done(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        if self.is_done:  # whoever does it again need not make the rows again
+        if self.is_done:  # no row is encoded, and Spark stops making them
             worker.settle()
             return Staged(self.id, ())
         return _stage(self.options, self.topics, self.id, TaskContext.get().partitionId(), iterator)
