@@ -25,8 +25,9 @@ from kafkalog.errors import (
     IllegalArgumentException,
     UnsupportedOperationException,
 )
+from kafkalog.spark.copies import REPLICA_COLUMN, check_columns
 from kafkalog.spark.filters import ALL, push
-from kafkalog.spark.options import SourceOptions, parse_options
+from kafkalog.spark.options import ALL_COPIES, SourceOptions, parse_options
 from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.planning import plan
 from kafkalog.spark.tasks import RangePartition, read_range
@@ -45,6 +46,7 @@ COLUMN_TYPES = {
     "timestamp": "timestamp",
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
+    "replica": "int",  # with replicas=all: the node id of the broker whose copy it is
 }
 PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
 OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
@@ -70,11 +72,13 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         options = parse_options(self._given, streaming=None)
         columns = options.columns
         if columns is None:
-            columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
+            left_out = {"headers": not options.include_headers, REPLICA_COLUMN: options.replicas != ALL_COPIES}
+            columns = tuple(name for name in COLUMN_TYPES if not left_out.get(name))
         return ", ".join(f"{name} {_type_of(name)}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options, columns = parse_options(self._given), _columns(schema)
+        check_columns(options, columns)
         if options.columns not in (None, columns):
             raise IllegalArgumentException(
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
@@ -87,6 +91,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             from kafkalog.spark.streaming import KafkalogStreamReader
 
             options = parse_options(self._given, streaming=True)
+            check_columns(options, _columns(schema))
             return KafkalogStreamReader(options, parse_triggers(self._given), _columns(schema))
         except ModuleNotFoundError:
             return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
