@@ -20,6 +20,7 @@ from kafkalog._face.replicas import (
     Choice,
     Copy,
     Said,
+    agreed_end,
     bound_of,
     choose,
     copy_of,
@@ -30,7 +31,7 @@ from kafkalog._face.replicas import (
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_of_cluster
-from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
@@ -133,6 +134,8 @@ class Copies:
         if not ours:
             return {}
         seen = self.brokers.look()
+        for lines in self._lines.values():
+            lines.forget()
         mine = {each: dirs for each, dirs in found.items() if not ours.isdisjoint(dirs)}
         pairs = sum(len(dirs) - 1 for dirs in mine.values())
         self._samples = max(1, min(SAMPLES_MOST, SAMPLES_ALL // max(1, pairs)))
@@ -155,7 +158,7 @@ class Copies:
         for log_dir in log_dirs:
             lines = self._lines.get(log_dir)
             if lines is None:
-                lines = self._lines[log_dir] = CheckpointLines(log_dir, files_of(log_dir), keeps_ms=10)
+                lines = self._lines[log_dir] = CheckpointLines(log_dir, files_of(log_dir), keeps_ms=KEEPS_MS)
             try:
                 marks[log_dir] = watermark_of(lines, partition)
             except (CorruptCheckpointException, KafkaStorageException) as error:
@@ -315,8 +318,10 @@ class Copies:
 
     def _unequal(self, partition: TopicPartition, copy: Copy, other: Copy) -> str | None:
         start = max(copy.start_offset, other.start_offset)
-        mark = max(copy.watermark or 0, other.watermark or 0)
-        end = min(copy.end_offset, other.end_offset, mark)
+        mark = other.watermark or 0  # behind it the other one may yet be cut
+        if copy.epochs and other.epochs:  # but not where both have the same history
+            mark = max(mark, copy.watermark or 0)
+        end = min(agreed_end(copy, other), mark)
         if start >= end:
             return None
         here, there = (self._views[(each.log_dir, partition)] for each in (copy, other))
