@@ -29,8 +29,9 @@ from kafkalog.errors import (
 )
 from kafkalog.spark import changes
 from kafkalog.spark.column_types import not_null_of, promised, struct_of
+from kafkalog.spark.copies import REPLICA_COLUMN, check_columns
 from kafkalog.spark.filters import ALL, push
-from kafkalog.spark.options import SourceOptions, parse_options
+from kafkalog.spark.options import ALL_COPIES, SourceOptions, parse_options
 from kafkalog.spark.packing import pack
 from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.planning import plan
@@ -52,6 +53,7 @@ COLUMN_TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
     **changes.COLUMN_TYPES,  # with option changes
+    "replica": "int",  # with replicas=all: the node id of the broker whose copy it is
 }
 PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
 OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
@@ -81,8 +83,9 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         if columns is None:
             left_out = {*(() if options.include_headers else ("headers",))}
             left_out |= {*(() if options.changes else changes.COLUMN_TYPES)}
+            left_out |= {*(() if options.replicas == ALL_COPIES else (REPLICA_COLUMN,))}
             columns = tuple(name for name in COLUMN_TYPES if name not in left_out)
-        changes.check_columns(options, columns)
+        _check_columns(options, columns)
         return struct_of({name: _type_of(name) for name in columns}, kept)
 
     def _read_options(self, given: Mapping[str, str], streaming: bool) -> SourceOptions:
@@ -95,7 +98,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
                 hint="give one of them",
             )
-        changes.check_columns(options, columns)
+        _check_columns(options, columns)
         made = (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
         made.not_null = not_null_of(schema)
         return made
@@ -106,7 +109,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
             given, columns = self._given(schema), _columns(schema)
             options = self._read_options(given, streaming=True)
-            changes.check_columns(options, columns)
+            _check_columns(options, columns)
             made = KafkalogStreamReader(options, parse_triggers(given), columns)
             made.not_null = not_null_of(schema)
             return made
@@ -130,6 +133,12 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         # Output mode complete says overwrite: as to Kafka, each micro-batch's rows are appended.
         given, _ = options_to_write((), self.options)
         return _writing().KafkalogStreamWriter(parse_sink_options({**self.session_options, **given}), schema)
+
+
+def _check_columns(options: SourceOptions, columns: tuple[str, ...]) -> None:
+    """IllegalArgumentException for columns that only go with an option that is not given."""
+    changes.check_columns(options, columns)
+    check_columns(options, columns)
 
 
 def _writing(module: str = "writing") -> Any:

@@ -30,7 +30,7 @@ from kafkalog.errors import (
     RemoteResourceNotFoundException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.spark import worker
+from kafkalog.spark import copies, worker
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of, look_again, mount, remote_files_of
@@ -329,15 +329,15 @@ def read_range(
     """
     worker.settle()
     mount(options.remote, options.paths)  # another query may have come between
+    needed = copies.without_replica(columns)
     with closing(RangeSource(work, options, tell)) as source:
         if work.changes_from is not None:
             from kafkalog.spark.changes import changes
 
             yield from changes(source, options, columns, tell)
             return
-        yield from (
-            _latest(source, options, columns, tell) if options.latest else _rows(source, options, columns, wanted)
-        )
+        batches = _latest(source, options, needed, tell) if options.latest else _rows(source, options, needed, wanted)
+        yield from copies.with_replica(batches, columns, work.log_dir)
 
 
 def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], wanted: Wanted) -> Iterator[Any]:
