@@ -190,6 +190,9 @@ class Gathered:
         size = batch.nbytes
         if self._rows + batch.num_rows > self._batch_rows or self._bytes + size > self._batch_bytes:
             yield from self.rest()
+        if batch.num_rows >= self._batch_rows or size >= self._batch_bytes:
+            yield batch
+            return
         self._parts.append(batch)
         self._rows += batch.num_rows
         self._bytes += size

@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from kafkalog._native.codec.batches import BatchHeader
 from kafkalog.engine.coordinator.state_log import state_batch
@@ -30,6 +31,7 @@ from kafkalog.engine.format.records import records
 from kafkalog.engine.segment.file_records import walk_headers
 from kafkalog.errors import BadBytesError, KafkalogError, KafkaStorageException
 
+NO_LEADER_CHANGE = -2  # in a PartitionChangeRecord
 LOOKS, REST_S = 3, 0.05  # at a file that a broker may be writing to
 CLUSTER_DEFAULT = ""  # the name of a config resource: the default of all brokers
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4  # ConfigResource.Type
@@ -39,14 +41,25 @@ Value = Mapping[str, object]
 Stamp = tuple[tuple[str, int, int], ...]
 
 
+class PartitionState(NamedTuple):
+    """Which nodes may lead a partition, and which one does.  `leader` is -1 where none does.  `elr` are the nodes
+    outside of `isr` that have every record below the high watermark."""
+
+    leader: int
+    leader_epoch: int
+    isr: Sequence[int]
+    elr: Sequence[int] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterTopic:
-    """A topic as the cluster has it: its id (a Uuid of 22 characters), its own settings, and the node ids that hold
-    each partition."""
+    """A topic as the cluster has it: its id (a Uuid of 22 characters), its own settings, the node ids that hold each
+    partition, and who leads it."""
 
     topic_id: str
     overrides: Mapping[str, str] = field(default_factory=dict)
     replicas: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    states: Mapping[int, PartitionState] = field(default_factory=dict)
 
     @property
     def partitions(self) -> int:
@@ -73,6 +86,7 @@ class ClusterMetadata:
     end_offset: int = 0
     problem: KafkalogError | None = None
     seen: Stamp = ()
+    epoch: int = -1  # of the last batch that was read: of several nodes' logs the newest has the highest
 
     @property
     def is_whole(self) -> bool:
@@ -150,6 +164,7 @@ class _Topic:
     def __init__(self, topic_id: str) -> None:
         self.topic_id = topic_id
         self.replicas: dict[int, Sequence[int]] = {}
+        self.states: dict[int, PartitionState] = {}
 
 
 class _Image:
@@ -159,6 +174,7 @@ class _Image:
         self.directory = directory
         self.node_id: int | None = None
         self.end = 0
+        self.epoch = -1
         self.problem: KafkalogError | None = None
         self._topics: dict[str, _Topic] = {}
         self._names: dict[str, str] = {}  # by topic id
@@ -167,11 +183,13 @@ class _Image:
 
     def metadata(self) -> ClusterMetadata:
         topics = {
-            name: ClusterTopic(topic.topic_id, self._configs.get((_TOPIC_RESOURCE, name), {}), topic.replicas)
+            name: ClusterTopic(
+                topic.topic_id, self._configs.get((_TOPIC_RESOURCE, name), {}), topic.replicas, topic.states
+            )
             for name, topic in sorted(self._topics.items())
         }
         brokers = {name: found for (kind, name), found in self._configs.items() if kind == _BROKER_RESOURCE}
-        return ClusterMetadata(self.directory, self.node_id, topics, brokers, self.end, self.problem)
+        return ClusterMetadata(self.directory, self.node_id, topics, brokers, self.end, self.problem, epoch=self.epoch)
 
     # --- files -----------------------------------------------------------------------------------------
 
@@ -195,7 +213,7 @@ class _Image:
             kind = _control_type(data, header)
         if kind is not ControlRecordType.SNAPSHOT_FOOTER:
             raise BadBytesError("found no footer, expected one at the end of a snapshot", path=path)
-        self.end = int(newest[1])
+        self.end, self.epoch = int(newest[1]), int(newest[2])
 
     def _read_log(self, folder: str, files: Files) -> None:
         """What lies behind the snapshot.  The log is never compacted, so its offsets have no gaps."""
@@ -211,6 +229,7 @@ class _Image:
                 found = state_batch(data, header).records
                 self._take(record.value for record in found if record.offset >= self.end)
                 self.end = max(self.end, header.next_offset)
+                self.epoch = max(self.epoch, header.leader_epoch)
 
     def check_nodes(self, log_dirs: Sequence[str], files: Files) -> None:
         """The node id of the directory; a `problem` where another of `log_dirs` belongs to another node or cluster."""
@@ -264,11 +283,33 @@ class _Image:
     def _partition(self, data: Value) -> None:
         name = self._names.get(str(data["topicId"]))
         if name is not None:
-            self._topics[name].replicas[_number(data["partitionId"])] = _numbers(data["replicas"])
+            number = _number(data["partitionId"])
+            self._topics[name].replicas[number] = _numbers(data["replicas"])
+            self._topics[name].states[number] = PartitionState(
+                _number(data["leader"]),
+                _number(data["leaderEpoch"]),
+                _numbers(data["isr"]),
+                _numbers(data.get("eligibleLeaderReplicas") or ()),
+            )
 
     def _partition_change(self, data: Value) -> None:
+        """As PartitionRegistration.merge: what is null stays, and a leader that is named begins an epoch."""
+        name, number = self._names.get(str(data["topicId"])), _number(data["partitionId"])
+        if name is None:
+            return
+        topic = self._topics[name]
         if data["replicas"] is not None:
-            self._partition(data)
+            topic.replicas[number] = _numbers(data["replicas"])
+        state = topic.states.get(number)
+        if state is None:
+            return
+        if _number(data["leader"]) != NO_LEADER_CHANGE:
+            state = state._replace(leader=_number(data["leader"]), leader_epoch=state.leader_epoch + 1)
+        if data["isr"] is not None:
+            state = state._replace(isr=_numbers(data["isr"]))
+        if data.get("eligibleLeaderReplicas") is not None:
+            state = state._replace(elr=_numbers(data["eligibleLeaderReplicas"]))
+        topic.states[number] = state
 
     def _config(self, data: Value) -> None:
         found = self._configs.setdefault((_number(data["resourceType"]), str(data["resourceName"])), {})

@@ -119,7 +119,7 @@ class Latest:
                 self.end_offset = self._walk_end = self._reached + 1
             if not first:
                 keyless = offsets_map.keyless
-            found += offsets_map.offsets()
+            found += self._taken(offsets_map)
             first, end = offsets_map.shares
             if end == SHARES:
                 break
@@ -128,6 +128,10 @@ class Latest:
         ascending = np.frombuffer(found, np.int64)
         ascending.sort()
         return ascending, keyless
+
+    def _taken(self, offsets_map: LatestOffsets) -> bytearray:
+        """The offsets, as int64, of a map that has all keys of its shares."""
+        return offsets_map.offsets()
 
     def _put_all(self, offsets_map: LatestOffsets, most: int) -> None:
         def make(source: Source) -> ChunkReader:
@@ -213,7 +217,7 @@ class Latest:
         gathered = arrow.Gathered(batch_rows, batch_bytes)
         needed = list(dict.fromkeys([*wanted, "offset", "value"]))
         try:
-            for batch, rows in self._found(needed, batch_rows, known, batch_bytes):
+            for batch, rows in self._found(self._last, needed, batch_rows, known, batch_bytes):
                 values_there = batch.column("value")
                 if values_there.null_count and not tombstones:
                     rows &= values_there.is_valid().to_numpy(zero_copy_only=False)
@@ -231,10 +235,14 @@ class Latest:
             raise self.failure
 
     def _found(
-        self, columns: Sequence[str], batch_rows: int, known: Mapping[str, tuple[str, Any]], batch_bytes: int
+        self,
+        left: npt.NDArray[np.int64],
+        columns: Sequence[str],
+        batch_rows: int,
+        known: Mapping[str, tuple[str, Any]],
+        batch_bytes: int,
     ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
-        """Batches of records, and which of them are the last ones of their keys; all of those, or an error."""
-        left = self._last
+        """Batches of records, and which of them have the offsets `left`, ascending; all of those, or an error."""
 
         def read(reader: _Surviving) -> Iterator[pa.RecordBatch]:
             return arrow.record_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from kafkalog._face.cluster_metadata import ClusterMetadata
 from kafkalog._face.named import names_topic
 from kafkalog._face.topic_info import present_topic
 from kafkalog._face.topic_settings import TopicSettings
@@ -58,22 +59,33 @@ class Missing(NamedTuple):
 
 
 def missing_partitions(
-    log_dirs: Sequence[str], wanted: Callable[[str], bool], *, files: Files = OS_FILES
+    log_dirs: Sequence[str],
+    wanted: Callable[[str], bool],
+    *,
+    files: Files = OS_FILES,
+    cluster: ClusterMetadata | None = None,
 ) -> list[Missing]:
     """What is missing of the topics that are `wanted`, by name.  CorruptCheckpointException where no directory's
     settings can be read, and one has some; KafkaStorageException.
 
+    `cluster`: the metadata of a cluster of which these are the directories of several brokers.  All partitions of a
+    topic are looked for then, not only those that one broker holds.
+
     Folders and settings are not written at once: what seems to be missing is looked at a second time.
     """
-    found = _look(log_dirs, wanted, files)
-    return _look(log_dirs, wanted, files) if found else []
+    found = _look(log_dirs, wanted, files, cluster)
+    return _look(log_dirs, wanted, files, cluster) if found else []
 
 
-def _look(log_dirs: Sequence[str], wanted: Callable[[str], bool], files: Files) -> list[Missing]:
+def _look(
+    log_dirs: Sequence[str], wanted: Callable[[str], bool], files: Files, whole_cluster: ClusterMetadata | None
+) -> list[Missing]:
     topics: dict[str, dict[int, str]] = {}
     for log_dir in log_dirs:
         for partition, path in list_partitions(log_dir, files=files).items():
             topics.setdefault(partition.topic, {})[partition.partition] = path
+    if whole_cluster is not None:
+        return list(_of_whole_cluster(whole_cluster, wanted, topics, ", ".join(log_dirs)))
     settings = TopicSettings(log_dirs, files=files)
     cluster, is_of_cluster = settings.cluster, settings.is_of_cluster
     _, known = stored_content(log_dirs, files)
@@ -99,6 +111,18 @@ def _look(log_dirs: Sequence[str], wanted: Callable[[str], bool], files: Files) 
                 continue
             result.append(Missing(topic, numbers, count, not is_of_cluster, where))
     return result
+
+
+def _of_whole_cluster(
+    cluster: ClusterMetadata, wanted: Callable[[str], bool], topics: Mapping[str, Mapping[int, str]], where: str
+) -> Iterator[Missing]:
+    for topic, theirs in cluster.topics.items():
+        if topic in names.INTERNAL_TOPICS or not wanted(topic):
+            continue
+        folders = topics.get(topic, {})
+        numbers = tuple(number for number in theirs.on_node(None) if number not in folders)
+        if numbers:
+            yield Missing(topic, numbers, theirs.partitions, cluster.is_whole, where)
 
 
 def _count(known: KnownTopic | None, folders: Mapping[int, str], files: Files) -> int:

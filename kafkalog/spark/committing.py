@@ -4,8 +4,10 @@ Runs on the driver's side, once all tasks are done.  All runs of all files go in
 the store: readers of committed records see all of it or nothing, whatever is killed when.  Of a stream the same
 transaction moves a cursor, `spark-<query id>`, whose metadata says which micro-batch that was; who comes again with
 that one finds it there and leaves.  Spark repeats none but the last: who comes with an earlier one has a checkpoint of
-an earlier time, whose next micro-batches are others than those that are there, and is refused.  A directory has one
-holder at a time: who comes while another has it waits for as long as `kafka.max.block.ms` says.
+an earlier time, whose next micro-batches are others than those that are there, and is refused.  A batch write with
+txnAppId and txnVersion does the same with a cursor of its application (`idempotent`), topic by topic, and passes over
+what is there.  A directory has one holder at a time: who comes while another has it waits for as long as
+`kafka.max.block.ms` says.
 
 Three threads: one reads and checks what comes next, one appends, one has the disk take what was appended.
 """
@@ -16,8 +18,9 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -37,6 +40,8 @@ from kafkalog.errors import (
     LogDirLockedException,
     NoSuchFileException,
 )
+from kafkalog.spark.idempotent import AppVersion, topics_done
+from kafkalog.spark.kept_times import naming_the_partition
 from kafkalog.spark.room import check_room
 from kafkalog.spark.staging import Run, StagedFile, TopicFacts, WriteId, remove, sweep
 from kafkalog.spark.write_options import SinkOptions
@@ -73,21 +78,43 @@ def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
     return {info.name: TopicFacts(info.partitions, dict(info.overrides)) for info in infos}
 
 
-def commit(options: SinkOptions, files: Sequence[StagedFile], write: WriteId) -> None:
-    """Appends all that was staged, or nothing; a stream's micro-batch once, however often it comes.  What is staged of
-    this write is removed, also if it fails once the store is open.  LogDirLockedException, KafkaStorageException if the
-    disks have less room than it needs, and what the store raises."""
+def is_done(options: SinkOptions) -> bool:
+    """Whether the topic that all rows go to has this version of the application already; without the directory's
+    lock.  What is said here the commit looks at again."""
+    there = [path for path in options.paths if OS_FILES.is_dir(path)]
+    if options.app is None or options.topic is None or not there:
+        return False
+    with open_store(there, read_only=True) as store:
+        return options.topic in _topics_done(store, store.committed(options.app.cursor), options.app)
+
+
+def commit(options: SinkOptions, files: Sequence[StagedFile], write: WriteId, *, was_done: bool = False) -> None:
+    """Appends all that was staged, or nothing; a stream's micro-batch once, however often it comes, and so what a
+    version of an application brings to a topic.  What is staged of this write is removed, also if it fails once the
+    store is open.  `was_done`: nothing was staged, since all was there.  LogDirLockedException, KafkaStorageException
+    if the disks have less room than it needs, and what the store raises."""
     filled = [each for each in files if each.runs]
-    if filled:
+    topics = {run.topic for each in filled for run in each.runs}
+    if write.app is not None and options.topic is not None:
+        topics.add(options.topic)  # no rows are a version, too
+    if topics:
         store = _opened(options)
         with _closing(store):
-            cursor = {} if write.batch_id is None else store.committed(write.transactional_id)
-            if not _is_there(cursor, write):
+            cursor = {} if write.cursor is None else store.committed(write.cursor)
+            topics -= _there(store, cursor, write, topics, was_done=was_done)
+            filled = _of_topics(filled, topics)
+            if topics:
                 with _removed_on_failure(filled):
-                    _create_topics(store, options, filled)
+                    _create_topics(store, options, topics)
                     check_room(filled, options.staging, partial(_log_dir_of, store))
-                _append(store, filled, write, cursor)
+                _append(store, filled, write, cursor, topics)
     sweep(options.staging, write)
+
+
+def _of_topics(files: Sequence[StagedFile], topics: Set[str]) -> list[StagedFile]:
+    """What the files have for these topics."""
+    cut = [replace(each, runs=tuple(run for run in each.runs if run.topic in topics)) for each in files]
+    return [each for each in cut if each.runs]
 
 
 @contextlib.contextmanager
@@ -139,6 +166,27 @@ def _closing(store: Store) -> Iterator[None]:
         log.warning("all is committed, but the directory was not closed cleanly: %s", error)
 
 
+def _there(store: Store, cursor: Cursor, write: WriteId, topics: Set[str], *, was_done: bool) -> Set[str]:
+    """Which of the topics have what this write brings."""
+    if write.app is None:
+        return topics if _is_there(cursor, write) else frozenset()
+    done = topics & _topics_done(store, cursor, write.app)
+    if was_done and topics - done:
+        raise IllegalStateException(
+            f"txnVersion {write.app.version} of {write.app.app_id!r} was there, and is not any more: its topic or its "
+            "cursor was deleted while this write was at work; nothing was written",
+            hint="write it again",
+        )
+    for topic in sorted(done):
+        log.info("txnVersion %d of %r is in topic %s already", write.app.version, write.app.app_id, topic)
+    return done
+
+
+def _topics_done(store: Store, cursor: Cursor, app: AppVersion) -> frozenset[str]:
+    there = set(store.topics(internal=True)) & {place.topic for place in cursor}
+    return topics_done(cursor, app, {topic: store.describe_topic(topic).topic_id or ZERO_UUID for topic in there})
+
+
 def _is_there(cursor: Cursor, write: WriteId) -> bool:
     """Whether the micro-batch is there.  IllegalStateException where a later one is."""
     done = max((_batch_id(each.metadata) for each in cursor.values()), default=-1)
@@ -164,15 +212,15 @@ def _batch_id(metadata: str) -> int:
     return found if isinstance(found, int) else -1
 
 
-def _create_topics(store: Store, options: SinkOptions, files: Sequence[StagedFile]) -> None:
+def _create_topics(store: Store, options: SinkOptions, topics: Set[str]) -> None:
     if not options.creates_topics:
         return
     there = set(store.topics(internal=True))
-    for name in sorted({run.topic for each in files for run in each.runs} - there):
+    for name in sorted(topics - there):
         store.create_topic(name, options.new_partitions, exist_ok=True)
 
 
-def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: Cursor) -> None:
+def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: Cursor, topics: Set[str]) -> None:
     ends: dict[TopicPartition, int] = {}
     appended = 0
     is_whole = False
@@ -181,16 +229,16 @@ def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: C
             with ThreadPoolExecutor(1) as syncing, contextlib.closing(_ahead(_runs(files))) as runs:
                 synced: list[Future[None]] = []
                 for run, batches, is_last in runs:
-                    offsets = txn.append_batches(run.topic, batches, run.partition)
+                    with naming_the_partition(run.topic, run.partition):
+                        offsets = txn.append_batches(run.topic, batches, run.partition)
                     ends[TopicPartition(run.topic, run.partition)] = offsets.stop
                     appended += len(offsets)
                     if is_last:
                         synced.append(syncing.submit(_sync, store, dict(ends)))
                 for each in synced:
                     each.result()
-            if write.batch_id is not None:
-                moved = _moved(cursor, store, ends, write.batch_id)
-                txn.commit_offsets(moved, cursor=write.transactional_id)
+            if write.cursor is not None:
+                txn.commit_offsets(_moved(cursor, store, ends, topics, write.metadata), cursor=write.cursor)
             is_whole = True
     except KafkalogError as error:
         if appended and not is_whole:  # else the end of the transaction failed, and the decision may stand
@@ -267,12 +315,11 @@ def _read(file: File, run: Run, path: str) -> ReadyBatches:
     return batches
 
 
-def _moved(cursor: Cursor, store: Store, ends: Mapping[TopicPartition, int], batch_id: int) -> Cursor:
+def _moved(cursor: Cursor, store: Store, ends: Mapping[TopicPartition, int], topics: Set[str], metadata: str) -> Cursor:
     """One entry a topic, so that who deletes one topic leaves the others', and none that expires: of partition 0, with
-    the end of what the query has written there."""
-    metadata = json.dumps({"batchId": batch_id})
+    the end of what the query or the application has written there."""
     moved: dict[TopicPartition, CommittedOffset] = {}
-    for topic in {partition.topic for partition in ends}:
+    for topic in topics:
         place = TopicPartition(topic, 0)
         before = cursor.get(place)
         moved[place] = CommittedOffset(

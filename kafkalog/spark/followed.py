@@ -21,6 +21,7 @@ from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError, CorruptCheckpointException, UnknownTopicOrPartitionException
+from kafkalog.spark.copies import Copies, CopyView
 from kafkalog.spark.offsets import Offsets
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of
@@ -41,6 +42,8 @@ class FollowedPartitions:
         self._topic_ids: dict[TopicPartition, str] = {}
         self._told: set[str] = set()
         self._remade: set[TopicPartition] = set()
+        self._copies = Copies(options, streaming=True)
+        self._folder_times: dict[TopicPartition, tuple[str, int]] = {}  # of copies, when their topic id was read
         self.views: dict[TopicPartition, PartitionView] = {}
 
     def look(self, known: Iterable[TopicPartition] = ()) -> Offsets:
@@ -52,13 +55,23 @@ class FollowedPartitions:
         self._known.update(known)
         views = {}
         ends = {}
-        for partition, log_dir in find_partitions(self._options, self._known, self._tell_once).items():
-            view, is_new = self._look_at(partition, log_dir)
+        # What was handed out before lay below the high watermark, also where no checkpoint says so yet.
+        floors = known if isinstance(known, Mapping) else {}
+        found = find_partitions(self._options, self._known, self._tell_once, self._copies.brokers)
+        copies = self._copies.look(found, self._tell_once, floors)
+        for partition, (log_dir, *_) in found.items():
+            if partition in copies:
+                (copy,) = copies[partition]
+                view, is_new = self._look_at_copy(copy)
+            else:
+                view, is_new = self._look_at(partition, log_dir)
             views[partition] = view
             try:
                 if is_new:
                     self._judge_end(view)
                 ends[partition] = view.visible_end(self._options.isolation)
+                if partition in copies:
+                    ends[partition] = max(ends[partition], min(floors.get(partition, 0), view.log_end_offset))
             finally:
                 view.rest()
         self.views = views
@@ -131,6 +144,13 @@ class FollowedPartitions:
         if view.snapshot.mtime_ms != seen:  # as it is when the folder is another
             self._compare_topic(view)
         return view, True
+
+    def _look_at_copy(self, view: CopyView) -> tuple[PartitionView, bool]:
+        """The view of the copy that was chosen, and whether it may show something new."""
+        if self._folder_times.get(view.topic_partition) != (view.log_dir, view.snapshot.mtime_ms):
+            self._folder_times[view.topic_partition] = view.log_dir, view.snapshot.mtime_ms
+            self._compare_topic(view)
+        return view, view.snapshot.unreadable_end is not None
 
     def _compare_topic(self, view: PartitionView) -> None:
         """Take note of the topic id in a partition's folder.  A folder has none for a moment, or ever."""

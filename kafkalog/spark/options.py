@@ -26,6 +26,8 @@ from kafkalog.spark.question import NAMES, NOTHING_ASKED, Question, parse_questi
 
 log = logging.getLogger("kafkalog.spark")
 
+LEADER, LONGEST, ALL_COPIES = "leader", "longest", "all"
+REPLICAS = (LEADER, LONGEST, ALL_COPIES)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = -1
 EARLIEST = -2
@@ -54,7 +56,9 @@ KNOWN = (
     "kafka.exclude.internal.topics",
     "columns",
     "latest",
+    "changes",
     "pushDownPredicate",
+    "replicas",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -109,9 +113,13 @@ class SourceOptions:
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
     columns: tuple[str, ...] | None = None
     latest: bool = False
+    changes: bool = False  # which has the plan of `latest`
     question: Question = NOTHING_ASKED
+    parallelism: int | None = None  # the cluster's cores, which a source that was registered by hand knows
     push_down_predicate: bool | None = None  # None: where Spark does it right
     remote: tuple[Place, ...] = field(default=(), repr=False)
+    replicas: str = LEADER  # which copies are read, where several brokers have some
+    to_log_end: bool = False  # beyond the high watermark, too
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Where it is sent to, remote tiers are readable."""
@@ -128,7 +136,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     paths = _paths(given)
     assign, subscribe, pattern = _strategy(given)
     start = _bound(given, "starting", LATEST if streaming else EARLIEST)
-    end = _bound(given, "ending", LATEST)
+    to_log_end = given.get("endingoffsets", "").strip().lower() == "logend"
+    end = _bound({**given, "endingoffsets": "latest"} if to_log_end else given, "ending", LATEST)
     if streaming:
         _refuse_end(given)
     elif streaming is False:
@@ -139,6 +148,11 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
             f"Illegal startingOffsetsByTimestampStrategy value: {strategy!r}", hint="expected error or latest"
         )
     isolation = _isolation(given)
+    changes = _boolean(given, "changes", False)
+    if changes:
+        from kafkalog.spark.changes import check_options
+
+        check_options(given, latest=_boolean(given, "latest", False), streaming=streaming is True)
     return SourceOptions(
         paths=paths,
         assign=assign,
@@ -155,7 +169,8 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
         columns=_listed(given, "columns"),
-        latest=_boolean(given, "latest", False),
+        latest=changes or _boolean(given, "latest", False),
+        changes=changes,
         question=parse_question(given, _time_ms),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
         # Of aborted transactions, last times and overlaps names do not tell.
@@ -165,7 +180,29 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
             only_listed=isolation == "read_uncommitted"
             and not (start.is_time or end.is_time or _boolean(given, "remote.manifests", False)),
         ),
+        replicas=_replicas(given, streaming=bool(streaming)),
+        to_log_end=to_log_end,
     )
+
+
+def _replicas(given: Mapping[str, str], *, streaming: bool) -> str:
+    found = given.get("replicas", LEADER).strip().lower()
+    if found not in REPLICAS:
+        raise IllegalArgumentException(f"option replicas is {found!r}", hint=f"expected {', '.join(REPLICAS)}")
+    if found == ALL_COPIES and streaming:
+        raise IllegalArgumentException(
+            "option replicas=all is not valid in streaming queries: a checkpoint has one offset for each partition",
+            hint="read batches, or the copy that leads",
+        )
+    if found == ALL_COPIES and "minpartitions" in given:
+        raise IllegalArgumentException(
+            "options replicas=all and minPartitions are given", hint="maxBytesPerPartition makes more tasks"
+        )
+    if found == ALL_COPIES and given.get("changes", "").strip().lower() == "true":
+        raise IllegalArgumentException(
+            "options replicas=all and changes are given", hint="leave replicas out: changes are those of one copy"
+        )
+    return found
 
 
 def _isolation(given: Mapping[str, str]) -> str:
@@ -224,7 +261,7 @@ def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
 
 
 # What chooses records or columns: without one of these a job reads all, and looks right.
-_CHOOSING = (*NAMES, "isolation", "latest", "columns")
+_CHOOSING = (*NAMES, "isolation", "latest", "changes", "columns", "replicas")
 
 
 def _refuse_misspelled(options: Mapping[str, str]) -> None:

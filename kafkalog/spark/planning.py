@@ -12,17 +12,19 @@ import heapq
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalog._face.missing import missing_partitions
+from kafkalog._face.replicas import Brokers
 from kafkalog.engine.files import File
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.file_records import base_offset_of
@@ -35,6 +37,7 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.spark.copies import Copies, end_text, refuse_twice
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.java_patterns import java_pattern
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
@@ -110,6 +113,8 @@ class OffsetRange:
     pieces: tuple[Piece, ...] = ()
     aborted: tuple[AbortedTxn, ...] = field(default=())
     history: Epochs = ()  # the partition's leader epochs, where segments of it were only listed
+    changes_from: int | None = None  # option changes: where they begin; below it are the values before
+    is_whole: bool = True  # nothing that was a key's last record below changes_from has gone
 
     @property
     def size(self) -> int:
@@ -118,14 +123,19 @@ class OffsetRange:
 
 
 def find_partitions(
-    options: SourceOptions, known: Collection[TopicPartition] = (), tell: Tell | None = None
-) -> dict[TopicPartition, str]:
-    """The partitions that the options choose, and the log directory of each; sorted.
+    options: SourceOptions,
+    known: Collection[TopicPartition] = (),
+    tell: Tell | None = None,
+    brokers: Brokers | None = None,
+) -> dict[TopicPartition, tuple[str, ...]]:
+    """The partitions that the options choose, and the log directories with a copy of each, in the order of `path`;
+    sorted.
 
     UnknownTopicOrPartitionException where one, or a topic, is named that is not there; those `known` may be gone.
     IllegalStateException, or with failOnDataLoss=false a warning, where a topic's partitions are missing.
     """
-    found: dict[TopicPartition, str] = {}
+    found: dict[TopicPartition, tuple[str, ...]] = {}
+    brokers = brokers or Brokers(options.paths, files_of)
     for log_dir in options.paths:
         files = files_of(log_dir)
         if not files.is_dir(log_dir):
@@ -135,12 +145,9 @@ def find_partitions(
                 hint="expected the folder that holds topic-0, topic-1 ...",
             )
         for partition in list_partitions(log_dir, files=files):
-            if partition in found:
-                raise IllegalArgumentException(
-                    f"{partition} is in {found[partition]} and in {log_dir}",
-                    hint="the option path names each directory of one broker or store, each once",
-                )
-            found[partition] = log_dir
+            found[partition] = (*found.get(partition, ()), log_dir)
+            if len(found[partition]) > 1:
+                refuse_twice(partition, found[partition], brokers)
     where = ", ".join(options.paths)
     wants: Callable[[str], bool]
     if options.assign is not None:
@@ -176,8 +183,8 @@ def find_partitions(
             there = ", ".join(sorted({each.topic for each in found} - hidden)[:10]) or NONE
             (tell or log.warning)(f"option subscribePattern {pattern.text!r} is found in no topic of {where}: {there}")
     if wants is not _none:
-        _judge_missing(options, wants, known, tell or warn)
-    return {partition: log_dir for partition, log_dir in sorted(found.items()) if partition in chosen}
+        _judge_missing(options, wants, known, tell or warn, brokers)
+    return {partition: log_dirs for partition, log_dirs in sorted(found.items()) if partition in chosen}
 
 
 def _kafkas_own_last(partition: TopicPartition) -> tuple[bool, TopicPartition]:
@@ -189,10 +196,15 @@ def _none(topic: str) -> bool:
 
 
 def _judge_missing(
-    options: SourceOptions, wants: Callable[[str], bool], known: Collection[TopicPartition], tell: Tell
+    options: SourceOptions,
+    wants: Callable[[str], bool],
+    known: Collection[TopicPartition],
+    tell: Tell,
+    brokers: Brokers,
 ) -> None:
     """Partitions that the topics have, and that are in none of the paths; of those `known` others tell."""
-    for each in missing_partitions(options.paths, wants, files=files_of(options.paths[0])):
+    cluster = brokers.metadata_of_several() if len(options.paths) > 1 else None
+    for each in missing_partitions(options.paths, wants, files=files_of(options.paths[0]), cluster=cluster):
         if known and set(each.partitions) <= set(known):
             continue
         if each.is_certain and options.fail_on_data_loss:
@@ -222,18 +234,21 @@ def _without_garbage(is_long: bool) -> Iterator[None]:
 
 def _plan(options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
     wanted = options.question.narrowed(wanted, rows=not options.latest)
-    partitions = find_partitions(options)
+    copies = Copies(options)
+    partitions = find_partitions(options, brokers=copies.brokers)
     check_complete("startingOffsets", options.start, partitions)
     check_complete("endingOffsets", options.end, partitions)
     planned: list[OffsetRange] = []
     views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
-    for partition, log_dir in partitions.items():
-        if not wanted.has(partition):
-            continue
-        view = PartitionView(log_dir, partition, files=files_of(log_dir))
-        planned += ask(view, partial(_plan_one, options=options, wanted=wanted))
-        if options.min_partitions is not None:
-            views[partition] = view
+    lines = {path: CheckpointLines(path, files_of(path), keeps_ms=KEEPS_MS) for path, *_ in partitions.values()}
+    there = {partition: log_dirs for partition, log_dirs in partitions.items() if wanted.has(partition)}
+    chosen = copies.look(there, warn)
+    for partition, (log_dir, *_) in there.items():
+        seen: Sequence[PartitionView] = chosen.get(partition, ())
+        for view in seen or [PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines[log_dir])]:
+            planned += ask(view, partial(_plan_one, options=options, wanted=wanted))
+            if options.min_partitions is not None:
+                views[partition] = view
     if options.min_partitions is None or options.latest:
         return planned
     return split_further(planned, views, options)
@@ -255,6 +270,10 @@ def ask(view: PartitionView, question: Callable[[Snapshot], T]) -> T:
 def _plan_one(seen: Snapshot, options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
     """The ranges of one partition."""
     start, end = _narrowed(seen, *_resolve(seen, options), options, wanted)
+    if options.changes:
+        from kafkalog.spark.changes import planned
+
+        return planned(seen, start, end, options)
     return ranges_of(seen, start, end, options)
 
 
@@ -359,7 +378,7 @@ def damaged(
     tell(f"offsets {start} to {end - 1}: {error}" if start < end else str(error))
 
 
-def check_complete(name: str, bound: Bound, partitions: dict[TopicPartition, str]) -> None:
+def check_complete(name: str, bound: Bound, partitions: Collection[TopicPartition]) -> None:
     given = bound.offsets if bound.offsets is not None else bound.timestamps_ms
     if given is None:
         return
@@ -389,11 +408,14 @@ def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
         lost(
             options,
             f"{view.topic_partition}: starting offset {start} is not there, the log has "
-            f"[{view.log_start_offset}, {view.log_end_offset})",
+            f"[{view.log_start_offset}, {view.log_end_offset}){end_text(view)}",
         )
         start = min(max(start, view.log_start_offset), view.log_end_offset)
     if end > view.log_end_offset:
-        lost(options, f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}")
+        text = (
+            f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}{end_text(view)}"
+        )
+        lost(options, text)
     if end >= latest and not _explicit(options.end, view.topic_partition):
         damage = view.damage_at_end(options.isolation)
         if damage is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pyspark
@@ -25,11 +27,16 @@ from kafkalog.errors import (
     IllegalArgumentException,
     UnsupportedOperationException,
 )
+from kafkalog.spark import changes
+from kafkalog.spark.column_types import not_null_of, promised, struct_of
+from kafkalog.spark.copies import REPLICA_COLUMN, check_columns
 from kafkalog.spark.filters import ALL, push
-from kafkalog.spark.options import SourceOptions, parse_options
+from kafkalog.spark.options import ALL_COPIES, SourceOptions, parse_options
+from kafkalog.spark.packing import pack
 from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.planning import plan
-from kafkalog.spark.tasks import RangePartition, read_range
+from kafkalog.spark.tables import is_of_table, of_readers, options_to_keep, options_to_read, options_to_write
+from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import parse_triggers
 from kafkalog.spark.worker import AnswersAtOnce
 from kafkalog.spark.write_options import parse_sink_options
@@ -45,6 +52,8 @@ COLUMN_TYPES = {
     "timestamp": "timestamp",
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
+    **changes.COLUMN_TYPES,  # with option changes
+    "replica": "int",  # with replicas=all: the node id of the broker whose copy it is
 }
 PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
 OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
@@ -55,39 +64,55 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     # The settings of object stores of the session that it was registered with; options count before them.
     session_options: Mapping[str, str] = {}
+    parallelism: int | None = None  # of that session
 
-    @property
-    def _given(self) -> dict[str, str]:
-        return {**self.session_options, **self.options}
+    def _given(self, schema: StructType) -> dict[str, str]:
+        return {**self.session_options, **options_to_read(schema.fields, self.options)}
 
     @classmethod
     def name(cls) -> str:
         """What `format` calls it."""
         return "kafkalog"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns of Spark's Kafka source, `headers` with includeHeaders; or those that option `columns` lists."""
-        options = parse_options(self._given, streaming=None)
+        kept = options_to_keep(self.options) if is_of_table(self.options) else None
+        given = self.options if kept is None else of_readers(kept)
+        options = parse_options({**self.session_options, **given}, streaming=None)
         columns = options.columns
         if columns is None:
-            columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
-        return ", ".join(f"{name} {_type_of(name)}" for name in columns)
+            left_out = {*(() if options.include_headers else ("headers",))}
+            left_out |= {*(() if options.changes else changes.COLUMN_TYPES)}
+            left_out |= {*(() if options.replicas == ALL_COPIES else (REPLICA_COLUMN,))}
+            columns = tuple(name for name in COLUMN_TYPES if name not in left_out)
+        _check_columns(options, columns)
+        return struct_of({name: _type_of(name) for name in columns}, kept)
+
+    def _read_options(self, given: Mapping[str, str], streaming: bool) -> SourceOptions:
+        return replace(parse_options(given, streaming=streaming), parallelism=self.parallelism)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options, columns = parse_options(self._given), _columns(schema)
+        options, columns = self._read_options(self._given(schema), streaming=False), _columns(schema)
         if options.columns not in (None, columns):
             raise IllegalArgumentException(
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
                 hint="give one of them",
             )
-        return (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
+        _check_columns(options, columns)
+        made = (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
+        made.not_null = not_null_of(schema)
+        return made
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         try:
             from kafkalog.spark.streaming import KafkalogStreamReader
 
-            options = parse_options(self._given, streaming=True)
-            return KafkalogStreamReader(options, parse_triggers(self._given), _columns(schema))
+            given, columns = self._given(schema), _columns(schema)
+            options = self._read_options(given, streaming=True)
+            _check_columns(options, columns)
+            made = KafkalogStreamReader(options, parse_triggers(given), columns)
+            made.not_null = not_null_of(schema)
+            return made
         except ModuleNotFoundError:
             return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
         except IllegalArgumentException as error:
@@ -98,21 +123,31 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             raise IllegalArgumentException(
                 "Save mode Overwrite not allowed for kafkalog. Allowed save mode is Append.", hint='.mode("append")'
             )
-        return _writing().KafkalogWriter(parse_sink_options(self._given), schema)
+        given, topic = options_to_write(schema.fields, self.options)
+        options = parse_sink_options({**self.session_options, **given})
+        if topic is not None:
+            return _writing("table_writing").TableWriter(options, schema, topic)
+        return _writing().KafkalogWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         # Output mode complete says overwrite: as to Kafka, each micro-batch's rows are appended.
-        return _writing().KafkalogStreamWriter(parse_sink_options(self._given), schema)
+        given, _ = options_to_write((), self.options)
+        return _writing().KafkalogStreamWriter(parse_sink_options({**self.session_options, **given}), schema)
 
 
-def _writing() -> Any:
+def _check_columns(options: SourceOptions, columns: tuple[str, ...]) -> None:
+    """IllegalArgumentException for columns that only go with an option that is not given."""
+    changes.check_columns(options, columns)
+    check_columns(options, columns)
+
+
+def _writing(module: str = "writing") -> Any:
     try:
-        from kafkalog.spark import writing
+        return import_module(f"kafkalog.spark.{module}")
     except ImportError as error:
         raise UnsupportedOperationException(
             "this PySpark has no Arrow writers for data sources", hint="PySpark 4.2 or newer writes"
         ) from error
-    return writing
 
 
 class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
@@ -160,7 +195,8 @@ def _columns(schema: StructType) -> tuple[str, ...]:
         if column.dataType.simpleString() != kind:
             raise IllegalArgumentException(
                 f"column {column.name} is {kind}, the schema says {column.dataType.simpleString()}",
-                hint="read it as it is and cast it",
+                hint="read it as it is and cast it"
+                + (" (in this session `timestamp_ltz` is the type's name)" if kind == "timestamp" else ""),
             )
         columns.append(column.name)
     return tuple(columns)
@@ -173,14 +209,15 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
         self.options = options
         self.columns = columns
         self.wanted = ALL
+        self.not_null: frozenset[str] = frozenset()
 
     def partitions(self) -> Sequence[RangePartition]:
-        return [RangePartition(work) for work in plan(self.options, self.wanted)]
+        return [RangePartition(works) for works in pack(plan(self.options, self.wanted), self.options)]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Arrow record batches of one range; nothing for the partition that Spark makes of an empty plan."""
-        work = getattr(partition, "work", None)
-        return iter(()) if work is None else read_range(work, self.options, self.columns, self.wanted)
+        """Arrow record batches of one task; nothing for the partition that Spark makes of an empty plan."""
+        works = getattr(partition, "works", ())
+        return promised(read_task(works, self.options, self.columns, self.wanted), self.not_null)
 
 
 class PushingReader(KafkalogReader):
@@ -195,14 +232,12 @@ class PushingReader(KafkalogReader):
 def register(spark: Any) -> None:
     """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself.
 
-    Only so it knows the session's settings of object stores (`spark.hadoop.fs.s3a.*`), which Spark does not hand to
-    Python's sources: they go to the planner as part of the source, and are shown nowhere.
+    Only so it knows the session's settings of object stores (`spark.hadoop.fs.s3a.*`) and how many cores there are,
+    which Spark does not hand to Python's sources: they go to the planner as part of the source, and are shown nowhere.
     """
-    settings = hadoop_options(spark)
+    known = {"session_options": hadoop_options(spark), "parallelism": spark.sparkContext.defaultParallelism}
     source: Any = KafkalogDataSource
-    if settings:
-        source = type(source.__name__, (source,), {"session_options": settings})
-    spark.dataSource.register(source)
+    spark.dataSource.register(type(source.__name__, (source,), known))
 
 
 def __dir__() -> list[str]:

@@ -16,6 +16,7 @@ nothing rests on them, since the committer looks at every byte, and what it appe
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 import uuid
@@ -32,6 +33,7 @@ from kafkalog.config import LogConfig
 from kafkalog.engine.files import OS_FILES, File
 from kafkalog.engine.format.names import STAGED_FILE_PREFIX
 from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.types import TopicRules
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -40,6 +42,8 @@ from kafkalog.errors import (
     RecordTooLargeException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.spark.idempotent import AppVersion, metadata_of
+from kafkalog.spark.kept_times import kept_times
 from kafkalog.spark.write_options import SinkOptions
 
 WINDOW_BYTES = 16 << 20  # of Arrow rows are encoded together, so that batches are full
@@ -56,10 +60,12 @@ class TopicFacts(NamedTuple):
 
 
 class WriteId(NamedTuple):
-    """One write: of a batch a name alone, of a stream a query's id and the number of its micro-batch."""
+    """One write: of a batch a name alone, with `app` one that is done once; of a stream a query's id and the number of
+    its micro-batch."""
 
     name: str
     batch_id: int | None = None
+    app: AppVersion | None = None
 
     @property
     def file_prefix(self) -> str:
@@ -67,7 +73,19 @@ class WriteId(NamedTuple):
 
     @property
     def transactional_id(self) -> str:
-        return "spark" if self.batch_id is None else f"spark-{self.name}"
+        return self.cursor or "spark"
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursor that remembers it; None for one that nothing remembers."""
+        if self.app is not None:
+            return self.app.cursor
+        return None if self.batch_id is None else f"spark-{self.name}"
+
+    @property
+    def metadata(self) -> str:
+        """What the cursor says once it is done."""
+        return metadata_of(self.app) if self.app is not None else json.dumps({"batchId": self.batch_id})
 
 
 class Run(NamedTuple):
@@ -230,8 +248,10 @@ class _Topic:
     def __init__(self, name: str, facts: TopicFacts, options: SinkOptions) -> None:
         self.name = name
         self._partitions = facts.partitions
+        self._keeps_times = options.keeps_timestamps
         self._sticky = StickyPartition()
         config = LogConfig.from_props(ManagerSettings().default_config, facts.config)
+        self._rules = TopicRules.of(config)
         self.maker = BatchMaker(config, options.compression)
         if options.batch_bytes is not None:
             self.maker.batch_bytes = min(self.maker.batch_bytes, options.batch_bytes)
@@ -239,7 +259,8 @@ class _Topic:
     def divided(self, rows: Any, now_ms: int) -> Mapping[int, ColumnEncoder]:
         """Rows by the partition that each goes to: the one that it names, else Kafka's choice."""
         columns = {name: rows.column(name) for name in ("key", "headers") if name in rows.column_names}
-        encoder = encode_columns(rows.column("value"), columns.get("key"), columns.get("headers"), None, now_ms)
+        times = kept_times(rows, self.name, self._rules, now_ms) if self._keeps_times else None
+        encoder = encode_columns(rows.column("value"), columns.get("key"), columns.get("headers"), times, now_ms)
         wanted = self._wanted(rows)
         if wanted is None and self._partitions == 1:
             return {0: encoder}

@@ -21,11 +21,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.spark.column_types import promised
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
 from kafkalog.spark.options import LATEST, SourceOptions
+from kafkalog.spark.packing import pack
 from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
-from kafkalog.spark.tasks import RangePartition, read_range
+from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import TriggerOptions, limited_by_bytes, limited_by_offsets, waiting
 from kafkalog.spark.worker import AnswersAtOnce
 
@@ -37,6 +39,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         self.options = options
         self.triggers = triggers
         self.columns = columns
+        self.not_null: frozenset[str] = frozenset()
         self._partitions = FollowedPartitions(options)
         self._initial: Offsets | None = None
         self._initial_is_kept = False  # in the checkpoint, or about to be
@@ -148,7 +151,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
     # --- what of it ---------------------------------------------------------------------------------
 
     def partitions(self, start: Nested, end: Nested) -> Sequence[RangePartition]:
-        """A task for each range of [start, end).  IllegalStateException, or with failOnDataLoss=false a warning, where
+        """Tasks for the ranges of [start, end).  IllegalStateException, or with failOnDataLoss=false a warning, where
         something of it is gone."""
         if start == end:
             return []  # asked at each start of a query, too
@@ -167,7 +170,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
             planned += self._plan_one(partition, begin[partition], until[partition])
         if self.options.min_partitions is not None:
             planned = split_further(planned, self._partitions.views, self.options)
-        return [RangePartition(work) for work in planned]
+        return [RangePartition(works) for works in pack(planned, self.options)]
 
     def _begin_of_new(self, partitions: set[TopicPartition]) -> Offsets:
         """New partitions are read from their first record on, which is expected to be offset 0."""
@@ -203,6 +206,6 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         return ranges_of(seen, start, end, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow record batches of one range."""
-        work = getattr(partition, "work", None)
-        return iter(()) if work is None else read_range(work, self.options, self.columns)
+        """Arrow record batches of one task."""
+        works = getattr(partition, "works", ())
+        return promised(read_task(works, self.options, self.columns), self.not_null)

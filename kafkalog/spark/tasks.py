@@ -30,7 +30,7 @@ from kafkalog.errors import (
     RemoteResourceNotFoundException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.spark import worker
+from kafkalog.spark import copies, worker
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of, look_again, mount, remote_files_of
@@ -49,15 +49,16 @@ PLANS_MAX = 20  # of one task
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """One task."""
+    """One task: ranges that are read one after the other."""
 
-    def __init__(self, work: OffsetRange) -> None:
+    def __init__(self, works: tuple[OffsetRange, ...]) -> None:
         super().__init__(None)
-        self.work = work
+        self.works = works
 
     def __repr__(self) -> str:
-        work = self.work
-        return f"{work.topic}-{work.partition}[{work.start_offset}, {work.end_offset})"
+        first = self.works[0]
+        more = f" and {len(self.works) - 1} more" if len(self.works) > 1 else ""
+        return f"{first.topic}-{first.partition}[{first.start_offset}, {first.end_offset}){more}"
 
 
 class RangeSource(Source):
@@ -294,6 +295,31 @@ class RangeSource(Source):
         return None
 
 
+def read_task(
+    works: Sequence[OffsetRange],
+    options: SourceOptions,
+    columns: Sequence[str],
+    wanted: Wanted = ALL,
+    tell: Tell = warn,
+) -> Iterator[Any]:
+    """The record batches of a task's ranges, one range after the other; what is small is joined, for each batch costs
+    Spark about as much as a thousand rows.  At damage the records before it come first, then the error."""
+    if len(works) == 1:
+        yield from read_range(works[0], options, columns, wanted, tell)
+        return
+    from kafkalog._face import arrow
+
+    gathered = arrow.Gathered(BATCH_ROWS, BATCH_BYTES)
+    try:
+        for work in works:
+            for batch in read_range(work, options, columns, wanted, tell):
+                yield from gathered.add(batch)
+    except KafkalogError:
+        yield from gathered.rest()
+        raise
+    yield from gathered.rest()
+
+
 def read_range(
     work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL, tell: Tell = warn
 ) -> Iterator[Any]:
@@ -303,10 +329,15 @@ def read_range(
     """
     worker.settle()
     mount(options.remote, options.paths)  # another query may have come between
+    needed = copies.without_replica(columns)
     with closing(RangeSource(work, options, tell)) as source:
-        yield from (
-            _latest(source, options, columns, tell) if options.latest else _rows(source, options, columns, wanted)
-        )
+        if work.changes_from is not None:
+            from kafkalog.spark.changes import changes
+
+            yield from changes(source, options, columns, tell)
+            return
+        batches = _latest(source, options, needed, tell) if options.latest else _rows(source, options, needed, wanted)
+        yield from copies.with_replica(batches, columns, work.log_dir)
 
 
 def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], wanted: Wanted) -> Iterator[Any]:
@@ -340,7 +371,7 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
                     reader, needed, BATCH_ROWS, known, batch_bytes=BATCH_BYTES, limits=limits
                 ):
                     if selection.match is not None:
-                        batch = _as_sparks(selection.match.filtered(batch), columns)
+                        batch = as_sparks(selection.match.filtered(batch), columns)
                     if batch.num_rows:
                         yield batch
                     behind = last_offset + 1
@@ -362,7 +393,7 @@ def matched_columns() -> Mapping[str, tuple[str, Any]]:
     return {**arrow.PYTHON_COLUMNS, "timestampType": arrow.SPARK_COLUMNS["timestampType"]}
 
 
-def _as_sparks(batch: Any, columns: Sequence[str]) -> Any:
+def as_sparks(batch: Any, columns: Sequence[str]) -> Any:
     """Rows of such columns as those of Spark's."""
     from kafkalog._face import arrow
 
@@ -392,7 +423,7 @@ def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str],
             return
         needed = list(dict.fromkeys([*columns, "offset", *selection.match.columns]))
         for batch in found.batches(needed, BATCH_ROWS, matched_columns(), batch_bytes=BATCH_BYTES):
-            batch = _as_sparks(selection.match.filtered(batch), columns)
+            batch = as_sparks(selection.match.filtered(batch), columns)
             if batch.num_rows:
                 yield batch
     except (BadBytesError, InvalidRecordException) as error:

@@ -16,6 +16,9 @@ from kafkalog._limits import INT_MAX
 from kafkalog.engine.files import local_path
 from kafkalog.engine.format import codecs
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.spark.idempotent import AppVersion, parse_app_version
+from kafkalog.spark.kept_times import OPTION as KEEP_TIMESTAMPS
+from kafkalog.spark.kept_times import check_timestamp
 from kafkalog.spark.options import _boolean, _note_unknown, positive
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ KNOWN = (
     "stagingPath",
     "durability",
     "takeOver",
+    "txnAppId",
+    "txnVersion",
+    KEEP_TIMESTAMPS,
     "kafka.compression.type",
     "kafka.batch.size",
     "kafka.max.block.ms",
@@ -58,6 +64,8 @@ class SinkOptions:
     durability: Durability = "fsync"
     max_block_ms: int = MAX_BLOCK_MS
     take_over: bool = False
+    app: AppVersion | None = None
+    keeps_timestamps: bool = False
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -94,6 +102,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         durability="os" if durability == "os" else "fsync",
         max_block_ms=_milliseconds(given, "kafka.max.block.ms", MAX_BLOCK_MS),
         take_over=_boolean(given, "takeOver", False),
+        app=parse_app_version(given),
+        keeps_timestamps=_boolean(given, KEEP_TIMESTAMPS, False),
     )
 
 
@@ -111,9 +121,10 @@ def _milliseconds(given: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def check_columns(schema: Any, topic: str | None) -> None:
+def check_columns(schema: Any, options: SinkOptions) -> None:
     """IllegalStateException, in the words of Spark's Kafka sink, for columns that no record is made of.  Others than
-    COLUMN_TYPES are left out, as there."""
+    COLUMN_TYPES, and `timestamp` with keepTimestamps, are left out, as there."""
+    topic = options.topic
     found = {column.name: column.dataType.simpleString() for column in schema.fields}
     if topic is None and "topic" not in found:
         raise IllegalStateException(
@@ -126,3 +137,5 @@ def check_columns(schema: Any, topic: str | None) -> None:
             raise IllegalStateException(
                 f"{name} attribute unsupported type {found[name]}. {name} must be a(n) {' or '.join(kinds)}"
             )
+    if options.keeps_timestamps:
+        check_timestamp(found)

@@ -17,9 +17,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalog.errors import IllegalStateException
+from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.spark import worker
-from kafkalog.spark.committing import commit, look_at_topics
+from kafkalog.spark.committing import commit, is_done, look_at_topics
 from kafkalog.spark.staging import StagedFile, Stager, TopicFacts, WriteId, give_up, remove, sweep
 from kafkalog.spark.write_options import SinkOptions, check_columns
 
@@ -53,16 +53,20 @@ class KafkalogWriter(worker.AnswersAtOnce, DataSourceArrowWriter):  # type: igno
     """A batch write.  Made on the driver; pickled to executors, which call only `write`."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_columns(schema, options.topic)
+        check_columns(schema, options)
         self.options = options
         self.topics = look_at_topics(options)
-        self.id = WriteId(uuid.uuid4().hex)
+        self.id = WriteId(uuid.uuid4().hex, app=options.app)
+        self.is_done = is_done(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        if self.is_done:  # no row is encoded, and Spark stops making them
+            worker.settle()
+            return Staged(self.id, ())
         return _stage(self.options, self.topics, self.id, TaskContext.get().partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit(self.options, _files(messages), self.id)
+        commit(self.options, _files(messages), self.id, was_done=self.is_done)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         (give_up if None in messages else sweep)(self.options.staging, self.id)
@@ -72,7 +76,12 @@ class KafkalogStreamWriter(worker.AnswersAtOnce, DataSourceStreamArrowWriter):  
     """A stream's: made on the driver for each micro-batch, and once more for its commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_columns(schema, options.topic)
+        check_columns(schema, options)
+        if options.app is not None:
+            raise IllegalArgumentException(
+                "options txnAppId and txnVersion are of batch writes: a stream writes each micro-batch once without",
+                hint="leave them out, or give them to a write within foreachBatch",
+            )
         self.options = options
         self.topics = look_at_topics(options)
 

@@ -281,6 +281,16 @@ def compare_listed(
     return report
 
 
+def differing(
+    partition: TopicPartition, here: PartitionView, there: PartitionView, start_offset: int, end_offset: int
+) -> int:
+    """How many offsets of [start_offset, end_offset) have a record in both views, and not the same one.
+    CorruptRecordException."""
+    found = Compared(partition)
+    _Comparison(found, here, there, Options(), _ignore).compare_records(start_offset, end_offset)
+    return found.differing
+
+
 def _ignore(count: int) -> None:
     pass
 
@@ -392,7 +402,7 @@ class _Comparison:
             is_same = True
             for low, high in self._pieces(start, end):
                 if not self._has_same_bytes(low, high):
-                    self._compare_records(low, high)
+                    self.compare_records(low, high)
                     is_same = False
                 found.compared_end = high
             if not (is_same or found.damage or found.lost):
@@ -477,7 +487,7 @@ class _Comparison:
 
     # --- records -----------------------------------------------------------------------------------
 
-    def _compare_records(self, low: int, high: int) -> None:
+    def compare_records(self, low: int, high: int) -> None:
         found = self._found
         with (
             closing(self._batches(self._here, low, high)) as mine,

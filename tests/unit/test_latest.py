@@ -75,6 +75,30 @@ def test_the_map_is_a_dict(count: int) -> None:
     assert len(offsets_map) == len(wanted)
 
 
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 5000])
+def test_keys_of_another_map_and_their_pairs(count: int) -> None:
+    rng = random.Random(count)
+    later: list[bytes | None] = [b"k%d" % rng.randrange(count) for _ in range(count)]
+    earlier: list[bytes | None] = [rng.choice([None, b"k%d" % rng.randrange(2 * count)]) for _ in range(3 * count)]
+    keys = LatestOffsets(48 * (count + 2))
+    assert keys.put_columns(columns_of(later, 20_000)) == count
+    before = LatestOffsets(keys.memory)
+    assert before.put_columns(columns_of(earlier), 0, keys) == 3 * count
+    last = {key: 20_000 + row for row, key in enumerate(later)}
+    there = {key: row for row, key in enumerate(earlier) if key in last}
+    assert offsets_of(before) == sorted(there.values())
+    pairs = np.frombuffer(keys.pairs(before), np.int64).reshape(-1, 2).tolist()
+    assert sorted(pairs) == sorted([offset, there.get(key, -1)] for key, offset in last.items())
+    assert offsets_of(keys) == sorted(last.values())
+    with pytest.raises(ValueError, match="expected those of the other map"):
+        LatestOffsets(48).put_columns(columns_of(later), 0, keys)
+    with pytest.raises(RuntimeError, match="another thread is at work"):
+        keys.put_columns(columns_of(later), 0, keys)
+    with pytest.raises(RuntimeError, match="another thread is at work"):
+        keys.pairs(keys)
+    assert keys.put_columns(columns_of(later, 30_000)) == count
+
+
 def test_a_full_map_grows_and_goes_on() -> None:
     keys: list[bytes | None] = [None if number % 7 == 0 else b"k%d" % (number % 3000) for number in range(10_000)]
     columns = columns_of(keys)

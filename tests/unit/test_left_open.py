@@ -11,6 +11,8 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalArgumentException, LogDirLockedException
 
+pytestmark = pytest.mark.slow  # a process each
+
 OPEN = """
 import kafkalog, os, sys, time
 store = kafkalog.open(sys.argv[1])

@@ -246,6 +246,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "always", "-c", code], check=False, capture_output=True, text=True)
 
 
+@pytest.mark.slow  # a process each
 @pytest.mark.parametrize("name", MOVED)
 def test_a_module_that_moved(name: str) -> None:
     home = MOVED[name]
@@ -255,6 +256,7 @@ def test_a_module_that_moved(name: str) -> None:
     assert told in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -281,6 +283,7 @@ def test_what_a_moved_module_has_is_the_same(old: str, new: str) -> None:
     assert "DeprecationWarning" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "told"),
     [

@@ -102,7 +102,7 @@ def test_what_was_taken_back_at_last_is_not_taken_back_again(tmp_path: Path) -> 
     files = Thrice(UnsyncedFiles())
     with kafkalog.open(tmp_path, files=files, maintenance=False) as store:
         store.create_topic("other")
-        files.fault = Fault(files.count, errno.ENOSPC, paths=lambda path: "t-0" in path or bool(files.failed))
+        files.fault = Fault(files.count, errno.ENOSPC, paths=lambda path: "/t-0" in path or bool(files.failed))
         with pytest.raises(DiskFull):
             store.create_topic("t")
         files.fault, files.left = Fault(1 << 60, errno.ENOSPC), 3

@@ -332,7 +332,7 @@ def test_verify_names_a_folder_where_a_file_should_be(tmp_path: Path, suffix: st
 def test_verify_tells_what_it_may_not_read(tmp_path: Path, kind: str) -> None:
     with kafkalog.open_log(tmp_path, "t-0") as log:
         log.append(b"1")
-    files = FaultyFiles(OS_FILES, Fault(0, errno.EACCES, kinds={kind}, paths=lambda path: "t-0" in path))
+    files = FaultyFiles(OS_FILES, Fault(0, errno.EACCES, kinds={kind}, paths=lambda path: "/t-0" in path))
     findings = verify(tmp_path, files=files).findings
     assert findings
     assert all("t-0" in each.path and "Permission denied (no permission for user" in each.what for each in findings)

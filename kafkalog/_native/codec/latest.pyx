@@ -35,6 +35,7 @@ cdef class LatestOffsets(SkimpyOffsetMap):
     cdef int32_t first_share
     cdef int32_t share_end
     cdef int64_t most
+    cdef LatestOffsets _among  # while columns are put: the keys that are taken
     cdef readonly int64_t keyless
 
     def __cinit__(self, memory):
@@ -59,9 +60,10 @@ cdef class LatestOffsets(SkimpyOffsetMap):
         finally:
             kl_leave(&self.busy)
 
-    def put_columns(self, RecordColumns columns not None, int64_t row=0):
+    def put_columns(self, RecordColumns columns not None, int64_t row=0, LatestOffsets among=None):
         """Puts the keys of columns `offset` and `key` from a row on; the row reached, less than all where it is full:
-        then `grow` or `narrow`, and go on there."""
+        then `grow` or `narrow`, and go on there.  `among`: only the keys that this map has, and then it is never full:
+        ValueError if it has fewer slots than that one."""
         cdef Column numbers = columns.column("offset")
         cdef Column keys = columns.column("key")
         cdef Memory places, bounds, data, bits
@@ -83,6 +85,11 @@ cdef class LatestOffsets(SkimpyOffsetMap):
             raise IndexError(f"found row {row}, expected 0 to {rows}")
         claim(&self.busy, "LatestOffsets")
         try:
+            if among is not None:
+                if among.slots > self.slots:
+                    raise ValueError(f"found {self.slots} slots, expected those of the other map, {among.slots}")
+                claim(&among.busy, "LatestOffsets")
+                self._among = among
             with nogil:
                 row = self._put_rows(
                     <const int64_t*>places.at, <const int32_t*>bounds.at, data.at, data.size,
@@ -92,6 +99,9 @@ cdef class LatestOffsets(SkimpyOffsetMap):
                 raise ValueError(f"row {-1 - row} points outside of its column")
             return row
         finally:
+            if self._among is not None:
+                self._among = None
+                kl_leave(&among.busy)
             kl_leave(&self.busy)
 
     cdef int64_t _put_rows(
@@ -123,7 +133,7 @@ cdef class LatestOffsets(SkimpyOffsetMap):
                     whose[count] = row
                     count += 1
                 row += 1
-            put = self.put_some(at, sizes, last, count, self.most)
+            put = self.put_some(at, sizes, last, count, self.most if self._among is None else self.slots)
             if put < count:
                 row = whose[put]
             self.keyless += row - first - put
@@ -136,13 +146,16 @@ cdef class LatestOffsets(SkimpyOffsetMap):
     ) noexcept nogil:
         cdef uint8_t[TOGETHER * DIGEST_BYTES] digests
         cdef int64_t[TOGETHER] kept_offsets
+        cdef int64_t[TOGETHER] known
         cdef int64_t kept = 0, i
         self._digest(keys, sizes, count, digests)
-        if self.first_share == 0 and self.share_end == 1 << 16:
+        if self._among is not None:
+            self._among._get_digests(digests, count, known)
+        elif self.first_share == 0 and self.share_end == 1 << 16:
             self._put_digests(digests, offsets, count)
             return count
         for i in range(count):
-            if self._is_ours(digests + DIGEST_BYTES * i):
+            if known[i] >= 0 if self._among is not None else self._is_ours(digests + DIGEST_BYTES * i):
                 if kept < i:
                     memcpy(digests + DIGEST_BYTES * kept, digests + DIGEST_BYTES * i, DIGEST_BYTES)
                 kept_offsets[kept] = offsets[i]
@@ -230,6 +243,39 @@ cdef class LatestOffsets(SkimpyOffsetMap):
                 self._put_digests(digests, offsets, waiting)
                 waiting = 0
         self._put_digests(digests, offsets, waiting)
+
+    def pairs(self, LatestOffsets other not None):
+        """The last offset of each key, and that of the same key in `other` (-1 where it has none), in no order: a
+        bytearray of twice as many int64."""
+        cdef uint8_t[TOGETHER * DIGEST_BYTES] digests
+        cdef int64_t[TOGETHER] found
+        cdef bytearray made
+        cdef int64_t* to
+        cdef int64_t slot = 0, count, i
+        claim(&self.busy, "LatestOffsets")
+        try:
+            claim(&other.busy, "LatestOffsets")
+            try:
+                made = bytearray(16 * self.size)
+                to = <int64_t*><void*><char*>made
+                with nogil:
+                    while slot < self.slots:
+                        count = 0
+                        while slot < self.slots and count < TOGETHER:
+                            if not self._is_empty(self._table + slot):
+                                memcpy(digests + DIGEST_BYTES * count, self._table + slot, DIGEST_BYTES)
+                                to[2 * count] = self._table[slot].offset
+                                count += 1
+                            slot += 1
+                        other._get_digests(digests, count, found)
+                        for i in range(count):
+                            to[2 * i + 1] = found[i]
+                        to += 2 * count
+                return made
+            finally:
+                kl_leave(&other.busy)
+        finally:
+            kl_leave(&self.busy)
 
     def offsets(self):
         """The last offset of each key, in no order: a bytearray of int64."""

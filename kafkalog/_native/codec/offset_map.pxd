@@ -48,6 +48,7 @@ cdef class SkimpyOffsetMap:
         self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count
     ) noexcept nogil
     cdef void _put_digests(self, const uint8_t* digests, const int64_t* offsets, int64_t count) noexcept nogil
+    cdef void _get_digests(self, const uint8_t* digests, int64_t count, int64_t* offsets) noexcept nogil
     cdef void _digest(
         self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, uint8_t* digests
     ) noexcept nogil

@@ -277,46 +277,49 @@ cdef class SkimpyOffsetMap:
     ) noexcept nogil:
         """The offsets of keys; -1 where one is not known."""
         cdef uint8_t[TOGETHER * DIGEST_BYTES] digests
+        cdef int64_t done = 0, group
+        while done < count:
+            group = min(count - done, <int64_t>TOGETHER)
+            self._digest(keys + done, sizes + done, group, digests)
+            self._get_digests(digests, group, offsets + done)
+            done += group
+
+    cdef void _get_digests(self, const uint8_t* digests, int64_t count, int64_t* offsets) noexcept nogil:
+        """The offsets of at most TOGETHER keys by their digests, one behind the other; -1 where one is not known."""
         cdef uint32_t[TOGETHER] at
         cdef int32_t[TOGETHER] left
         cdef uint64_t low, high
         cdef const Slot* slot
-        cdef int64_t done = 0, group, waiting, still, i
-        cdef int32_t attempt, key
-        while done < count:
-            group = min(count - done, <int64_t>TOGETHER)
-            md5_many_by(self._hashing, keys + done, sizes + done, <size_t>group, digests)
-            for i in range(group):
-                left[i] = <int32_t>i
-                at[i] = <uint32_t>slot_of(digests + DIGEST_BYTES * i, 0, <uint64_t>self.slots, self._reciprocal)
-                KL_FETCH(self._table + at[i])
-            self.lookups += group
-            waiting = group
-            attempt = 0
-            while waiting:
-                self.probes += waiting
-                attempt += 1
-                still = 0
-                for i in range(waiting):
-                    key = left[i]
-                    slot = self._table + at[key]
-                    memcpy(&low, digests + DIGEST_BYTES * key, 8)
-                    memcpy(&high, digests + DIGEST_BYTES * key + 8, 8)
-                    if slot.low == low and slot.high == high:
-                        offsets[done + key] = slot.offset
-                    elif (
-                        slot.low == 0 and slot.high == 0 and slot.offset == 0
-                    ) or attempt >= self.slots + DIGEST_BYTES - 4:
-                        offsets[done + key] = -1
-                    else:
-                        at[key] = <uint32_t>slot_of(
-                            digests + DIGEST_BYTES * key, attempt, <uint64_t>self.slots, self._reciprocal
-                        )
-                        KL_FETCH(self._table + at[key])
-                        left[still] = key
-                        still += 1
-                waiting = still
-            done += group
+        cdef int64_t waiting = count, still, i
+        cdef int32_t attempt = 0, key
+        for i in range(count):
+            left[i] = <int32_t>i
+            at[i] = <uint32_t>slot_of(digests + DIGEST_BYTES * i, 0, <uint64_t>self.slots, self._reciprocal)
+            KL_FETCH(self._table + at[i])
+        self.lookups += count
+        while waiting:
+            self.probes += waiting
+            attempt += 1
+            still = 0
+            for i in range(waiting):
+                key = left[i]
+                slot = self._table + at[key]
+                memcpy(&low, digests + DIGEST_BYTES * key, 8)
+                memcpy(&high, digests + DIGEST_BYTES * key + 8, 8)
+                if slot.low == low and slot.high == high:
+                    offsets[key] = slot.offset
+                elif (
+                    slot.low == 0 and slot.high == 0 and slot.offset == 0
+                ) or attempt >= self.slots + DIGEST_BYTES - 4:
+                    offsets[key] = -1
+                else:
+                    at[key] = <uint32_t>slot_of(
+                        digests + DIGEST_BYTES * key, attempt, <uint64_t>self.slots, self._reciprocal
+                    )
+                    KL_FETCH(self._table + at[key])
+                    left[still] = key
+                    still += 1
+            waiting = still
 
 
 @cython.auto_pickle(False)

@@ -224,8 +224,38 @@ class Snapshot:
         self.tail_head = b""  # the first bytes of the last segment, where they are known
         self.tail_is_plain = False  # all of the last segment was walked over: no transaction, no marker is in it
         self.closed_cleanly = False
+        self.behind_end: int | None = None  # where the log ends, if that is not shown
         self.unreadable_end: Unreadable | None = None
         self._transactions: Transactions | None = None
+
+    def until(self, end_offset: int) -> Snapshot:
+        """The same as if the log ended at an offset: what lies behind it, segments and the ends of transactions, is not
+        there.  It begins a batch, or nobody has it.  CorruptRecordException, FileNotFoundError."""
+        end_offset = max(end_offset, self.log_start_offset)
+        if end_offset >= self.log_end_offset:
+            return self
+        place, position = self.end_position_of(end_offset)
+        if position == 0 and place > 0:
+            place -= 1
+            position = self.readable_bytes(self.segments[place])
+        made = Snapshot(
+            self._files,
+            self._open_files,
+            self.topic_partition,
+            self.directory,
+            self.listed,
+            self.segments[: place + 1],
+        )
+        made.mtime_ms, made.recovery_point, made.closed_cleanly = (
+            self.mtime_ms,
+            self.recovery_point,
+            self.closed_cleanly,
+        )
+        made.log_start_offset, made.log_end_offset, made.end_position = self.log_start_offset, end_offset, position
+        made.behind_end = self.log_end_offset
+        if place == len(self.segments) - 1:
+            made.tail_head, made.tail_is_plain = self.tail_head, self.tail_is_plain
+        return made
 
     def file(self, segment: SegmentView) -> File:
         """The segment's open .log file."""

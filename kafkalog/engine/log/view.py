@@ -169,7 +169,9 @@ class PartitionView(Closing):
 
     def has_changed(self) -> bool:
         """Whether the last segment's file is another than at the last look, or the directory is: two questions."""
-        seen = self.snapshot
+        return self._has_changed_since(self.snapshot)
+
+    def _has_changed_since(self, seen: Snapshot) -> bool:
         try:
             if self._files.stat(self.directory).mtime_ms != seen.mtime_ms:
                 return True

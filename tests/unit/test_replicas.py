@@ -1,0 +1,201 @@
+"""Which copy of a partition is read, how far, and when two contradict each other: decided by tables, without a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog._face.cluster_metadata import PartitionState, read_cluster_metadata
+from kafkalog._face.replicas import (
+    RESTS_MS,
+    Bound,
+    Brokers,
+    Copy,
+    Said,
+    agreed_end,
+    bound_of,
+    choose,
+    parts_below_mark,
+)
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.checkpoints import EpochEntry
+from kafkalog.errors import IllegalArgumentException
+from tests.unit import replica_kit
+from tests.unit.cluster_kit import NODE_ID, TOPIC_IDS, metadata_log, snapshot
+
+NOW_MS = 1_000_000
+
+
+def log(
+    node: int, end: int, *epochs: tuple[int, int], mark: int | None = None, start: int = 0, age: int = RESTS_MS
+) -> Copy:
+    entries = tuple(EpochEntry(*each) for each in epochs)
+    return Copy(
+        f"/disk-{node}", node, start, end, entries, entries[-1].epoch if entries else -1, mark, NOW_MS - age, "id"
+    )
+
+
+def said(
+    leader: int = 1,
+    epoch: int = 5,
+    isr: tuple[int, ...] = (1, 2, 3),
+    elr: tuple[int, ...] = (),
+    replicas: tuple[int, ...] = (1, 2, 3),
+    min_isr: int | None = 1,
+    is_of_leader: bool = True,
+) -> Said:
+    return Said("id", PartitionState(leader, epoch, isr, elr), replicas, min_isr, is_of_leader)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "end"),
+    [
+        (log(1, 100, (0, 0)), log(2, 80, (0, 0)), 80),
+        (log(1, 100, (0, 0), (1, 50)), log(2, 80, (0, 0)), 50),  # 2 led epoch 0 on, and wrote 30 that are lost
+        (log(1, 100, (0, 0), (2, 50)), log(2, 80, (0, 0), (1, 60)), 50),
+        (log(1, 100, (0, 0), (2, 70)), log(2, 80, (0, 0), (1, 60)), 60),
+        (log(1, 100, (0, 0), (2, 50), (3, 90)), log(2, 95, (0, 0), (2, 50)), 90),
+        (log(1, 100, (0, 0), (2, 50), (3, 90)), log(2, 85, (0, 0), (2, 50)), 85),
+        (log(1, 100, (3, 60), start=60), log(2, 80, (2, 0)), 60),  # retention took what they had in common
+        (log(1, 100, (3, 60), start=60), log(2, 50, (2, 0)), 50),
+        (log(1, 100), log(2, 80, (2, 0)), 80),  # no history is told
+        (log(1, 100, (0, 0), (4, 100)), log(2, 80, (0, 0)), 80),  # an epoch without a record
+        # Compaction took the first batches of epoch 2; a new follower knows it from the first that is left.
+        (log(1, 100, (1, 0), (2, 50)), log(2, 100, (1, 0), (2, 70)), 100),
+    ],
+)
+def test_how_far_histories_agree(one: Copy, other: Copy, end: int) -> None:
+    assert agreed_end(one, other) == end
+    assert agreed_end(other, one) == end
+
+
+A, B, C = log(1, 100, (5, 0)), log(2, 120, (4, 0)), log(3, 90, (5, 0))
+
+
+@pytest.mark.parametrize(
+    ("copies", "what", "node", "why", "is_behind"),
+    [
+        ((A, B, C), said(leader=1), 1, "it leads, in epoch 5", False),
+        ((A, B, C), said(leader=3), 3, "it leads, in epoch 5", False),
+        ((A, B, C), None, 1, "it has the highest leader epoch and end", False),
+        ((A,), None, 1, "it is the only copy", False),
+        ((A, B, C), said(leader=2, epoch=4), 1, "higher leader epoch than the metadata", False),
+        ((B, C), said(leader=1), 3, "the leader, broker 1, is not here, and it is in sync", False),
+        ((A, B, C), said(leader=-1, isr=(3,), elr=(1,)), 3, "no broker leads, and it is in sync", False),
+        ((A, B), said(leader=-1, isr=(), elr=(2,)), 2, "no broker leads, and it may be elected", False),
+        ((B,), said(leader=1, isr=(1, 3)), 2, "no copy here is in sync (in sync are the brokers 1, 3)", True),
+    ],
+)
+def test_which_copy_is_read(copies: tuple[Copy, ...], what: Said | None, node: int, why: str, is_behind: bool) -> None:
+    choice = choose(copies, what)
+    assert (choice.copy.node_id, choice.is_behind) == (node, is_behind)
+    assert why in choice.why
+
+
+def test_the_longest_is_read_whoever_leads() -> None:
+    assert choose((A, B, C), said(leader=1), longest=True).copy is B
+
+
+@pytest.mark.parametrize(
+    ("copies", "what", "offset"),
+    [
+        # The marks of all copies count, as far as the histories agree.
+        ((log(1, 100, (5, 0), mark=60), log(2, 100, (5, 0), mark=70)), None, 70),
+        ((log(1, 100, (4, 0), (5, 50), mark=60), log(2, 100, (4, 0), mark=70)), None, 60),
+        ((log(1, 60, (5, 0), mark=50), log(2, 100, (5, 0), mark=70)), None, 60),
+        ((log(1, 100, (5, 0), mark=0),), said(isr=(1, 2)), 0),
+        # All that may lead are here, and rest: what they all have is safe.
+        ((log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=60)), said(isr=(1, 2)), 90),
+        ((log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=60)), said(isr=(1, 2), is_of_leader=False), 60),
+        ((log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=60)), said(isr=(1, 2, 3)), 60),
+        ((log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=60, age=9)), said(isr=(1, 2)), 60),
+        ((log(1, 100, (5, 0), mark=60),), said(isr=(1,)), 100),
+        ((log(1, 100, (5, 0), mark=60),), said(isr=(1,), min_isr=2), 60),  # the high watermark rests
+        ((log(1, 100, (5, 0), mark=60),), said(isr=(1,), min_isr=None), 60),
+        ((log(1, 100, (5, 0), mark=60),), said(isr=(1,), elr=(2,)), 60),
+        ((log(1, 100, (6, 0), mark=60),), said(isr=(1,), epoch=5), 60),  # the metadata is old
+        # One replica has no mark.
+        ((log(1, 100, (5, 0), mark=60),), said(isr=(1,), replicas=(1,)), None),
+        ((log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=80)), said(isr=(1,), replicas=(1,), min_isr=2), 100),
+    ],
+)
+def test_how_far_a_copy_is_read(copies: tuple[Copy, ...], what: Said | None, offset: int | None) -> None:
+    bound = bound_of(copies[0], copies, what, NOW_MS)
+    assert (bound.offset, bound.is_known) == (offset, True)
+
+
+def test_nobody_knows_how_far() -> None:
+    assert bound_of(A, (A,), said(isr=(1, 2)), NOW_MS) == Bound(
+        0, "nothing here says where the high watermark is", is_known=False
+    )
+    new = A._replace(mtime_ms=NOW_MS)
+    assert bound_of(new, (new,), said(isr=(1, 2)), NOW_MS).is_known, "the checkpoint of a new partition will come"
+
+
+@pytest.mark.parametrize(
+    ("copy", "other", "text"),
+    [
+        (log(1, 100, (5, 0), mark=60), log(2, 90, (5, 0), mark=90), None),
+        (log(1, 100, (4, 0), (5, 50)), log(2, 90, (4, 0), mark=50), None),  # 2 has yet to be cut
+        (log(1, 100, (4, 0), (5, 50)), log(2, 90, (4, 0), mark=51), "different leader epochs from offset 50 on"),
+        (log(1, 50, (5, 0)), log(2, 90, (5, 0), mark=60), "/disk-1 (broker 1) ends at offset 50"),
+        (log(1, 50, (5, 0)), log(2, 90, (5, 0)), None),
+        (log(1, 200, (5, 100), start=100), log(2, 90, (4, 0), mark=90), None),  # nothing in common
+    ],
+)
+def test_what_contradicts(copy: Copy, other: Copy, text: str | None) -> None:
+    found = parts_below_mark(copy, other)
+    assert found is None if text is None else text in (found or "")
+
+
+# --- the cluster's metadata ------------------------------------------------------------------------------------
+
+
+def test_who_leads_is_read_from_the_metadata(tmp_path: Path) -> None:
+    """As the controllers replay it: a leader that is named begins an epoch, what is null stays."""
+    replica_kit.metadata(
+        tmp_path,
+        replica_kit.partition(),
+        replica_kit.change(isr=[1, 2]),
+        replica_kit.change(leader=2, isr=[2], eligibleLeaderReplicas=[1]),
+        replica_kit.change(leader=2),
+        replica_kit.change(eligibleLeaderReplicas=[]),
+    )
+    found = read_cluster_metadata([str(tmp_path)], OS_FILES)
+    assert found is not None
+    assert found.problem is None
+    assert found.topics["orders"].states[0] == PartitionState(2, 2, (2,), ())
+
+
+def test_a_snapshot_says_it_too(tmp_path: Path) -> None:
+    named = ("TOPIC_RECORD", {"name": "orders", "topicId": TOPIC_IDS["orders"]}, 0)
+    snapshot(tmp_path, [named, replica_kit.partition(leader=3, epoch=7, isr=[3], elr=[1, 2])], 2)
+    metadata_log(tmp_path, [], base_offset=2)
+    found = read_cluster_metadata([str(tmp_path)], OS_FILES)
+    assert found is not None
+    assert found.topics["orders"].states[0] == PartitionState(3, 7, (3,), (1, 2))
+    assert found.topics["orders"].replicas[0] == (1, 2, 3)
+
+
+def test_the_newest_metadata_counts(tmp_path: Path) -> None:
+    """A broker that was down has an older one."""
+    paths = [str(replica_kit.broker(tmp_path, node)) for node in (1, 2, 3)]
+    replica_kit.metadata(Path(paths[0]), replica_kit.partition())
+    replica_kit.metadata(Path(paths[1]), replica_kit.partition(), replica_kit.change(leader=2, isr=[2, 3]))
+    seen = Brokers(paths).look()
+    assert seen.node_ids == {1, 2, 3}
+    assert seen.metadata_nodes == {1, 2}
+    found = seen.said(replica_kit.TopicPartition("orders", 0), [None])
+    assert found is not None
+    assert (found.state.leader, found.is_of_leader, found.min_isr) == (2, True, None)
+    assert seen.said(replica_kit.TopicPartition("orders", 0), ["A" * 21 + "g"]) is None, "another topic of that name"
+
+
+def test_two_clusters_are_refused(tmp_path: Path) -> None:
+    paths = [
+        str(replica_kit.broker(tmp_path, NODE_ID)),
+        str(replica_kit.broker(tmp_path, 2, cluster_id="another-cluster-000000")),
+    ]
+    with pytest.raises(IllegalArgumentException, match=r"is of the cluster .* and .* of the cluster another-cluster"):
+        Brokers(paths).look()
