@@ -21,6 +21,8 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
 from kafkalog.spark.java_patterns import BLANKS, java_pattern
+from kafkalog.spark.kafka_options import REFUSED_BY_SOURCE, refuse_kafka_options
+from kafkalog.spark.path_lists import array_of_paths, listed_paths
 from kafkalog.spark.places import SETTINGS, Place, is_remote_option, mount, places
 from kafkalog.spark.question import NAMES, NOTHING_ASKED, Question, parse_question
 
@@ -132,6 +134,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     of Spark's Kafka source."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_misspelled(options)
+    refuse_kafka_options(given, REFUSED_BY_SOURCE)
     _note_unknown(options)
     paths = _paths(given)
     assign, subscribe, pattern = _strategy(given)
@@ -221,19 +224,13 @@ def _isolation(given: Mapping[str, str]) -> str:
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Log directories: `path` lists them with commas; `paths`, where Spark puts a list given to `load`, as JSON."""
-    listed = [part for part in given.get("path", "").split(",") if part.strip()]
+    """Log directories of `path`; or of `paths`, where Spark puts a list given to `load`, as JSON."""
+    listed = listed_paths(given.get("path", ""))
     text = given.get("paths")
     if text is not None:
         if listed:
             raise IllegalArgumentException("options path and paths are given", hint="give load(...) all of them")
-        expected = f'option paths: Expected e.g. ["/disk1/kafka-logs","/disk2/kafka-logs"], got {text}'
-        try:
-            listed = json.loads(text)
-        except ValueError:
-            raise IllegalArgumentException(expected) from None
-        if not isinstance(listed, list) or not all(isinstance(part, str) and part.strip() for part in listed):
-            raise IllegalArgumentException(expected)
+        listed = array_of_paths(text, "paths")
     if not listed and given.get("remote", "").strip():
         return (_path(given["remote"], "option remote"),)  # the tier alone
     if not listed:
