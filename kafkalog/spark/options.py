@@ -20,6 +20,9 @@ from kafkalog.engine.files import local_path
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
+from kafkalog.spark.java_patterns import BLANKS, java_pattern
+from kafkalog.spark.kafka_options import REFUSED_BY_SOURCE, refuse_kafka_options
+from kafkalog.spark.path_lists import array_of_paths, listed_paths
 from kafkalog.spark.places import SETTINGS, Place, is_remote_option, mount, places
 from kafkalog.spark.question import NAMES, NOTHING_ASKED, Question, parse_question
 
@@ -99,7 +102,7 @@ class SourceOptions:
     paths: tuple[str, ...]
     assign: tuple[TopicPartition, ...] | None
     subscribe: tuple[str, ...] | None
-    pattern: str | None  # leaves Kafka's internal topics out, unless it `excludes_internal` none
+    pattern: str | None  # Java's; leaves Kafka's internal topics out, unless it `excludes_internal` none
     start: Bound
     end: Bound
     latest_when_no_offset_matches: bool = False
@@ -131,6 +134,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     of Spark's Kafka source."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_misspelled(options)
+    refuse_kafka_options(given, REFUSED_BY_SOURCE)
     _note_unknown(options)
     paths = _paths(given)
     assign, subscribe, pattern = _strategy(given)
@@ -220,19 +224,13 @@ def _isolation(given: Mapping[str, str]) -> str:
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Log directories: `path` lists them with commas; `paths`, where Spark puts a list given to `load`, as JSON."""
-    listed = [part for part in given.get("path", "").split(",") if part.strip()]
+    """Log directories of `path`; or of `paths`, where Spark puts a list given to `load`, as JSON."""
+    listed = listed_paths(given.get("path", ""))
     text = given.get("paths")
     if text is not None:
         if listed:
             raise IllegalArgumentException("options path and paths are given", hint="give load(...) all of them")
-        expected = f'option paths: Expected e.g. ["/disk1/kafka-logs","/disk2/kafka-logs"], got {text}'
-        try:
-            listed = json.loads(text)
-        except ValueError:
-            raise IllegalArgumentException(expected) from None
-        if not isinstance(listed, list) or not all(isinstance(part, str) and part.strip() for part in listed):
-            raise IllegalArgumentException(expected)
+        listed = array_of_paths(text, "paths")
     if not listed and given.get("remote", "").strip():
         return (_path(given["remote"], "option remote"),)  # the tier alone
     if not listed:
@@ -314,7 +312,7 @@ def _strategy(
             "Only one of the following options can be specified for the kafkalog source: "
             "subscribe, subscribePattern, assign."
         )
-    value = given[found[0]].strip()
+    value = given[found[0]].strip(BLANKS)
     if found[0] == "assign":
         return _assigned(value), None, None
     if found[0] == "subscribe":
@@ -326,10 +324,7 @@ def _strategy(
         return None, topics, None
     if not value:
         raise IllegalArgumentException("Pattern to subscribe is empty as specified value for option 'subscribePattern'")
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise IllegalArgumentException(f"option subscribePattern {value!r} is no regular expression: {error}") from None
+    java_pattern(value)
     return None, None, value
 
 

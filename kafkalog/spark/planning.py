@@ -11,7 +11,6 @@ import gc
 import heapq
 import logging
 import os
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +39,7 @@ from kafkalog.errors import (
 )
 from kafkalog.spark.copies import Copies, end_text, refuse_twice
 from kafkalog.spark.filters import ALL, Wanted
+from kafkalog.spark.java_patterns import java_pattern
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from kafkalog.spark.places import files_of, mount, remote_files_of, segment_of
 
@@ -171,14 +171,17 @@ def find_partitions(
         chosen = {partition for partition in found if wants(partition.topic)}
     else:
         assert options.pattern is not None
-        pattern = re.compile(options.pattern)
+        pattern = java_pattern(options.pattern)
         # As a consumer with exclude.internal.topics; by their names they are read all the same.
         hidden = names.INTERNAL_TOPICS if options.excludes_internal else frozenset()
 
         def wants(topic: str) -> bool:
-            return topic not in hidden and pattern.fullmatch(topic) is not None
+            return topic not in hidden and pattern.finds(topic)
 
         chosen = {each for each in found if wants(each.topic)}
+        if not chosen and not known:
+            there = ", ".join(sorted({each.topic for each in found} - hidden)[:10]) or NONE
+            (tell or log.warning)(f"option subscribePattern {pattern.text!r} is found in no topic of {where}: {there}")
     if wants is not _none:
         _judge_missing(options, wants, known, tell or warn, brokers)
     return {partition: log_dirs for partition, log_dirs in sorted(found.items()) if partition in chosen}

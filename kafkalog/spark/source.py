@@ -31,9 +31,11 @@ from kafkalog.spark import changes
 from kafkalog.spark.column_types import not_null_of, promised, struct_of
 from kafkalog.spark.copies import REPLICA_COLUMN, check_columns
 from kafkalog.spark.filters import ALL, push
+from kafkalog.spark.kafka_options import note_stream_options
 from kafkalog.spark.options import ALL_COPIES, SourceOptions, parse_options
 from kafkalog.spark.packing import pack
 from kafkalog.spark.places import hadoop_options
+from kafkalog.spark.plainly import plainly
 from kafkalog.spark.planning import plan
 from kafkalog.spark.tables import is_of_table, of_readers, options_to_keep, options_to_read, options_to_write
 from kafkalog.spark.tasks import RangePartition, read_task
@@ -74,11 +76,13 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         """What `format` calls it."""
         return "kafkalog"
 
+    @plainly
     def schema(self) -> StructType:
         """The columns of Spark's Kafka source, `headers` with includeHeaders; or those that option `columns` lists."""
         kept = options_to_keep(self.options) if is_of_table(self.options) else None
         given = self.options if kept is None else of_readers(kept)
         options = parse_options({**self.session_options, **given}, streaming=None)
+        parse_triggers(given)  # it may become a stream, whose query would begin before it is refused
         columns = options.columns
         if columns is None:
             left_out = {*(() if options.include_headers else ("headers",))}
@@ -91,8 +95,10 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
     def _read_options(self, given: Mapping[str, str], streaming: bool) -> SourceOptions:
         return replace(parse_options(given, streaming=streaming), parallelism=self.parallelism)
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         options, columns = self._read_options(self._given(schema), streaming=False), _columns(schema)
+        note_stream_options(self.options)
         if options.columns not in (None, columns):
             raise IllegalArgumentException(
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
@@ -118,6 +124,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         except IllegalArgumentException as error:
             return _NoStream(error)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise IllegalArgumentException(
@@ -129,6 +136,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             return _writing("table_writing").TableWriter(options, schema, topic)
         return _writing().KafkalogWriter(options, schema)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         # Output mode complete says overwrite: as to Kafka, each micro-batch's rows are appended.
         given, _ = options_to_write((), self.options)
@@ -156,6 +164,7 @@ class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, why: Exception) -> None:
         self.why = why
 
+    @plainly
     def _refuse(self, *given: Any) -> Any:
         raise self.why
 
@@ -211,9 +220,11 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
         self.wanted = ALL
         self.not_null: frozenset[str] = frozenset()
 
+    @plainly
     def partitions(self) -> Sequence[RangePartition]:
         return [RangePartition(works) for works in pack(plan(self.options, self.wanted), self.options)]
 
+    @plainly
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Arrow record batches of one task; nothing for the partition that Spark makes of an empty plan."""
         works = getattr(partition, "works", ())

@@ -26,6 +26,7 @@ from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
 from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.packing import pack
+from kafkalog.spark.plainly import plainly
 from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
 from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import TriggerOptions, limited_by_bytes, limited_by_offsets, waiting
@@ -50,6 +51,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
 
     # --- how far ------------------------------------------------------------------------------------
 
+    @plainly
     def initialOffset(self) -> Nested:  # noqa: N802
         """Where a new query starts; Spark asks more than once for the first batch."""
         if self._initial is None:
@@ -64,6 +66,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._is_available_now = True
 
+    @plainly
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:  # noqa: N802
         """Where the batch from `start` on ends."""
         begin = flat(start)
@@ -150,6 +153,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
 
     # --- what of it ---------------------------------------------------------------------------------
 
+    @plainly
     def partitions(self, start: Nested, end: Nested) -> Sequence[RangePartition]:
         """Tasks for the ranges of [start, end).  IllegalStateException, or with failOnDataLoss=false a warning, where
         something of it is gone."""
@@ -205,6 +209,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         start, end = max(start, seen.log_start_offset), min(end, seen.log_end_offset)
         return ranges_of(seen, start, end, self.options)
 
+    @plainly
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of one task."""
         works = getattr(partition, "works", ())

@@ -54,9 +54,16 @@ def parse_triggers(options: Mapping[str, str]) -> TriggerOptions:
         min_offsets=least,
         max_delay_ms=_milliseconds(given.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
         max_bytes=positive(given, "maxBytesPerTrigger"),
-        looks=positive(given, "fetchOffset.numRetries") or TriggerOptions.looks,
+        looks=_looks(given),
         look_interval_ms=_milliseconds(given.get("fetchoffset.retryintervalms", "1000"), "fetchOffset.retryIntervalMs"),
     )
+
+
+def _looks(given: Mapping[str, str]) -> int:
+    """One look at least: 0 is allowed in Spark's source, too."""
+    if given.get("fetchoffset.numretries", "").strip() == "0":
+        return 1
+    return positive(given, "fetchOffset.numRetries") or TriggerOptions.looks
 
 
 def _milliseconds(text: str, name: str) -> int:

@@ -17,9 +17,11 @@ from kafkalog.engine.files import local_path
 from kafkalog.engine.format import codecs
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.spark.idempotent import AppVersion, parse_app_version
+from kafkalog.spark.kafka_options import REFUSED_BY_SINK, refuse_kafka_options
 from kafkalog.spark.kept_times import OPTION as KEEP_TIMESTAMPS
 from kafkalog.spark.kept_times import check_timestamp
 from kafkalog.spark.options import _boolean, _note_unknown, positive
+from kafkalog.spark.path_lists import listed_paths
 
 if TYPE_CHECKING:
     from kafkalog._face.opening import Durability
@@ -71,10 +73,9 @@ class SinkOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """SinkOptions of a batch or a stream; IllegalArgumentException says what was found and what is expected."""
     given = {name.lower(): value for name, value in options.items()}
+    refuse_kafka_options(given, REFUSED_BY_SINK)
     _note_unknown(options, KNOWN, IGNORED)
-    paths = tuple(
-        local_path(part.strip(), what="option path") for part in given.get("path", "").split(",") if part.strip()
-    )
+    paths = tuple(local_path(part, what="option path") for part in listed_paths(given.get("path", "")))
     if not paths:
         raise IllegalArgumentException(
             "option path is missing",

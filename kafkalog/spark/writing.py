@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.spark import worker
 from kafkalog.spark.committing import commit, is_done, look_at_topics
+from kafkalog.spark.plainly import plainly
 from kafkalog.spark.staging import StagedFile, Stager, TopicFacts, WriteId, give_up, remove, sweep
 from kafkalog.spark.write_options import SinkOptions, check_columns
 
@@ -59,12 +60,14 @@ class KafkalogWriter(worker.AnswersAtOnce, DataSourceArrowWriter):  # type: igno
         self.id = WriteId(uuid.uuid4().hex, app=options.app)
         self.is_done = is_done(options)
 
+    @plainly
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         if self.is_done:  # no row is encoded, and Spark stops making them
             worker.settle()
             return Staged(self.id, ())
         return _stage(self.options, self.topics, self.id, TaskContext.get().partitionId(), iterator)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit(self.options, _files(messages), self.id, was_done=self.is_done)
 
@@ -85,6 +88,7 @@ class KafkalogStreamWriter(worker.AnswersAtOnce, DataSourceStreamArrowWriter):  
         self.options = options
         self.topics = look_at_topics(options)
 
+    @plainly
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         task = TaskContext.get()
         query, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
@@ -96,6 +100,7 @@ class KafkalogStreamWriter(worker.AnswersAtOnce, DataSourceStreamArrowWriter):  
             )
         return _stage(self.options, self.topics, WriteId(query, int(batch_id)), task.partitionId(), iterator)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         write = _write_of(messages)
         if write is None:

@@ -1,0 +1,49 @@
+"""What option `path` says: one log directory, several with commas between, or a JSON array of them.
+
+A comma may also stand in a directory's own name: a text that is an existing directory as it is names that one, and an
+array says without doubt which ones are meant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from kafkalog.errors import IllegalArgumentException
+
+EXAMPLE = '["/disk1/kafka-logs","/disk2/kafka-logs"]'
+
+
+def listed_paths(text: str) -> list[str]:
+    """The paths, without blanks around them; none for a blank text.
+
+    IllegalArgumentException for an array that is none, and for a text that may mean one directory or several.
+
+        listed_paths("/disk1/logs,/disk2/logs")  ->  ["/disk1/logs", "/disk2/logs"]
+    """
+    text = text.strip()
+    if text.startswith("[") and not os.path.isdir(text):
+        return array_of_paths(text, "path")
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if len(parts) < 2 and "," not in text:
+        return parts
+    if not os.path.isdir(text):
+        return parts
+    if parts and all(os.path.isdir(part) for part in parts):
+        raise IllegalArgumentException(
+            f"option path is {text!r}: there is a directory of that name, and each part between commas is one, too",
+            hint=f"give it as a JSON array: {json.dumps([text])} or {json.dumps(parts)}",
+        )
+    return [text]
+
+
+def array_of_paths(text: str, name: str) -> list[str]:
+    """The paths of a JSON array; IllegalArgumentException for anything else."""
+    expected = f"option {name}: Expected e.g. {EXAMPLE}, got {text}"
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        raise IllegalArgumentException(expected) from None
+    if not isinstance(listed, list) or not all(isinstance(part, str) and part.strip() for part in listed):
+        raise IllegalArgumentException(expected)
+    return [part.strip() for part in listed]

@@ -1,0 +1,64 @@
+"""Patterns of java.util.regex without a JVM; beside Java itself they are in tests/spark/test_java_patterns.py."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.spark.java_patterns import JavaPattern
+from kafkalog.spark.options import parse_options
+from kafkalog.spark.planning import find_partitions
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "not_found"),
+    [
+        ("orders", ["orders", "orders-eu", "my-orders"], ["order"]),
+        ("[a-z&&[^b]]", ["a", "bab"], ["b", "B"]),
+        (r"^\p{Lower}+$", ["abc"], ["aBc", "a1"]),
+        (r"^\Qa.b\E$", ["a.b"], ["a-b"]),
+        ("^a++b", ["aab"], ["b"]),
+        ("^a*+a", [], ["aaa"]),
+        (r"(?<x>ab)-\k<x>", ["ab-ab"], ["ab-ba"]),
+        ("(?i)^[k-m]$", ["K", "l"], ["n"]),
+        (r"\h|\R", [], ["a-b"]),
+    ],
+)
+def test_found(pattern: str, found: list[str], not_found: list[str]) -> None:
+    made = JavaPattern(pattern)
+    assert [name for name in found if not made.finds(name)] == []
+    assert [name for name in not_found if made.finds(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("[a-z", "found a '[' without its ']'"),
+        ("a**", "found a '*' that repeats nothing"),
+        (r"\p{Foo}", "a property that is not known here"),
+        (r"\y", r"found an escape that there is not: \y"),
+        ("(?<=a+)b", "which Python's re has no way to say"),
+        ("(?P<x>a)", "found a flag 'P' that there is not"),
+        ("(?<x>a)(?<x>b)", "the group x is there twice"),
+    ],
+)
+def test_refused(pattern: str, why: str) -> None:
+    with pytest.raises(IllegalArgumentException) as caught:
+        parse_options({"path": "x", "subscribePattern": pattern})
+    assert why in str(caught.value)
+    assert "option subscribePattern is" in str(caught.value)
+
+
+def test_a_pattern_that_finds_no_topic_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with kafkalog.open_log(tmp_path, "orders-0") as log:
+        log.append(b"x")
+    with caplog.at_level(logging.WARNING, "kafkalog.spark"):
+        assert find_partitions(parse_options({"path": str(tmp_path), "subscribePattern": " ^order$\n"})) == {}
+    assert "'^order$' is found in no topic" in caplog.text
+    assert f"of {tmp_path}: orders" in caplog.text
