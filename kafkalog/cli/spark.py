@@ -7,6 +7,7 @@ told: `--master` and `--conf`, or the environment of spark-submit.  pyspark is i
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -86,6 +87,8 @@ def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
         if not equals:
             raise Usage(f"--conf {text!r} has no '=', expected such as --conf spark.executor.memory=2g")
         builder = builder.config(key.strip(), value.strip())
+        if key.strip() == "spark.pyspark.python":  # which spark-submit alone would hand on
+            os.environ["PYSPARK_PYTHON"] = value.strip()
     if master is not None:
         builder = builder.master(master)
     try:

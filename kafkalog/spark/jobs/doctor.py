@@ -122,8 +122,9 @@ def _others(context: Any, asked: probe.Asked) -> tuple[list[dict[str, Any]], str
                 break
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        told = [line for line in lines if "Error: " in line or "Cannot run program" in line or "Exception: " in line]
-        return list(found.values()), (told or lines)[-1][:300]
+        first = [line for line in lines if "Cannot run program" in line]
+        told = [line for line in lines if "Error: " in line or "Exception: " in line]
+        return list(found.values()), (first or told or lines)[-1][:300]
     finally:
         cloudpickle.unregister_pickle_by_value(probe)
     return [found[each] for each in sorted(found)], None
