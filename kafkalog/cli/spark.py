@@ -7,6 +7,7 @@ told: `--master` and `--conf`, or the environment of spark-submit.  pyspark is i
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ CANCEL_S = 0.2
 # Name -> what `kafkalog spark --help` says.
 COMMANDS = {
     "compact": "Compact partitions as a broker's cleaner does, one task a partition.",
+    "doctor": "Check that every executor can read directories, and write to them.",
     "export": "Write records to Parquet files by topic and hour; again, it goes on.",
     "import": "Make partitions of what export wrote, offsets kept.",
     "recover": "Tell or do what an open after a crash does, one task a partition.",
@@ -35,6 +37,7 @@ COMMANDS = {
 
 EXAMPLES = {
     "compact": "compact /var/kafka-logs prices -X cleanup.policy=compact --yes",
+    "doctor": "doctor /disk1/kafka-logs /disk2/kafka-logs --master spark://master:7077",
     "export": "export /var/kafka-logs orders --to /lake/kafka --master spark://master:7077",
     "import": "import /lake/kafka /disk3/kafka-logs orders-0 --yes",
     "recover": "recover /disk1/kafka-logs /disk2/kafka-logs --yes",
@@ -84,6 +87,8 @@ def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
         if not equals:
             raise Usage(f"--conf {text!r} has no '=', expected such as --conf spark.executor.memory=2g")
         builder = builder.config(key.strip(), value.strip())
+        if key.strip() == "spark.pyspark.python":  # which spark-submit alone would hand on
+            os.environ["PYSPARK_PYTHON"] = value.strip()
     if master is not None:
         builder = builder.master(master)
     try:

@@ -9,13 +9,14 @@ both find them.  `kafkalog spark` is the same on a command line.
 """
 
 from kafkalog.spark.jobs.compacting import compact
+from kafkalog.spark.jobs.doctor import doctor
 from kafkalog.spark.jobs.exporting import export
 from kafkalog.spark.jobs.importing import import_
 from kafkalog.spark.jobs.recovery import recover
 from kafkalog.spark.jobs.shuffle import compact_by_shuffle
 from kafkalog.spark.jobs.verification import verify
 
-__all__ = ["compact", "compact_by_shuffle", "export", "import_", "recover", "verify"]
+__all__ = ["compact", "compact_by_shuffle", "doctor", "export", "import_", "recover", "verify"]
 
 
 def __dir__() -> list[str]:
