@@ -26,7 +26,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     UnsupportedOperationException,
 )
-from kafkalog.spark.column_types import not_null_of, promised, struct_of
+from kafkalog.spark.column_types import check_nested, not_null_of, promised, struct_of
 from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.places import hadoop_options
@@ -176,6 +176,7 @@ def _columns(schema: StructType) -> tuple[str, ...]:
                 hint="read it as it is and cast it"
                 + (" (in this session `timestamp_ltz` is the type's name)" if kind == "timestamp" else ""),
             )
+        check_nested(column)
         columns.append(column.name)
     return tuple(columns)
 
@@ -212,14 +213,25 @@ class PushingReader(KafkalogReader):
 def register(spark: Any) -> None:
     """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself.
 
+    A thread that Spark has not seen yet has no active session, and there Spark finds no source that is written in
+    Python (DATA_SOURCE_NOT_FOUND); the thread has this session from then on.
+
     Only so it knows the session's settings of object stores (`spark.hadoop.fs.s3a.*`), which Spark does not hand to
     Python's sources: they go to the planner as part of the source, and are shown nowhere.
     """
+    _set_active(spark)
     settings = hadoop_options(spark)
     source: Any = KafkalogDataSource
     if settings:
         source = type(source.__name__, (source,), {"session_options": settings})
     spark.dataSource.register(source)
+
+
+def _set_active(spark: Any) -> None:
+    """Make it the thread's session; there is no such thing with Spark Connect."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is not None:
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
 
 
 def __dir__() -> list[str]:

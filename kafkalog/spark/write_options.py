@@ -115,6 +115,8 @@ def check_columns(schema: Any, topic: str | None) -> None:
     """IllegalStateException, in the words of Spark's Kafka sink, for columns that no record is made of.  Others than
     COLUMN_TYPES are left out, as there."""
     found = {column.name: column.dataType.simpleString() for column in schema.fields}
+    if "headers" in found:  # whose fields' names may be in any case, as there
+        found["headers"] = found["headers"].lower()
     if topic is None and "topic" not in found:
         raise IllegalStateException(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."

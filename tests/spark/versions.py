@@ -1,0 +1,12 @@
+"""What the PySpark at hand cannot do, as marks for tests; `tests/spark_versions.py` runs some tests on older ones."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+PYSPARK = tuple(int(part) for part in importlib.metadata.version("pyspark").split(".")[:2])
+
+needs_writes = pytest.mark.skipif(PYSPARK < (4, 2), reason="PySpark before 4.2 has no Arrow writers for data sources")
+needs_streams = pytest.mark.skipif(PYSPARK < (4, 2), reason="PySpark before 4.2 tells a stream no start of its batches")
