@@ -224,7 +224,16 @@ def register(spark: Any) -> None:
     source: Any = KafkalogDataSource
     if settings:
         source = type(source.__name__, (source,), {"session_options": settings})
-    spark.dataSource.register(source)
+    try:
+        spark.dataSource.register(source)
+    except Exception as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
+        if settings:  # Spark 4.0 does not replace what it has found by itself
+            raise UnsupportedOperationException(
+                f"PySpark {pyspark.__version__} takes no settings of object stores by `register`",
+                hint="give them to each reader: .options(**kafkalog.spark.places.hadoop_options(spark))",
+            ) from error
 
 
 def _set_active(spark: Any) -> None:
