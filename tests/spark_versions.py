@@ -5,7 +5,7 @@ python -m tests.spark_versions 4.0 -- -x    # one of them; what follows -- is fo
 
 Each version is fetched from the package registry once, into build/pyspark-<version> (`pip --target`, about 500 MB with
 its jars and py4j); pytest then finds it before the environment's.  What an older PySpark cannot do its tests skip, with
-the reason (`tests/spark/versions.py`), and no other test may be skipped.  KAFKALOG_SPARK_ONE=1 runs only the day's
+the reason (`tests/spark/versions.py`).  KAFKALOG_SPARK_ONE=1 runs only the day's
 version (`tests/sampling.py`).
 """
 
@@ -59,8 +59,7 @@ def start(version: str, pytest_args: Sequence[str]) -> subprocess.Popen[bytes]:
     }
     env.pop("SPARK_HOME", None)
     files = [str(ROOT / "tests" / "spark" / name) for name in FILES]
-    log = open(ROOT / "build" / f"pyspark-{version}.log", "wb")
-    with log:
+    with open(ROOT / "build" / f"pyspark-{version}.log", "wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", *files, *pytest_args],
             cwd=ROOT,

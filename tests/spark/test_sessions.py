@@ -129,6 +129,16 @@ def test_writes_with_large_types(spark: Any, log_dir: str, tmp_path: Path) -> No
     assert found == sorted((b"value-%d" % n, ("h", b"%d" % n)) for n in range(RECORDS))
 
 
+def test_pandas_on_spark(spark: Any, log_dir: str) -> None:
+    try:
+        import pyspark.pandas as ps
+    except ImportError as error:
+        pytest.skip(f"this PySpark's pandas API wants an older pandas: {error}")
+    frame = ps.read_spark_io(log_dir, format="kafkalog", subscribe="t")
+    assert (len(frame), int(frame["offset"].sum())) == (RECORDS, sum(range(RECORDS)))
+    assert read(spark, log_dir).load().pandas_api().head(2).to_pandas().value.tolist() == [b"value-0", b"value-1"]
+
+
 def test_names_in_another_case(spark: Any, log_dir: str) -> None:
     frame = read(spark, log_dir).load()
     assert bytes(frame.selectExpr("VALUE", "HEADERS[0].KEY AS name").first().VALUE).startswith(b"value-")
