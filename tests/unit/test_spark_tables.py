@@ -98,11 +98,16 @@ def test_a_path_of_the_statement_is_all(name: str) -> None:
 
 
 def test_without_a_path() -> None:
-    for columns in ([], [Field("key")], [Field("value", {tables.KEPT: {"path": "/x"}}), Field("key")]):
+    for columns in ([], [Field("key")]):
         with pytest.raises(IllegalArgumentException, match=r"option path is missing .*WITH \(path '/dir'"):
             tables.options_to_read(columns, {"subscribe": "t"})
         with pytest.raises(IllegalArgumentException, match="option path is missing"):
             tables.options_to_write(columns, {"topic": "t"})
+    # Rows that were selected from a table are not inserted into it; a table that was altered is still read.
+    columns = [*of_table(path="/x"), Field("key")]
+    assert tables.options_to_read(columns, {"subscribe": "t"}) == {"path": "/x", "subscribe": "t"}
+    with pytest.raises(IllegalArgumentException, match="option path is missing"):
+        tables.options_to_write(columns, {"topic": "t"})
 
 
 def test_headers_are_of_the_table() -> None:
