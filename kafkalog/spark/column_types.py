@@ -53,6 +53,16 @@ def not_null_of(schema: StructType) -> frozenset[str]:
     return frozenset(column.name for column in schema.fields if not column.nullable)
 
 
+def check_nested(column: StructField) -> None:
+    """IllegalArgumentException for a `not null` within a column's type."""
+    kind = TYPES[column.dataType.simpleString()]
+    if column.dataType != kind:
+        raise IllegalArgumentException(
+            f"column {column.name} says `not null` within its type",
+            hint=f"expected {column.name} {kind.simpleString()}, which may have `not null` behind it",
+        )
+
+
 def promised(batches: Iterator[Any], not_null: frozenset[str]) -> Iterator[Any]:
     """The Arrow record batches with those columns declared not null.  IllegalArgumentException if one has a null."""
     if not not_null:

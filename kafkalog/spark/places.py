@@ -310,9 +310,10 @@ def hadoop_options(spark: Any) -> dict[str, str]:
         spark.read.format("kafkalog").options(**hadoop_options(spark)).load("s3a://bucket/prefix")
     """
     prefix = "spark.hadoop."
-    found = spark.sparkContext.getConf().getAll()
+    is_classic = getattr(spark, "_jsparkSession", None) is not None  # Spark Connect shows its server's as settings
+    found = dict(spark.sparkContext.getConf().getAll()) if is_classic else spark.conf.getAll
     return {
         name[len(prefix) :]: value
-        for name, value in found
+        for name, value in found.items()
         if name.startswith(prefix) and name[len(prefix) :].startswith(_HADOOP_PREFIXES)
     }

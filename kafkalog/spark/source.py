@@ -28,7 +28,7 @@ from kafkalog.errors import (
     UnsupportedOperationException,
 )
 from kafkalog.spark import changes
-from kafkalog.spark.column_types import not_null_of, promised, struct_of
+from kafkalog.spark.column_types import check_nested, not_null_of, promised, struct_of
 from kafkalog.spark.copies import REPLICA_COLUMN, check_columns
 from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.kafka_options import note_stream_options
@@ -207,6 +207,7 @@ def _columns(schema: StructType) -> tuple[str, ...]:
                 hint="read it as it is and cast it"
                 + (" (in this session `timestamp_ltz` is the type's name)" if kind == "timestamp" else ""),
             )
+        check_nested(column)
         columns.append(column.name)
     return tuple(columns)
 
@@ -243,12 +244,41 @@ class PushingReader(KafkalogReader):
 def register(spark: Any) -> None:
     """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself.
 
+    A thread that Spark has not seen yet has no active session, and there Spark finds no source that is written in
+    Python (DATA_SOURCE_NOT_FOUND); the thread has this session from then on.
+
     Only so it knows the session's settings of object stores (`spark.hadoop.fs.s3a.*`) and how many cores there are,
     which Spark does not hand to Python's sources: they go to the planner as part of the source, and are shown nowhere.
     """
-    known = {"session_options": hadoop_options(spark), "parallelism": spark.sparkContext.defaultParallelism}
+    _set_active(spark)
+    settings = hadoop_options(spark)
+    known = {"session_options": settings, "parallelism": _parallelism(spark)}
     source: Any = KafkalogDataSource
-    spark.dataSource.register(type(source.__name__, (source,), known))
+    try:
+        spark.dataSource.register(type(source.__name__, (source,), known))
+    except Exception as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
+        if settings:  # Spark 4.0 does not replace what it has found by itself
+            raise UnsupportedOperationException(
+                f"PySpark {pyspark.__version__} takes no settings of object stores by `register`",
+                hint="give them to each reader: .options(**kafkalog.spark.places.hadoop_options(spark))",
+            ) from error
+
+
+def _set_active(spark: Any) -> None:
+    """Make it the thread's session; there is no such thing with Spark Connect."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is not None:
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+
+
+def _parallelism(spark: Any) -> int | None:
+    """How many cores the cluster has; a client of Spark Connect does not know."""
+    if getattr(spark, "_jsparkSession", None) is None:
+        return None
+    found: int = spark.sparkContext.defaultParallelism
+    return found
 
 
 def __dir__() -> list[str]:

@@ -66,8 +66,7 @@ def options_to_keep(properties: Mapping[str, str]) -> dict[str, str]:
     if secret is not None:
         raise IllegalArgumentException(
             f"option {secret} may be a credential, and the options of a table are kept in the open",
-            hint=f"give it with each statement, SELECT ... FROM t WITH (`{secret}` '...'), or as spark.hadoop.fs.* of "
-            "the session and kafkalog.spark.source.register(spark)",
+            hint="give it to the session, as spark.hadoop.fs.*, and call kafkalog.spark.source.register(spark)",
         )
     if not any(name in kept for name in source_options.STRATEGIES):
         misplaced = [name for name in given if name in source_options.STRATEGIES]
@@ -88,8 +87,11 @@ def of_readers(kept: Mapping[str, str]) -> dict[str, str]:
 
 def kept_options(columns: Sequence[Any]) -> dict[str, str]:
     """What the columns of a table (pyspark's StructFields) say of its options; nothing for others."""
-    kept = (columns[-1].metadata or {}).get(KEPT) if columns else None
-    return {str(name): str(value) for name, value in kept.items()} if isinstance(kept, Mapping) else {}
+    for column in columns:
+        kept = (column.metadata or {}).get(KEPT)
+        if isinstance(kept, Mapping):
+            return {str(name): str(value) for name, value in kept.items()}
+    return {}
 
 
 def options_to_read(columns: Sequence[Any], given: Mapping[str, str]) -> dict[str, str]:
@@ -115,7 +117,7 @@ def options_to_write(columns: Sequence[Any], given: Mapping[str, str]) -> tuple[
     That is the one topic that the table subscribes to, if no option `topic` is given.  The table's options are no
     matter if the writer is given a path: its rows only come from the table.
     """
-    kept = _kept_for(columns, given)
+    kept = _kept_for(columns[-1:], given)  # of an INSERT, whose rows have all columns of the table
     known = {name.lower() for name in sink_options.KNOWN}
     merged = _merged({name: value for name, value in kept.items() if name in known}, given)
     if not kept or "topic" in _lowered(merged):

@@ -127,6 +127,8 @@ def check_columns(schema: Any, options: SinkOptions) -> None:
     COLUMN_TYPES, and `timestamp` with keepTimestamps, are left out, as there."""
     topic = options.topic
     found = {column.name: column.dataType.simpleString() for column in schema.fields}
+    if "headers" in found:  # whose fields' names may be in any case, as there
+        found["headers"] = found["headers"].lower()
     if topic is None and "topic" not in found:
         raise IllegalStateException(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."

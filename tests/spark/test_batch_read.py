@@ -14,6 +14,7 @@ import kafkalog
 from kafkalog.spark.filters import push
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
+from tests.spark.versions import needs_pushdown
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -130,6 +131,7 @@ def test_filters_give_the_same_rows_pushed_or_not(spark: Any, log_dir: str, expe
             assert sorted(tuple(row) for row in frame.where(condition).collect()) == rows, condition
 
 
+@needs_pushdown
 def test_spark_does_not_filter_again_what_was_pushed(spark: Any, log_dir: str) -> None:
     def plan_of(condition: str) -> str:
         frame = read(spark, log_dir, pushDownPredicate="true").load().where(condition)
@@ -151,6 +153,7 @@ def test_a_frame_that_is_used_twice_is_right_by_default(spark: Any, log_dir: str
         assert frame.where("offset < 5").union(frame.where("offset >= 590")).count() == 3 * 15
 
 
+@needs_pushdown
 def test_filters_prune_segments_and_batches(log_dir: str) -> None:
     """Bytes that a plan reads, of all bytes."""
     from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan

@@ -16,6 +16,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.spark.options import parse_options
+from tests.spark.versions import needs_streams
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -293,6 +294,7 @@ def test_keys_headers_and_patterns(spark: Any, log_dir: str) -> None:
         read(spark, log_dir, grep="(").load().count()
 
 
+@needs_streams
 def test_a_stream_asks_for_keys(spark: Any, log_dir: str, tmp_path: Path) -> None:
     stream = spark.readStream.format("kafkalog").option("path", log_dir).option("subscribe", "t")
     stream = (

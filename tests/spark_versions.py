@@ -1,0 +1,97 @@
+"""Some tests of Spark on other PySparks than the one that is installed.
+
+python -m tests.spark_versions              # 4.0 and 4.2, side by side
+python -m tests.spark_versions 4.0 -- -x    # one of them; what follows -- is for pytest
+
+Each version is fetched from the package registry once, into build/pyspark-<version> (`pip --target`, about 500 MB with
+its jars and py4j); pytest then finds it before the environment's.  What an older PySpark cannot do its tests skip, with
+the reason (`tests/spark/versions.py`).  KAFKALOG_SPARK_ONE=1 runs only the day's
+version (`tests/sampling.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.durations import ROOT
+from tests.sampling import SEED
+
+VERSIONS = {"4.0": "pyspark==4.0.*", "4.2": "pyspark==4.2.*"}
+
+# One test file for each way into Spark; PySpark 4.0 has neither streams nor Arrow writers for Python's sources.
+FILES = (
+    "test_source.py",
+    "test_batch_read.py",
+    "test_sql.py",
+    "test_sessions.py",
+    "test_sql_examples.py",
+)
+
+
+def folder(version: str) -> Path:
+    return ROOT / "build" / f"pyspark-{version}"
+
+
+def fetch(version: str) -> Path:
+    """The folder of a version; fetched if it is not there yet, whole or not at all."""
+    made = folder(version)
+    if not (made / "pyspark").is_dir():
+        part = made.with_name(f"{made.name}.part-{os.getpid()}")
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", str(part)]
+        subprocess.run([*pip, VERSIONS[version]], check=True)
+        part.rename(made)
+    return made
+
+
+def start(version: str, pytest_args: Sequence[str]) -> subprocess.Popen[bytes]:
+    """pytest with that PySpark before all others, on Spark's side too."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(folder(version)), os.environ.get("PYTHONPATH")])),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "KAFKALOG_EXPECT_PYSPARK": version,
+    }
+    env.pop("SPARK_HOME", None)
+    files = [str(ROOT / "tests" / "spark" / name) for name in FILES]
+    with open(ROOT / "build" / f"pyspark-{version}.log", "wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-q", *files, *pytest_args],
+            cwd=ROOT,
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def main(args: Sequence[str]) -> int:
+    place = args.index("--") if "--" in args else len(args)
+    versions, pytest_args = list(args[:place]) or list(VERSIONS), args[place + 1 :]
+    unknown = [version for version in versions if version not in VERSIONS]
+    if unknown:
+        print(f"found {' '.join(unknown)}, expected some of {' '.join(VERSIONS)}", file=sys.stderr)
+        return 2
+    if os.environ.get("KAFKALOG_SPARK_ONE") == "1":
+        versions = [versions[SEED % len(versions)]]
+    for version in versions:
+        fetch(version)
+    began = time.monotonic()
+    failed = []
+    for version, running in [(version, start(version, pytest_args)) for version in versions]:
+        code = running.wait()
+        text = (ROOT / "build" / f"pyspark-{version}.log").read_text(errors="replace")
+        lines = text.splitlines()
+        print(f"PySpark {version}, {time.monotonic() - began:.0f} s: {lines[-1] if lines else f'ended with {code}'}")
+        if code:
+            failed.append(version)
+            print(text)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+"""Options of a catalog's table: which of its properties are kept, and what a statement's own options replace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.spark import tables
+
+
+@dataclass
+class Field:
+    """What tables look at of a pyspark StructField."""
+
+    name: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def of_table(**kept: str) -> list[Field]:
+    return [Field("key"), Field("value", {tables.KEPT: kept})]
+
+
+def properties(**options: str) -> dict[str, str]:
+    """As Spark gives them to CREATE TABLE."""
+    given = {"provider": "kafkalog", "owner": "root"}
+    for name, value in options.items():
+        given |= {name: value} if name == "path" else {name: value, f"option.{name}": value}
+    return given
+
+
+def test_what_is_a_new_tables() -> None:
+    assert tables.is_of_table({"Provider": "KafkaLog", "path": "/x"})
+    assert not tables.is_of_table({"path": "/x", "subscribe": "provider"})
+    assert not tables.is_of_table({"provider": "other"})
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        ("file:/disk1/logs", "/disk1/logs"),
+        ("/disk1/logs", "/disk1/logs"),
+        ("file:/disk1/a b%20c", "/disk1/a b%20c"),
+        ("file:/disk1, /disk2,file:/disk3", "/disk1,/disk2,/disk3"),
+        ("file:///disk1", "///disk1"),
+        ("s3a://bucket/logs", "s3a://bucket/logs"),
+    ],
+)
+def test_a_location_is_a_path(path: str, kept: str) -> None:
+    assert tables.options_to_keep(properties(path=path, subscribe="t")) == {"path": kept, "subscribe": "t"}
+
+
+def test_only_options_are_kept() -> None:
+    given = {**properties(path="file:/x", subscribePattern="a.*", topic="t"), "location": "file:/x", "team": "blue"}
+    assert tables.options_to_keep(given) == {"path": "/x", "subscribepattern": "a.*", "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (properties(path="logs", subscribe="t"), "the table's path is logs"),
+        ({**properties(path="/x"), "subscribe": "t"}, r"expected OPTIONS \(subscribe"),
+        ({**properties(path="/x", subscribe="t"), "option.remote.option.secret": "s"}, "may be a credential"),
+        ({**properties(path="/x", subscribe="t"), "option.FS.S3A.secret.key": "s"}, "may be a credential"),
+        ({**properties(path="/x", subscribe="t"), "option.remote.keyPairs": "a:b:c"}, "may be a credential"),
+        (properties(path="/x", subscribe="t", numPartitions="none"), "option numPartitions is 'none'"),
+    ],
+)
+def test_what_is_not_kept(given: dict[str, str], text: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=text) as raised:
+        tables.options_to_keep(given)
+    assert "'s'" not in str(raised.value)
+
+
+def test_a_reader_takes_what_the_table_keeps() -> None:
+    columns = of_table(path="/x", subscribe="t", startingtimestamp="1", isolation="read_committed", topic="u")
+    assert tables.options_to_read(columns, {}) == {
+        "path": "/x", "subscribe": "t", "startingtimestamp": "1", "isolation": "read_committed",
+    }  # fmt: skip
+    found = tables.options_to_read(
+        columns, {"startingOffsets": "earliest", "kafka.isolation.level": "read_uncommitted"}
+    )
+    assert found == {
+        "path": "/x", "subscribe": "t", "startingOffsets": "earliest", "kafka.isolation.level": "read_uncommitted",
+    }  # fmt: skip
+    found = tables.options_to_read(columns, {"assign": '{"t":[0]}', "endingTimestamp": "5"})
+    assert "subscribe" not in found
+    assert found["startingtimestamp"] == "1"
+
+
+@pytest.mark.parametrize("name", ["path", "Paths", "remote"])
+def test_a_path_of_the_statement_is_all(name: str) -> None:
+    columns = of_table(path="/x", subscribe="t", durability="os")
+    assert tables.options_to_read(columns, {name: "/y"}) == {name: "/y"}
+    assert tables.options_to_write(columns, {name: "/y"}) == ({name: "/y"}, None)
+
+
+def test_without_a_path() -> None:
+    for columns in ([], [Field("key")]):
+        with pytest.raises(IllegalArgumentException, match=r"option path is missing .*WITH \(path '/dir'"):
+            tables.options_to_read(columns, {"subscribe": "t"})
+        with pytest.raises(IllegalArgumentException, match="option path is missing"):
+            tables.options_to_write(columns, {"topic": "t"})
+    # Rows that were selected from a table are not inserted into it; a table that was altered is still read.
+    columns = [*of_table(path="/x"), Field("key")]
+    assert tables.options_to_read(columns, {"subscribe": "t"}) == {"path": "/x", "subscribe": "t"}
+    with pytest.raises(IllegalArgumentException, match="option path is missing"):
+        tables.options_to_write(columns, {"topic": "t"})
+
+
+def test_headers_are_of_the_table() -> None:
+    columns = of_table(path="/x", subscribe="t")
+    with pytest.raises(IllegalArgumentException, match="made without the column headers"):
+        tables.options_to_read(columns, {"includeHeaders": " TRUE"})
+    assert tables.options_to_read([Field("headers"), *columns], {"includeHeaders": "true"})["path"] == "/x"
+
+
+@pytest.mark.parametrize(
+    ("kept", "given", "topic", "only"),
+    [
+        ({"subscribe": " t "}, {}, "t", "t"),
+        ({"subscribe": "t,u"}, {}, None, None),
+        ({"subscribepattern": "t"}, {}, None, None),
+        ({"assign": '{"t":[0]}'}, {}, None, None),
+        ({"subscribe": "t", "topic": "u"}, {}, "u", None),
+        ({"subscribe": "t"}, {"Topic": "v"}, "v", None),
+    ],
+)
+def test_where_rows_go(kept: dict[str, str], given: dict[str, str], topic: str | None, only: str | None) -> None:
+    found, checked = tables.options_to_write(of_table(path="/x", durability="os", latest="true", **kept), given)
+    lowered = {name.lower(): value for name, value in found.items()}
+    assert lowered == {"path": "/x", "durability": "os", **({"topic": topic} if topic else {})}
+    assert checked == only
+
+
+def test_rows_of_another_topic_are_refused() -> None:
+    pa = pytest.importorskip("pyarrow")
+    table_writing = pytest.importorskip("kafkalog.spark.table_writing")
+    for kind in (pa.string(), pa.large_string()):
+        batches = [pa.record_batch({"topic": pa.array(values, kind)}) for values in (["t", None], [None], [None, "u"])]
+        assert list(table_writing.of_topic(iter(batches[:2]), "t")) == batches[:2]
+        with pytest.raises(IllegalArgumentException, match="a row has topic 'u', the table has 't'"):
+            list(table_writing.of_topic(iter(batches), "t"))
+    without = pa.record_batch({"value": pa.array([b"x"])})
+    assert list(table_writing.of_topic(iter([without]), "t")) == [without]
