@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,8 @@ import kafkalog
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
 from kafkalog.spark.jobs import lake_tables
 from tests.spark.kit import fill
+from tests.spark.lake import need
 
-if not os.environ.get("CI"):  # which installs them
-    pytest.importorskip("deltalake")
-    pytest.importorskip("pyiceberg")
-    pytest.importorskip("sqlalchemy")  # the catalog of these tests
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
@@ -25,6 +21,7 @@ class Lake:
     """An export of two topics, its tables in one of the formats."""
 
     def __init__(self, spark: Any, place: Path, format: str) -> None:
+        need(*{"delta": ["deltalake"], "iceberg": ["pyiceberg", "sqlalchemy"]}[format])
         self.spark = spark
         self.root, self.target, self.format = place / "logs", place / "lake", format
         self.more: dict[str, Any] = {}
@@ -148,15 +145,38 @@ def test_what_was_exported_before_comes_in_and_a_new_table_gets_all(lake: Lake) 
         lake.export("t")
 
 
+def test_a_delta_table_of_something_else_is_left_alone(spark: Any, tmp_path: Path) -> None:
+    need("deltalake")
+    import deltalake
+    import pyarrow as pa
+
+    from kafkalog.spark import jobs
+
+    fill(tmp_path / "logs", "t-0", 10)
+    deltalake.write_deltalake(tmp_path / "lake", pa.table({"offset": ["a"], "topic": ["t"]}))
+    with pytest.raises(IllegalArgumentException, match=r"found a Delta table by no column, .* key, value, partition"):
+        jobs.export(spark, tmp_path / "logs", tmp_path / "lake", format="delta")
+    assert deltalake.DeltaTable(tmp_path / "lake").version() == 0
+
+
 def test_what_makes_no_sense_is_refused(spark: Any, tmp_path: Path) -> None:
     from kafkalog.spark import jobs
 
     fill(tmp_path / "logs", "t-0", 10)
     for options, message in (
         ({"format": "orc"}, "found format 'orc'"),
-        ({"format": "delta", "namespace": "logs"}, "found a catalog or a namespace with format 'delta'"),
-        ({"format": "iceberg", "namespace": "logs"}, "found catalog None and namespace 'logs'"),
+        ({"format": "parquet", "namespace": "logs"}, "found a catalog or a namespace with format 'parquet'"),
     ):
         with pytest.raises(IllegalArgumentException, match=message):
             jobs.export(spark, tmp_path / "logs", tmp_path / "lake", **options)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_iceberg_needs_a_catalog(spark: Any, tmp_path: Path) -> None:
+    need("pyiceberg")
+    from kafkalog.spark import jobs
+
+    fill(tmp_path / "logs", "t-0", 10)
+    with pytest.raises(IllegalArgumentException, match="found catalog None and namespace 'logs'"):
+        jobs.export(spark, tmp_path / "logs", tmp_path / "lake", format="iceberg", namespace="logs")
     assert not (tmp_path / "lake").exists()

@@ -13,18 +13,12 @@ import pytest
 import kafkalog
 from tests.spark import lake
 from tests.spark.kit import START_MS, fill
+from tests.spark.lake import need
 
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 ROOT = Path(__file__).parents[2]
-IN_CI = bool(os.environ.get("CI"))  # installs all packages: what is missing there is an error
-
-
-def need(*packages: str) -> None:
-    if not IN_CI:
-        for package in packages:
-            pytest.importorskip(package)
 
 
 @pytest.fixture

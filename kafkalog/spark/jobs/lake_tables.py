@@ -240,11 +240,26 @@ class _DeltaTable:
         for name in PARTITIONED_BY:
             columns = columns.append(pa.field(name, pa.string()))
         self._target = target
-        self._schema = self._module.Schema.from_arrow(columns)
+        wanted = self._module.Schema.from_arrow(columns)
         if not self._module.DeltaTable.is_deltatable(target):
-            self._module.DeltaTable.create(target, self._schema, partition_by=list(PARTITIONED_BY))
+            self._module.DeltaTable.create(target, wanted, partition_by=list(PARTITIONED_BY))
         self._table = self._module.DeltaTable(target)
+        self._schema = self._table.schema()
+        self._check(wanted)
         self.id = str(self._table.metadata().id)
+
+    def _check(self, wanted: Any) -> None:
+        """Others may have added columns to the table; those of the files must be there."""
+        found = {field.name: field.type for field in self._schema.fields}
+        wrong = [field.name for field in wanted.fields if found.get(field.name) != field.type]
+        divided = self._table.metadata().partition_columns
+        if wrong or divided != list(PARTITIONED_BY):
+            raise IllegalArgumentException(
+                f"found a Delta table by {', '.join(divided) or 'no column'}, in which columns are missing or of "
+                f"another type: {', '.join(wrong) or 'none'}",
+                path=self._target,
+                hint=f"expected what an export makes, by {', '.join(PARTITIONED_BY)}: choose another target",
+            )
 
     def last(self, export_id: str) -> int:
         found = self._table.transaction_version(_app_id(export_id))

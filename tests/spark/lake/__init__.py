@@ -10,11 +10,20 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.conformance import kafka_jars
 
 POM = Path(__file__).parent / "pom.xml"
 PYSPARK_VERSIONS = ("4.2.",)  # that the jars are made for
 DOCS = Path(__file__).parents[3] / "docs" / "spark-lake.md"
+
+
+def need(*packages: str) -> None:
+    """Skips the test without these packages; but not in CI, which installs them all."""
+    for package in packages:
+        if not os.environ.get("CI"):
+            pytest.importorskip(package)
 
 
 def missing() -> str | None:
