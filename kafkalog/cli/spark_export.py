@@ -22,6 +22,14 @@ from kafkalog.cli.spark import JSON, ONLY, PROGRESS, READ_DIRS, cluster, code_of
 @COMMITTED
 @click.option("--skip-damage", is_flag=True, help="Go on in the next segment where records cannot be read.")
 @click.option("--range-size", default="128MiB", show_default=True, metavar="BYTES", help="Of a log, for one task.")
+@click.option(
+    "--format",
+    "table",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="delta also makes FOLDER a Delta table (needs the package deltalake).",
+)
 @JSON
 @PROGRESS
 @both_tiers
@@ -35,6 +43,7 @@ def command(
     committed: bool,
     skip_damage: bool,
     range_size: str,
+    table: str,
     as_json: bool,
     progress: bool,
     master: str | None,
@@ -50,13 +59,14 @@ def command(
     places, remote = storages_of(roots)
     with session(master, conf) as spark:
         from kafkalog.spark.jobs.exporting import UNKNOWN, export_ranges
+        from kafkalog.spark.jobs.lake_tables import Tables
 
         size, named = total_of(roots, only, internal=False)
         with Progress(size, "exported", force=progress) as bar:
             found = export_ranges(
                 spark, places, target, named, codec=codec, headers=headers, isolation=isolation(committed),
                 skip_damage=skip_damage, range_bytes=parse_bytes(range_size, "--range-size"), progress=bar.advance,
-                remote=remote,
+                remote=remote, tables=Tables(table),
             )  # fmt: skip
     code = CLEAN
     for each in found:

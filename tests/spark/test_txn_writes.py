@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.format.names import STAGED_FILE_PREFIX
 from tests.sampling import LONG
 from tests.spark.test_sink import create, staged, values, write
 from tests.spark.txn_driver import APP_ID, ROWS, TOPICS
@@ -110,6 +111,19 @@ class Driver:
             assert time.monotonic() < until, f"no version {version}: {(self.place / 'driver.log').read_text()[-4000:]}"
             time.sleep(0.01)
 
+    def await_staged(self) -> None:
+        """Until a task has begun a file that was not there: the commit follows."""
+        before, until = self._staged(), time.monotonic() + START_S
+        while self._staged() <= before:
+            assert self.process.poll() is None, (self.place / "driver.log").read_text()[-4000:]
+            assert time.monotonic() < until, f"nothing is staged: {(self.place / 'driver.log').read_text()[-4000:]}"
+            time.sleep(0.002)
+
+    def _staged(self) -> set[str]:
+        with contextlib.suppress(OSError):
+            return {name for name in os.listdir(self.place / "data") if name.startswith(STAGED_FILE_PREFIX)}
+        return set()
+
     def kill(self) -> None:
         """All of its session: the driver's Python, its JVM, workers, the committer."""
         for name in filter(str.isdigit, os.listdir("/proc")):
@@ -152,9 +166,10 @@ def test_killed_drivers(tmp_path: Path, kind: str) -> None:
     for turn in range(KILLS):
         driver = Driver(kind, tmp_path)
         try:
-            if turn % 2 and (tmp_path / "data").exists():  # amid what was done before, and right behind it
-                time.sleep(random_.uniform(5, 15))
-            else:
+            if turn % 2:
+                driver.await_staged()
+                time.sleep(random_.choice([0, random_.uniform(0, 0.1), random_.uniform(0, 0.5)]))
+            else:  # amid what comes behind a write that the driver was told of
                 driver.await_version(done(tmp_path) + random_.randint(1, 2))
                 time.sleep(random_.uniform(0, 1.0))
         finally:

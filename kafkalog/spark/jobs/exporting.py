@@ -27,6 +27,7 @@ from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.remote import RemoteStorage
+from kafkalog.spark.jobs.lake_tables import Tables, check_tables, register
 from kafkalog.spark.jobs.run import (
     Chosen,
     Dirs,
@@ -61,6 +62,7 @@ from kafkalog.toolbox.export_log import LogId, LogNow, settle_log
 
 log = logging.getLogger("kafkalog.spark")
 
+PARQUET_ALONE = Tables()
 SKIP_HINT = "skip_damage=True (--skip-damage) leaves it out, and tells what"
 RANGE_BYTES = 128 << 20
 UNKNOWN = -1
@@ -133,6 +135,9 @@ def export(
     range_bytes: int = RANGE_BYTES,
     progress: Progress | None = None,
     remote: str | RemoteStorage | None = None,
+    format: str = "parquet",
+    catalog: Any = None,
+    namespace: str | tuple[str, ...] | None = None,
 ) -> Any:
     """Write what `target` does not have yet of partitions (all, or those named, or of topics named) to Parquet files,
     `topic=orders/hour=2026-11-01-09/orders-0-<first offset>.parquet`; the columns are those of the data source.
@@ -143,12 +148,17 @@ def export(
     all.  `skip_damage` goes on in the next segment where records cannot be read.  A task takes about `range_bytes` of
     the log.  Kafka's internal topics (`__consumer_offsets` and the like) are left out unless they are named.
 
+    `format` "delta" makes a Delta table of the target (package deltalake), partitioned by topic and hour; "iceberg"
+    registers the files of each topic in a table of its name in the `namespace` of a PyIceberg `catalog`.  Each file
+    comes into a table once, also what earlier exports have written, and whatever was killed when.
+
     A DataFrame with a row for each range that was written: its records, bytes and files, and in `skipped` what was left
     out (for damage, or because retention was faster), with offsets; or its error, and then nothing of it is there.
     Where all that is missing is gone there is a row that only tells that.
     A partition that is not the log that was exported before (made again, cut, of another directory) is such an error;
     the others go on.  IllegalArgumentException for options that make no sense, and for a target in a log directory;
-    LogDirLockedException while another export writes to the target.
+    LogDirLockedException while another export writes to the target.  KafkaStorageException if a table does not take
+    the files, which are written then: the next export registers them.
     """
     found = export_ranges(
         spark,
@@ -162,6 +172,7 @@ def export(
         range_bytes=range_bytes,
         progress=progress,
         remote=remote,
+        tables=Tables(format, catalog, namespace),
     )
     rows = [
         (
@@ -194,12 +205,14 @@ def export_ranges(
     range_bytes: int = RANGE_BYTES,
     progress: Progress | None = None,
     remote: str | RemoteStorage | None = None,
+    tables: Tables = PARQUET_ALONE,
 ) -> list[Exported]:
     """As `export`, in the toolbox's own words."""
     check_isolation(isolation)
     if codec not in FORMATS["parquet"]:
         known = ", ".join(sorted(FORMATS["parquet"]))
         raise IllegalArgumentException(f"parquet has no compression {codec!r}", hint=f"it has {known}")
+    check_tables(tables)
     range_bytes = values.whole(range_bytes, "range_bytes", low=1, expected="bytes of a log for one task")
     with ExitStack() as begun:
         roots, places = begun.enter_context(readable(spark, log_dirs, remote))
@@ -225,10 +238,12 @@ def export_ranges(
             for number, work in enumerate(missing.works):
                 tasks.append(Task(work, base, len(tasks), [] if number else missing.skipped))
         how = ExportTarget(place, layout, codec, shared.token)
-        return wrong + run(
+        found = wrong + run(
             spark, partial(_export, how), tasks, failed=_failed, size=lambda it: it.work.size, progress=progress,
             places=places,
         )  # fmt: skip
+        register(place, layout, [each.partition for each in chosen], tables)
+        return found
 
 
 @contextmanager

@@ -1,0 +1,72 @@
+"""Delta's jars for the recipe of docs/spark-lake.md that needs them: by Maven, once, from this folder's pom.
+
+python -m tests.spark.lake JARS PLACE        runs that recipe in PLACE, twice, in a session of its own
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import kafka_jars
+
+POM = Path(__file__).parent / "pom.xml"
+PYSPARK_VERSIONS = ("4.2.",)  # that the jars are made for
+DOCS = Path(__file__).parents[3] / "docs" / "spark-lake.md"
+
+
+def need(*packages: str) -> None:
+    """Skips the test without these packages; but not in CI, which installs them all."""
+    for package in packages:
+        if not os.environ.get("CI"):
+            pytest.importorskip(package)
+
+
+def missing() -> str | None:
+    """None if the recipe can run, else what it lacks."""
+    try:
+        import pyspark
+    except ImportError:
+        return "pyspark is not installed"
+    if not pyspark.__version__.startswith(PYSPARK_VERSIONS):
+        return f"Delta's jar is made for PySpark 4.2, this is {pyspark.__version__}"
+    return None
+
+
+def jars() -> list[str]:
+    """Paths of the jars.  KafkaMissingError if Maven cannot fetch them."""
+    target = kafka_jars.DRIVER / "target" / "lake"
+    target.mkdir(parents=True, exist_ok=True)
+    listing = target / "classpath"
+    if not listing.exists() or listing.stat().st_mtime < POM.stat().st_mtime:
+        command = [kafka_jars.find_tool("mvn"), "-q", "-B", "-f", str(POM), "dependency:build-classpath"]
+        done = subprocess.run(
+            [*command, f"-Dmdep.outputFile={listing}"],
+            capture_output=True,
+            text=True,
+            timeout=kafka_jars.BUILD_SECONDS_MAX,
+        )
+        if done.returncode != 0:
+            raise kafka_jars.KafkaMissingError(f"Maven could not fetch Delta's jars:\n{done.stdout[-3000:]}")
+    return listing.read_text().strip().split(os.pathsep)
+
+
+def recipes() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+def recipe(marker: str) -> str:
+    """The one that has this text."""
+    [found] = [each for each in recipes() if marker in each]
+    return str(found)
+
+
+def in_place(code: str, place: Path) -> str:
+    """With paths under `place`: those of a session's workers are relative to where it began."""
+    paths = r"(kafka-logs|split-logs|replayed-logs|lake/(?:delta-stream|delta|iceberg)|checkpoints/\w+)"
+    code = re.sub(rf'"{paths}"', lambda found: repr(str(place / found[1])), code)
+    return code.replace("sqlite:///lake/", f"sqlite:///{place}/lake/").replace("file://lake/", f"file://{place}/lake/")
