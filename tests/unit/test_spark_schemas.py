@@ -297,7 +297,7 @@ def test_protobuf_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("protoc") is None:
         pytest.importorskip("grpc_tools")
     assert proto_of(Schema(1, text, named)).messages == {"shop.A": (0,), "shop.B": (1,)}
-    with pytest.raises(IllegalArgumentException, match=r"schema 1 is no schema of Protobuf: .*main\.proto:1:.*Expected message name"):
+    with pytest.raises(IllegalArgumentException, match=r"no schema of Protobuf: .*main\.proto:1:.*message name"):
         proto_of(Schema(1, 'syntax = "proto3"; message {'))
     with pytest.raises(IllegalArgumentException, match="which is no file's name"):
         proto_of(Schema(1, text, {"../../x.proto": ""}))
