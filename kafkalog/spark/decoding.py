@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
 
 from kafkalog.decoding import EXPECTED_FORMAT
 from kafkalog.engine.format.values import shown
@@ -25,6 +25,8 @@ from kafkalog.spark.schemas import FORMATS, TOKEN, USER_INFO, Schema, listed, lo
 
 MODES = ("FAILFAST", "PERMISSIVE")
 HEADER_BYTES = 5
+# Fields that tell a record of nulls from one that could not be read.
+READ, BROKEN = "_kafkalog_read", "_kafkalog_broken"
 ENVELOPE = ("op", "before", "after", "source", "ts_ms")
 
 
@@ -115,13 +117,13 @@ def debezium(
         if schema is not None:
             raise IllegalArgumentException("a schema is given for a value that is decoded", hint="leave it out")
         return F.when(column.isNotNull(), F.struct(*[column[name].alias(name) for name in ENVELOPE]))
-    rows = _row_type(schema)
-    fields = f"op: string, before: {rows}, after: {rows}, source: map<string, string>, ts_ms: bigint, message: string"
-    parsed = F.from_json(column.cast("string"), f"struct<{fields}, payload: struct<{fields}>>", {"mode": mode})
+    rows, text = _row_type(schema), column.cast("string")
+    kinds = (StringType(), rows, rows, MapType(StringType(), StringType()), LongType(), StringType())
+    fields = [StructField(name, kind) for name, kind in zip((*ENVELOPE, "message"), kinds, strict=True)]
+    parsed = F.from_json(text, StructType([*fields, StructField("payload", StructType(fields))]), {"mode": mode})
     event = F.when(parsed["payload"].isNotNull(), parsed["payload"]).otherwise(
         F.struct(*[parsed[name].alias(name) for name in (*ENVELOPE, "message")])
     )
-    text = column.cast("string")
     why = F.concat(
         F.lit(f"{value}: found "),
         F.when(F.length(text) > 60, F.concat(F.substring(text, 1, 60), F.lit("..."))).otherwise(text),
@@ -131,16 +133,16 @@ def debezium(
     return F.when(column.isNull(), F.lit(None)).when(event["op"].isNotNull(), event).otherwise(bad)
 
 
-def _row_type(schema: str | DataType | None) -> str:
+def _row_type(schema: str | DataType | None) -> DataType:
     if schema is None:
-        return "string"
+        return StringType()
     if isinstance(schema, DataType):
-        return str(schema.simpleString())
+        return schema
     if not isinstance(schema, str) or not schema.strip():
         raise IllegalArgumentException(
             f"schema: found {shown(schema)}, expected such as 'id bigint, email string', or a type of Spark's"
         )
-    return schema if schema.lower().startswith("struct<") else f"struct<{schema}>"
+    return DataType.fromDDL(schema)
 
 
 def _check_mode(mode: str) -> None:
@@ -204,8 +206,18 @@ def _avro(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, 
 
     texts = {each.schema_id: whole_schema(each) for each in loaded}
     wanted = texts[_reader_id(loaded, reader)] if reader is None or isinstance(reader, int) else _given(reader, "Avro")
-    more = {**options, "avroSchema": wanted}
-    return wire.chosen({number: from_avro(wire.payload, text, more) for number, text in texts.items()})
+    parsed = json.loads(wanted)
+    is_told_apart = wire.mode == "PERMISSIVE" and isinstance(parsed, dict) and parsed.get("type") == "record"
+    if is_told_apart:
+        parsed["fields"] = [*parsed["fields"], {"name": READ, "type": "boolean", "default": True}]
+    more = {**options, "avroSchema": json.dumps(parsed)}
+
+    def branch(text: str) -> Column:
+        made: Column = from_avro(wire.payload, text, more)
+        # Of what it cannot read Spark makes a struct of nulls, which a record may be, too.
+        return F.when(made[READ], made.dropFields(READ)) if is_told_apart else made
+
+    return wire.chosen({number: branch(text) for number, text in texts.items()})
 
 
 def _reader_id(loaded: list[Schema], reader: object) -> int:
@@ -220,12 +232,8 @@ def _reader_id(loaded: list[Schema], reader: object) -> int:
 
 def _given(reader: object, what: str) -> str:
     if isinstance(reader, str | Mapping | list):
-        return whole_schema(Schema(0, reader if isinstance(reader, str) else _json_text(reader)))
+        return whole_schema(Schema(0, reader if isinstance(reader, str) else json.dumps(reader)))
     raise IllegalArgumentException(f"reader: found {shown(reader)}, expected a schema of {what}, or an id")
-
-
-def _json_text(parsed: object) -> str:
-    return json.dumps(parsed)
 
 
 # --- Protobuf --------------------------------------------------------------------------------------------
@@ -274,16 +282,16 @@ def _loaded_json(
 
 
 def _json(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, str]) -> Column:
-    kind: Any
+    kind: DataType
     if isinstance(reader, DataType):
-        kind = reader.simpleString()
+        kind = reader
     elif isinstance(reader, str) and not reader.lstrip().startswith(("{", "[")):
-        kind = _row_type(reader) if not reader.lower().startswith(("array<", "map<")) else reader
+        kind = DataType.fromDDL(reader)
     elif reader is None or isinstance(reader, int):
         wanted = _reader_id(loaded, reader)
-        kind = spark_type(next(each for each in loaded if each.schema_id == wanted))
+        kind = DataType.fromDDL(spark_type(next(each for each in loaded if each.schema_id == wanted)))
     elif isinstance(reader, str | Mapping):
-        kind = spark_type(Schema(0, reader if isinstance(reader, str) else _json_text(reader)))
+        kind = DataType.fromDDL(spark_type(Schema(0, reader if isinstance(reader, str) else json.dumps(reader))))
     else:
         raise IllegalArgumentException(
             f"reader: found {shown(reader)}, expected a type of Spark's, a JSON Schema, or an id"
@@ -293,7 +301,13 @@ def _json(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, 
         payload = payload.otherwise(wire.refused(wire.no_frame()))
     else:
         payload = wire.chosen({each.schema_id: wire.payload for each in loaded})
-    return F.from_json(payload.cast("binary").cast("string"), kind, options)
+    text = payload.cast("binary").cast("string")
+    if wire.mode != "PERMISSIVE" or not isinstance(kind, StructType):
+        return F.from_json(text, kind, options)
+    # Of what it cannot read Spark makes a struct of nulls, which an object may be, too.
+    told = StructType([*kind.fields, StructField(BROKEN, StringType())])
+    found = F.from_json(text, told, {**options, "columnNameOfCorruptRecord": BROKEN})
+    return F.when(found[BROKEN].isNull(), found.dropFields(BROKEN))
 
 
 __all__ = ["debezium", "from_registry", "schema_id"]

@@ -124,6 +124,20 @@ def test_what_cannot_be_decoded(session: Any, value: bytes, text: str) -> None:
     assert frame.select(K.from_registry("value", {3: V1}, mode="PERMISSIVE")).first()[0] is None
 
 
+def test_null_is_not_a_struct_of_nulls(session: Any) -> None:
+    nullable = {"type": "record", "name": "a.B", "fields": [{"name": "x", "type": ["null", "string"]}]}
+    frame = of_bytes(session, [framed(1, b"\0"), framed(1, b"\2\x80"), None])
+    column = K.from_registry("value", {1: nullable}, mode="PERMISSIVE")
+    assert frame.select(column.alias("o")).schema["o"].dataType.simpleString() == "struct<x:string>"
+    found = [row.o for row in frame.select("n", column.alias("o")).orderBy("n").collect()]
+    assert [each and tuple(each) for each in found] == [(None,), None, None]
+    texts = of_bytes(session, [framed(1, b"{}"), framed(1, b"{"), framed(1, b'{"x": 1}'), None])
+    column = K.from_registry("value", format="json", reader="x boolean", mode="PERMISSIVE")
+    assert texts.select(column.alias("o")).schema["o"].dataType.simpleString() == "struct<x:boolean>"
+    found = [row.o for row in texts.select("n", column.alias("o")).orderBy("n").collect()]
+    assert [each and tuple(each) for each in found] == [(None,), None, None, None]
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
