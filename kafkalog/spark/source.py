@@ -75,7 +75,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             left_out = {*(() if options.include_headers else ("headers",))}
             left_out |= {*(() if options.changes else changes.COLUMN_TYPES)}
             columns = tuple(name for name in COLUMN_TYPES if name not in left_out)
-        changes.check_columns(options, columns)
+        changes.check_columns(columns, changes=options.changes)
         return ", ".join(f"{name} {_type_of(name)}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -85,7 +85,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
                 hint="give one of them",
             )
-        changes.check_columns(options, columns)
+        changes.check_columns(columns, changes=options.changes)
         return (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -94,7 +94,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
             options = parse_options(self._given, streaming=True)
             columns = _columns(schema)
-            changes.check_columns(options, columns)
+            changes.check_columns(columns, changes=options.changes)
             return KafkalogStreamReader(options, parse_triggers(self._given), columns)
         except ModuleNotFoundError:
             return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
