@@ -30,6 +30,7 @@ READ, BROKEN = "_kafkalog_read", "_kafkalog_broken"
 ENVELOPE = ("op", "before", "after", "source", "ts_ms")
 
 
+# More than eight parameters: where the schemas are, which, and how values are read by them, is one call.
 def from_registry(
     value: Column | str,
     schemas: object = None,
