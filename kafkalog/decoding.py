@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["WireFormat", "wire_format"]
 
-_EXPECTED = "expected a schema registry's wire format: a zero byte, four bytes with the schema's id, and the payload"
+# Also of `kafkalog.spark.functions.from_registry`.
+EXPECTED_FORMAT = (
+    "expected a schema registry's wire format: a zero byte, four bytes with the schema's id, and the payload"
+)
 
 
 def wire_format(decode: Callable[..., Any], *, message_indexes: bool = False, errors: str = "raise") -> WireFormat:
@@ -113,8 +116,8 @@ class WireFormat:
         row = int(bad[0])
         value = column[row].as_py()
         found = f"{len(value)} bytes that begin with 0x{value[:8].hex()}" if value else "no bytes"
-        what = "message indexes of Protobuf behind the schema id" if ids[row] == BAD_INDEXES else _EXPECTED
-        text = f"found {found}, {what if what is _EXPECTED else f'expected {what}'}"
+        what = "message indexes of Protobuf behind the schema id" if ids[row] == BAD_INDEXES else EXPECTED_FORMAT
+        text = f"found {found}, {what if what is EXPECTED_FORMAT else f'expected {what}'}"
         error = RecordDeserializationException(
             f"value: {text}", hint='wire_format(decode, errors="null") makes a null of it'
         )

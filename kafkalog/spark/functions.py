@@ -1,8 +1,9 @@
-"""Functions for the columns of any DataFrame: batches to records and back, Kafka's checksum, its partitioner, headers.
+"""Functions for the columns of any DataFrame: batches to records and back, Kafka's checksum, its partitioner, headers,
+the wire format of schema registries, Debezium's messages.
 
 Arrow goes in and out, and loops over rows are native.  They run wherever an executor's Python has kafkalog; what Spark
-can do by itself (`header`) is Spark's own expression, which needs no Python.  Needs pyspark >= 4.1 (`arrow_udf`) and
-pyarrow.
+can do by itself (`header`, and all of `decoding`) is Spark's own expression, which needs no Python.  Needs pyspark >=
+4.1 (`arrow_udf`) and pyarrow.
 
     from kafkalog.spark import functions as K
     files = spark.read.format("binaryFile").load("logs/orders-0/*.log")
@@ -25,9 +26,20 @@ from kafkalog._native.codec import column_hashes
 from kafkalog.engine.format import codecs
 from kafkalog.engine.format.arrow import read_columns, write_batches
 from kafkalog.errors import IllegalArgumentException, UnsupportedOperationException
+from kafkalog.spark.decoding import debezium, from_registry, schema_id
 from kafkalog.spark.row_bytes import whole_batches
 
-__all__ = ["crc32c", "decode_batches", "encode_batch", "header", "header_values", "murmur2_partition"]
+__all__ = [
+    "crc32c",
+    "debezium",
+    "decode_batches",
+    "encode_batch",
+    "from_registry",
+    "header",
+    "header_values",
+    "murmur2_partition",
+    "schema_id",
+]
 
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 RECORDS_TYPE = (

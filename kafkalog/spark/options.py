@@ -20,6 +20,7 @@ from kafkalog.engine.files import local_path
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
+from kafkalog.spark.changes import check_options
 from kafkalog.spark.java_patterns import BLANKS, java_pattern
 from kafkalog.spark.kafka_options import REFUSED_BY_SOURCE, refuse_kafka_options
 from kafkalog.spark.path_lists import array_of_paths, listed_paths
@@ -153,8 +154,6 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     isolation = _isolation(given)
     changes = _boolean(given, "changes", False)
     if changes:
-        from kafkalog.spark.changes import check_options
-
         check_options(given, latest=_boolean(given, "latest", False), streaming=streaming is True)
     return SourceOptions(
         paths=paths,

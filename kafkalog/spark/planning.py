@@ -37,6 +37,7 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.spark.changes import known_below
 from kafkalog.spark.copies import Copies, end_text, refuse_twice
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.java_patterns import java_pattern
@@ -271,10 +272,22 @@ def _plan_one(seen: Snapshot, options: SourceOptions, wanted: Wanted) -> list[Of
     """The ranges of one partition."""
     start, end = _narrowed(seen, *_resolve(seen, options), options, wanted)
     if options.changes:
-        from kafkalog.spark.changes import planned
-
-        return planned(seen, start, end, options)
+        return _changed(seen, start, end, options)
     return ranges_of(seen, start, end, options)
+
+
+def _changed(seen: Snapshot, start: int, end: int, options: SourceOptions) -> list[OffsetRange]:
+    """The one range of a partition whose changes in [start, end) are asked for: from its log's start on."""
+    if start >= end:
+        return []
+    known = known_below(seen, start)
+    if known.cleaned > end:
+        warn(
+            f"{seen.topic_partition} is compacted up to offset {known.cleaned}: a key that has a record between the "
+            f"ending offset {end} and that one may have lost those before, and is then missing from the changes"
+        )
+    made = ranges_of(seen, min(seen.log_start_offset, start), end, options)
+    return [replace(each, changes_from=start, is_whole=known.is_whole) for each in made]
 
 
 def warn(text: str) -> None:

@@ -145,7 +145,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
 def _check_columns(options: SourceOptions, columns: tuple[str, ...]) -> None:
     """IllegalArgumentException for columns that only go with an option that is not given."""
-    changes.check_columns(options, columns)
+    changes.check_columns(columns, changes=options.changes)
     check_columns(options, columns)
 
 

@@ -31,6 +31,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.spark import copies, worker
+from kafkalog.spark.changes import COLUMN_TYPES
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of, look_again, mount, remote_files_of
@@ -332,9 +333,7 @@ def read_range(
     needed = copies.without_replica(columns)
     with closing(RangeSource(work, options, tell)) as source:
         if work.changes_from is not None:
-            from kafkalog.spark.changes import changes
-
-            yield from changes(source, options, columns, tell)
+            yield from _changes(source, options, columns, tell)
             return
         batches = _latest(source, options, needed, tell) if options.latest else _rows(source, options, needed, wanted)
         yield from copies.with_replica(batches, columns, work.log_dir)
@@ -371,7 +370,7 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
                     reader, needed, BATCH_ROWS, known, batch_bytes=BATCH_BYTES, limits=limits
                 ):
                     if selection.match is not None:
-                        batch = as_sparks(selection.match.filtered(batch), columns)
+                        batch = _as_sparks(selection.match.filtered(batch), columns)
                     if batch.num_rows:
                         yield batch
                     behind = last_offset + 1
@@ -393,7 +392,7 @@ def matched_columns() -> Mapping[str, tuple[str, Any]]:
     return {**arrow.PYTHON_COLUMNS, "timestampType": arrow.SPARK_COLUMNS["timestampType"]}
 
 
-def as_sparks(batch: Any, columns: Sequence[str]) -> Any:
+def _as_sparks(batch: Any, columns: Sequence[str]) -> Any:
     """Rows of such columns as those of Spark's."""
     from kafkalog._face import arrow
 
@@ -423,9 +422,43 @@ def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str],
             return
         needed = list(dict.fromkeys([*columns, "offset", *selection.match.columns]))
         for batch in found.batches(needed, BATCH_ROWS, matched_columns(), batch_bytes=BATCH_BYTES):
-            batch = as_sparks(selection.match.filtered(batch), columns)
+            batch = _as_sparks(selection.match.filtered(batch), columns)
             if batch.num_rows:
                 yield batch
+    except (BadBytesError, InvalidRecordException) as error:
+        source.explain(error)
+        damaged(options, error, tell)
+
+
+def _changes(source: RangeSource, options: SourceOptions, columns: Sequence[str], tell: Tell) -> Iterator[Any]:
+    """What became of each key behind `changes_from`; damage as in `_latest`, and below that no value is known."""
+    from kafkalog._face import arrow
+    from kafkalog._face.changes import Changes, scratch_folder
+
+    selection = options.question.selection().unpruned()
+    assert source.work.changes_from is not None
+    try:
+        found = Changes(
+            source,
+            start=source.work.changes_from,
+            is_whole=source.work.is_whole,
+            limits=selection.limits(selection.times),
+            isolation=options.isolation,
+            memory_bytes=LATEST_MEMORY_BYTES,
+        )
+        if found.failure_before is not None:
+            source.explain(found.failure_before)
+            damaged(options, found.failure_before, tell)
+        needed = [name for name in columns if name not in COLUMN_TYPES]
+        known = arrow.SPARK_COLUMNS
+        if selection.match is not None:
+            needed = list(dict.fromkeys([*needed, "offset", *selection.match.columns]))
+            known = matched_columns()
+        for batch in found.changes(needed, BATCH_ROWS, known, batch_bytes=BATCH_BYTES, scratch=scratch_folder()):
+            if selection.match is not None:
+                batch = _as_sparks(selection.match.filtered(batch), columns)
+            if batch.num_rows:
+                yield batch.select(list(columns))
     except (BadBytesError, InvalidRecordException) as error:
         source.explain(error)
         damaged(options, error, tell)

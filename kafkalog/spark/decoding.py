@@ -1,0 +1,318 @@
+"""Columns that decode values: the wire format of schema registries, and Debezium's messages.
+
+All of it is Spark's own expressions, `from_avro`, `from_protobuf` and `from_json` among them: no row goes through
+Python.  A schema id chooses among the schemas that were given when the column was built, by a CASE whose branches Spark
+evaluates one at a time; Avro's branches all read into one reader schema.  `functions` shows these to users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
+
+from kafkalog.decoding import EXPECTED_FORMAT
+from kafkalog.engine.format.values import shown
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.spark.avro_schemas import whole_schema
+from kafkalog.spark.json_types import spark_type
+from kafkalog.spark.proto_schemas import Proto, prefixes, proto_of
+from kafkalog.spark.schemas import FORMATS, TOKEN, USER_INFO, Schema, listed, load_schemas
+
+MODES = ("FAILFAST", "PERMISSIVE")
+HEADER_BYTES = 5
+# Fields that tell a record of nulls from one that could not be read.
+READ, BROKEN = "_kafkalog_read", "_kafkalog_broken"
+ENVELOPE = ("op", "before", "after", "source", "ts_ms")
+
+
+# More than eight parameters: where the schemas are, which, and how values are read by them, is one call.
+def from_registry(
+    value: Column | str,
+    schemas: object = None,
+    format: str = "avro",
+    *,
+    ids: Iterable[int] | None = None,
+    subject: str | Iterable[str] | None = None,
+    reader: object = None,
+    message: str | None = None,
+    mode: str = "FAILFAST",
+    options: Mapping[str, str] | None = None,
+) -> Column:
+    """Values in the wire format of schema registries, decoded: a zero byte, the schema's id in four bytes, the payload.
+
+        orders.select(K.from_registry("value", "http://registry:8081", subject="orders-value").alias("order"))
+
+    `schemas`: a map of ids to schemas (text, or the bytes of a Protobuf descriptor set), a folder with {id}.avsc,
+    {id}.json, {id}.proto or {id}.desc, or the address of a Schema Registry, several with commas.  Of a registry those
+    of `subject` are taken (all versions, deleted ones too), or `ids`.  It is asked now, and not again: a value by a
+    schema that came later is an unknown id.  Credentials are in the address (http://user:password@host:8081), or in
+    `options` as "basic.auth.user.info" or "bearer.auth.token".
+
+    `format`: "avro" by `from_avro` of spark-avro, "protobuf" by `from_protobuf` of spark-protobuf, "json" by
+    `from_json`.  Each value is read by the schema of its id.  `reader`: what all are read into, an Avro schema, a JSON
+    Schema, a type of Spark's for JSON, or an id; by default the newest schema (the highest id, or the last version of
+    `subject`).  `message`: which message of a Protobuf schema, by default the newest one's first; others are errors.
+
+    Null stays null.  `mode`: what is not of the format, has an unknown id or cannot be decoded fails the query
+    ("FAILFAST"), or is null ("PERMISSIVE").  `options` else are those of Spark's function.
+
+    IllegalArgumentException for what makes no sense, and what `load_schemas` raises of folders and registries.  Where
+    Spark lacks the module, it says so when the column is selected.
+    """
+    if format not in FORMATS:
+        raise IllegalArgumentException(f"format is {format!r}", hint=f"expected one of {', '.join(FORMATS)}")
+    _check_mode(mode)
+    given = dict(options or {})
+    if any(name.lower() == "mode" for name in given):
+        raise IllegalArgumentException("options has mode, which is a parameter", hint='mode="PERMISSIVE"')
+    if message is not None and format != "protobuf":
+        raise IllegalArgumentException(f"message is {message!r}, the format is {format}", hint="Protobuf has messages")
+    of_registry = {name: given.pop(name) for name in (USER_INFO, TOKEN) if name in given}
+    wire = _Wire(_column(value).cast("binary"), str(value), mode)
+    more = {"mode": mode, **given}
+    if format == "json":
+        return _json(wire, _loaded_json(schemas, ids, subject, reader, of_registry), reader, more)
+    loaded = load_schemas(schemas, format, ids=ids, subject=subject, options=of_registry)
+    return _avro(wire, loaded, reader, more) if format == "avro" else _protobuf(wire, loaded, reader, message, more)
+
+
+def schema_id(value: Column | str) -> Column:
+    """The schema's id of a value in the wire format of schema registries, a bigint; null for what is not of it.
+
+    `frame.select(K.schema_id("value").alias("id")).distinct()` has those of a DataFrame.
+    """
+    wire = _Wire(_column(value).cast("binary"), str(value), "PERMISSIVE")
+    return F.when(wire.is_framed, wire.id)
+
+
+def debezium(
+    value: Column | str,
+    schema: str | DataType | None = None,
+    *,
+    decoded: bool = False,
+    mode: str = "FAILFAST",
+) -> Column:
+    """A change event of Debezium: struct<op, before, after, source, ts_ms, message>.
+
+        changes = topic.select("offset", K.debezium("value", "id bigint, email string").alias("change"))
+
+    `value` is Debezium's JSON, with or without its schema part.  `op` is c (created), u (updated), d (deleted), r (read
+    by a snapshot), t (truncated), m (a message of the database, in `message`).  `before` and `after` are the rows as
+    the text of their JSON, or as `schema` says (DDL, or a type of Spark's); null where the event has none.  `source` is
+    a map of texts, `ts_ms` a bigint, `message` JSON.  Of numbers in text more than 17 digits are not kept: a schema
+    with decimals keeps them.  `decoded`: the value is a struct already, as `from_registry` makes it; then `before`,
+    `after` and `source` have their types, and there is no `message`.
+
+    A tombstone, which is a null value, is null.  `mode`: what is no event (no JSON object, or one without `op`), or
+    does not fit `schema`, fails the query ("FAILFAST"); or it is null, and of a row the fields that do not fit
+    ("PERMISSIVE").  IllegalArgumentException for a schema beside `decoded`.
+    """
+    _check_mode(mode)
+    column = _column(value)
+    if decoded:
+        if schema is not None:
+            raise IllegalArgumentException("a schema is given for a value that is decoded", hint="leave it out")
+        return F.when(column.isNotNull(), F.struct(*[column[name].alias(name) for name in ENVELOPE]))
+    rows, text = _row_type(schema), column.cast("string")
+    kinds = (StringType(), rows, rows, MapType(StringType(), StringType()), LongType(), StringType())
+    fields = [StructField(name, kind) for name, kind in zip((*ENVELOPE, "message"), kinds, strict=True)]
+    parsed = F.from_json(text, StructType([*fields, StructField("payload", StructType(fields))]), {"mode": mode})
+    event = F.when(parsed["payload"].isNotNull(), parsed["payload"]).otherwise(
+        F.struct(*[parsed[name].alias(name) for name in (*ENVELOPE, "message")])
+    )
+    why = F.concat(
+        F.lit(f"{value}: found "),
+        F.when(F.length(text) > 60, F.concat(F.substring(text, 1, 60), F.lit("..."))).otherwise(text),
+        F.lit(", expected a change event of Debezium: a JSON object with op, before and after"),
+    )
+    bad = F.raise_error(why) if mode == "FAILFAST" else F.lit(None)
+    return F.when(column.isNull(), F.lit(None)).when(event["op"].isNotNull(), event).otherwise(bad)
+
+
+def _row_type(schema: str | DataType | None) -> DataType:
+    if schema is None:
+        return StringType()
+    if isinstance(schema, DataType):
+        return schema
+    if not isinstance(schema, str) or not schema.strip():
+        raise IllegalArgumentException(
+            f"schema: found {shown(schema)}, expected such as 'id bigint, email string', or a type of Spark's"
+        )
+    return DataType.fromDDL(schema)
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise IllegalArgumentException(f"mode is {mode!r}", hint=f"expected one of {', '.join(MODES)}")
+
+
+def _column(given: Column | str) -> Column:
+    return F.col(given) if isinstance(given, str) else given
+
+
+class _Wire:
+    """A column of bytes in the wire format, its parts, and what becomes of a value that is not."""
+
+    def __init__(self, value: Column, name: str, mode: str) -> None:
+        self.value = value
+        self.name = name
+        self.mode = mode
+        self.length = F.length(value)
+        magic = F.substring(value, 1, 1) == F.lit(bytearray(1))
+        self.is_framed = (self.length >= HEADER_BYTES) & magic
+        self.id = F.conv(F.hex(F.substring(value, 2, 4)), 16, 10).cast("bigint")
+        self.payload = self.behind(HEADER_BYTES)
+
+    def behind(self, count: int) -> Column:
+        """The bytes from there on."""
+        return F.substring(self.value, count + 1, 0x7FFFFFFF - count)
+
+    def chosen(self, branches: Mapping[int, Column]) -> Column:
+        """The branch of each value's schema id."""
+        found = F.when(self.value.isNull(), F.lit(None)).when(~self.is_framed, self.refused(self.no_frame()))
+        for number, branch in branches.items():
+            found = found.when(self.id == number, branch)
+        known = f", which is not among the schemas that were given when the query was built: {listed(branches)}"
+        return found.otherwise(self.refused(F.concat(F.lit("found schema "), self.id.cast("string"), F.lit(known))))
+
+    def refused_message(self, number: int, expected: str) -> Column:
+        """Of a value of Protobuf that is another message."""
+        began = F.hex(F.substring(self.value, HEADER_BYTES + 1, 8))
+        what = f" of schema {number}, expected the message indexes of {expected}"
+        return self.refused(F.concat(F.lit("found 0x"), began, F.lit(what)))
+
+    def no_frame(self) -> Column:
+        size, began = self.length.cast("string"), F.hex(F.substring(self.value, 1, 8))
+        found = F.concat(F.lit("found "), size, F.lit(" bytes that begin with 0x"), began)
+        found = F.when(self.length == 0, F.lit("found no bytes")).otherwise(found)
+        return F.concat(found, F.lit(f", {EXPECTED_FORMAT}"))
+
+    def refused(self, text: Column) -> Column:
+        if self.mode == "PERMISSIVE":
+            return F.lit(None)
+        hint = '; from_registry(..., mode="PERMISSIVE") makes a null of it'
+        return F.raise_error(F.concat(F.lit(f"{self.name}: "), text, F.lit(hint)))
+
+
+# --- Avro ------------------------------------------------------------------------------------------------
+
+
+def _avro(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, str]) -> Column:
+    from pyspark.sql.avro.functions import from_avro
+
+    texts = {each.schema_id: whole_schema(each) for each in loaded}
+    wanted = texts[_reader_id(loaded, reader)] if reader is None or isinstance(reader, int) else _given(reader, "Avro")
+    parsed = json.loads(wanted)
+    is_told_apart = wire.mode == "PERMISSIVE" and isinstance(parsed, dict) and parsed.get("type") == "record"
+    if is_told_apart:
+        parsed["fields"] = [*parsed["fields"], {"name": READ, "type": "boolean", "default": True}]
+    more = {**options, "avroSchema": json.dumps(parsed)}
+
+    def branch(text: str) -> Column:
+        made: Column = from_avro(wire.payload, text, more)
+        # Of what it cannot read Spark makes a struct of nulls, which a record may be, too.
+        return F.when(made[READ], made.dropFields(READ)) if is_told_apart else made
+
+    return wire.chosen({number: branch(text) for number, text in texts.items()})
+
+
+def _reader_id(loaded: list[Schema], reader: object) -> int:
+    """The id that is asked for, or the newest one."""
+    if reader is None:
+        return loaded[-1].schema_id
+    there = [each.schema_id for each in loaded]
+    if reader not in there or not isinstance(reader, int):
+        raise IllegalArgumentException(f"reader: found {shown(reader)}, expected an id of {listed(there)}, or a schema")
+    return reader
+
+
+def _given(reader: object, what: str) -> str:
+    if isinstance(reader, str | Mapping | list):
+        return whole_schema(Schema(0, reader if isinstance(reader, str) else json.dumps(reader)))
+    raise IllegalArgumentException(f"reader: found {shown(reader)}, expected a schema of {what}, or an id")
+
+
+# --- Protobuf --------------------------------------------------------------------------------------------
+
+
+def _protobuf(
+    wire: _Wire, loaded: list[Schema], reader: object, message: str | None, options: dict[str, str]
+) -> Column:
+    from pyspark.sql.protobuf.functions import from_protobuf
+
+    protos = {each.schema_id: proto_of(each) for each in loaded}
+    if isinstance(reader, str | bytes):
+        wanted = proto_of(Schema(0, reader))
+    else:
+        wanted = protos[_reader_id(loaded, reader)]
+    name = wanted.full_name(message)
+    payload = proto_payload(wire, protos, name)
+    made: Column = from_protobuf(payload, name, options=options, binaryDescriptorSet=wanted.descriptors)
+    return made
+
+
+def proto_payload(wire: _Wire, protos: Mapping[int, Proto], name: str) -> Column:
+    """The bytes of the message of that name, behind its indexes, which each schema has its own of.  Fields have
+    numbers, so that one reader's descriptors read the messages of all."""
+    branches = {}
+    for number, proto in protos.items():
+        branch: Any = F
+        for prefix in prefixes(proto.messages[name]) if name in proto.messages else ():
+            starts = F.substring(wire.value, HEADER_BYTES + 1, len(prefix)) == F.lit(bytearray(prefix))
+            branch = branch.when(starts, wire.behind(HEADER_BYTES + len(prefix)))
+        refused = wire.refused_message(number, name)
+        branches[number] = refused if branch is F else branch.otherwise(refused)
+    return wire.chosen(branches).cast("binary")
+
+
+# --- JSON ------------------------------------------------------------------------------------------------
+
+
+def _loaded_json(
+    schemas: object, ids: Iterable[int] | None, subject: Any, reader: object, options: Mapping[str, str]
+) -> list[Schema]:
+    """None are needed where the reader's type is given: JSON says itself what is in it."""
+    if schemas is None and reader is not None and not isinstance(reader, int) and ids is None and subject is None:
+        return []
+    return load_schemas(schemas, "json", ids=ids, subject=subject, options=options)
+
+
+def _json(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, str]) -> Column:
+    kind: DataType
+    if isinstance(reader, DataType):
+        kind = reader
+    elif isinstance(reader, str) and not reader.lstrip().startswith(("{", "[")):
+        kind = DataType.fromDDL(reader)
+    elif reader is None or isinstance(reader, int):
+        wanted = _reader_id(loaded, reader)
+        kind = DataType.fromDDL(spark_type(next(each for each in loaded if each.schema_id == wanted)))
+    elif isinstance(reader, str | Mapping):
+        kind = DataType.fromDDL(spark_type(Schema(0, reader if isinstance(reader, str) else json.dumps(reader))))
+    else:
+        raise IllegalArgumentException(
+            f"reader: found {shown(reader)}, expected a type of Spark's, a JSON Schema, or an id"
+        )
+    if not loaded:
+        payload = F.when(wire.value.isNull(), F.lit(None)).when(wire.is_framed, wire.payload)
+        payload = payload.otherwise(wire.refused(wire.no_frame()))
+    else:
+        payload = wire.chosen({each.schema_id: wire.payload for each in loaded})
+    text = payload.cast("binary").cast("string")
+    if wire.mode != "PERMISSIVE" or not isinstance(kind, StructType):
+        return F.from_json(text, kind, options)
+    # Of what it cannot read Spark makes a struct of nulls, which an object may be, too.
+    told = StructType([*kind.fields, StructField(BROKEN, StringType())])
+    found = F.from_json(text, told, {**options, "columnNameOfCorruptRecord": BROKEN})
+    return F.when(found[BROKEN].isNull(), found.dropFields(BROKEN))
+
+
+__all__ = ["debezium", "from_registry", "schema_id"]
+
+
+def __dir__() -> list[str]:
+    return __all__

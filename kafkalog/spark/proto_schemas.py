@@ -1,0 +1,204 @@
+"""Schemas of Protobuf as Spark's `from_protobuf` takes them: a descriptor set, a message's full name, and how a value
+of that message begins in a registry's wire format.
+
+A registry gives a file's descriptor ("serialized"), or its .proto text, which protoc compiles where it is installed.
+Needs the package protobuf.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafkalog.errors import IllegalArgumentException, MissingPackageException
+from kafkalog.spark.schemas import Schema
+
+SECONDS_MAX = 60
+SET_HINT = "give a descriptor set: protoc --include_imports --descriptor_set_out=ID.desc FILE.proto"
+
+
+@dataclass(frozen=True)
+class Proto:
+    """`descriptors`: the serialized FileDescriptorSet; `messages`: the indexes of each message of its main file, by
+    full name, in the file's order."""
+
+    schema_id: int
+    descriptors: bytes
+    messages: Mapping[str, tuple[int, ...]]
+
+    def full_name(self, message: str | None) -> str:
+        """Of a message by its full name, or the part behind the last dot; the first one for None.
+        IllegalArgumentException where it has none, or several."""
+        there = [*self.messages]
+        found = [each for each in there if message in (None, each)] or [
+            each for each in there if each.rpartition(".")[2] == message
+        ]
+        if not found or (len(found) > 1 and message is not None):
+            raise IllegalArgumentException(
+                f"message: found {message!r}, expected one of schema {self.schema_id}: {', '.join(there) or 'none'}"
+            )
+        return found[0]
+
+
+def proto_of(schema: Schema) -> Proto:
+    """IllegalArgumentException for what is no schema of Protobuf; MissingPackageException without protobuf, or for
+    .proto text without protoc."""
+    pb2 = _descriptor_pb2()
+    what = f"schema {schema.schema_id}"
+    if isinstance(schema.content, bytes):
+        files = _of_set(pb2, schema.content, what)
+    else:
+        main = _of_serialized(pb2, schema.content)
+        if main is None:
+            files = _of_set(pb2, compiled(schema.content, schema.named, what), what)
+        else:
+            main.name = "main.proto"
+            files = []
+            for name, text in schema.named.items():
+                found = _of_serialized(pb2, text)
+                if found is None:
+                    raise IllegalArgumentException(f"{what} refers to {name}, which is no descriptor of a file")
+                found.name = name
+                files.append(found)
+            files = [*_imported(pb2, [*files, main], what), *files, main]
+    if not files:
+        raise IllegalArgumentException(f"{what} is a descriptor set without files", hint=SET_HINT)
+    made = pb2.FileDescriptorSet(file=files)
+    return Proto(schema.schema_id, made.SerializeToString(), dict(_messages(files[-1])))
+
+
+def prefixes(indexes: tuple[int, ...]) -> tuple[bytes, ...]:
+    """How message indexes are written, in all ways: their count and each as zigzag varints; a zero for (0,) alone."""
+    written = b"".join(_varint(each << 1) for each in (len(indexes), *indexes))
+    return (b"\0", written) if indexes == (0,) else (written,)
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 0x7F:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*made, number])
+
+
+def _descriptor_pb2() -> Any:
+    try:
+        return importlib.import_module("google.protobuf.descriptor_pb2")
+    except ModuleNotFoundError:
+        raise MissingPackageException(
+            "schemas of Protobuf need the package protobuf, which is not installed", hint="pip install protobuf"
+        ) from None
+
+
+def _of_set(pb2: Any, data: bytes, what: str) -> list[Any]:
+    try:
+        return [*pb2.FileDescriptorSet.FromString(data).file]
+    except Exception as error:  # protobuf's DecodeError has no module of its own that stays
+        raise IllegalArgumentException(f"{what} is no descriptor set: {error}", hint=SET_HINT) from None
+
+
+def _of_serialized(pb2: Any, text: str) -> Any:
+    """A file's descriptor, from base64; None for what is none, such as .proto text."""
+    try:
+        return pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return None
+    except Exception:  # protobuf's DecodeError
+        return None
+
+
+def _messages(file: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def below(messages: Any, space: str, indexes: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        for place, each in enumerate(messages):
+            name = f"{space}.{each.name}" if space else each.name
+            if not each.options.map_entry:
+                yield name, (*indexes, place)
+            yield from below(each.nested_type, name, (*indexes, place))
+
+    return below(file.message_type, file.package, ())
+
+
+def _imported(pb2: Any, files: list[Any], what: str) -> list[Any]:
+    """The descriptors of files that these import and that are not among them: those of Python packages, such as
+    google/protobuf/timestamp.proto."""
+    known = {file.name for file in files}
+    made: list[Any] = []
+
+    def add(name: str, by: str) -> None:
+        if name in known:
+            return
+        known.add(name)
+        module = name.removesuffix(".proto").replace("/", ".").replace("-", "_") + "_pb2"
+        try:
+            data = importlib.import_module(module).DESCRIPTOR.serialized_pb
+        except (ImportError, AttributeError):
+            raise IllegalArgumentException(
+                f"{what}: {by} imports {name}, which is neither a reference nor the Python module {module}",
+                hint=SET_HINT,
+            ) from None
+        found = pb2.FileDescriptorProto.FromString(data)
+        for each in found.dependency:
+            add(each, name)
+        made.append(found)
+
+    for file in files:
+        for each in file.dependency:
+            add(each, file.name)
+    return made
+
+
+def compiled(text: str, named: Mapping[str, str], what: str) -> bytes:
+    """The descriptor set of .proto text, by protoc: of the package grpcio-tools, or of the system."""
+    command = _protoc()
+    with tempfile.TemporaryDirectory(prefix="kafkalog-proto-") as place:
+        root = Path(place)
+        for name, content in {**named, "main.proto": text}.items():
+            path = (root / name).resolve()
+            if not path.is_relative_to(root.resolve()):
+                raise IllegalArgumentException(f"{what} refers to {name!r}, which is no file's name")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        out = root / "main.desc"
+        done = subprocess.run(
+            [*command, f"-I{root}", "--include_imports", f"--descriptor_set_out={out}", "main.proto"],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            cwd=root,
+        )
+        if done.returncode != 0:
+            lines = done.stderr.replace(f"{root}{os.sep}", "").strip().splitlines()
+            raise IllegalArgumentException(f"{what} is no schema of Protobuf: {' '.join(lines[-3:])}")
+        return out.read_bytes()
+
+
+def _protoc() -> list[str]:
+    try:
+        tools = importlib.import_module("grpc_tools")
+    except ModuleNotFoundError:
+        found = shutil.which("protoc")
+        if found is None:
+            raise MissingPackageException(
+                "a schema of Protobuf is .proto text, which needs protoc",
+                hint=f"pip install grpcio-tools; or {SET_HINT}",
+            ) from None
+        return [found]
+    protos = Path(next(iter(tools.__path__))) / "_proto"
+    return [sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}"]
+
+
+__all__ = ["Proto", "compiled", "prefixes", "proto_of"]
+
+
+def __dir__() -> list[str]:
+    return __all__
