@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._face.cluster_metadata import CLUSTER_DEFAULT, ClusterMetadata, PartitionState, read_cluster_metadata
+from kafkalog._face.cluster_metadata import CLUSTER_DEFAULT, ClusterMetadata, MetadataReader, PartitionState
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
@@ -277,7 +277,7 @@ class Brokers:
     def __init__(self, log_dirs: Sequence[str], files: Callable[[str], Files] = lambda path: OS_FILES) -> None:
         self._log_dirs = tuple(log_dirs)
         self._files = files
-        self._metadata: dict[str, ClusterMetadata] = {}
+        self._readers: dict[str, MetadataReader] = {}
         self._nodes: dict[str, tuple[object, MetaProperties | None]] = {}
 
     def nodes(self) -> dict[str, MetaProperties | None]:
@@ -302,8 +302,9 @@ class Brokers:
         if not ends:
             return BrokersSeen(nodes, None, frozenset())
         newest = max(ends, key=ends.__getitem__)
-        found = read_cluster_metadata([newest], self._files(newest), known=self._metadata.get(newest))
-        self._metadata = {} if found is None else {newest: found}
+        if newest not in self._readers:
+            self._readers[newest] = MetadataReader(newest, self._files(newest))
+        found = self._readers[newest].read()
         held = (nodes[log_dir] for log_dir in ends)
         ids = frozenset(node.node_id for node in held if node is not None and node.node_id is not None)
         return BrokersSeen(nodes, found, ids)

@@ -30,6 +30,7 @@ from kafkalog._face.replicas import (
     watermark_of,
 )
 from kafkalog.engine.format import names
+from kafkalog.engine.format.meta_properties import MetaProperties
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_of_cluster
 from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
@@ -423,10 +424,11 @@ def _has_other_records(
 # --- for planning ------------------------------------------------------------------------------------------
 
 
-def refuse_twice(partition: TopicPartition, log_dirs: Sequence[str], brokers: Brokers) -> None:
+def refuse_twice(
+    partition: TopicPartition, log_dirs: Sequence[str], nodes: Mapping[str, MetaProperties | None]
+) -> None:
     """IllegalArgumentException if the last of the directories with a partition is not known to be of another broker
     than the others."""
-    nodes = brokers.nodes()
     ids = [None if (node := nodes[each]) is None else node.node_id for each in log_dirs]
     for log_dir, node_id in zip(log_dirs[:-1], ids, strict=False):
         if node_id is None or ids[-1] is None or node_id == ids[-1]:

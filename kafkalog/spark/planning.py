@@ -133,6 +133,7 @@ def find_partitions(
     """
     found: dict[TopicPartition, tuple[str, ...]] = {}
     brokers = brokers or Brokers(options.paths, files_of)
+    nodes = None
     for log_dir in options.paths:
         files = files_of(log_dir)
         if not files.is_dir(log_dir):
@@ -144,7 +145,8 @@ def find_partitions(
         for partition in list_partitions(log_dir, files=files):
             found[partition] = (*found.get(partition, ()), log_dir)
             if len(found[partition]) > 1:
-                refuse_twice(partition, found[partition], brokers)
+                nodes = nodes or brokers.nodes()
+                refuse_twice(partition, found[partition], nodes)
     where = ", ".join(options.paths)
     wants: Callable[[str], bool]
     if options.assign is not None:

@@ -71,9 +71,11 @@ class Cluster:
         assert seen.metadata is not None
         return seen.metadata.topics[partition.topic].states[partition.partition]
 
-    def consumed(self, topics: Sequence[str]) -> dict[TopicPartition, list[tuple[int, Any]]]:
+    def consumed(
+        self, topics: Sequence[str], isolation: str = "read_uncommitted"
+    ) -> dict[TopicPartition, list[tuple[int, Any]]]:
         places = [TopicPartition(each, number) for each in topics for number in range(len(TOPICS[each][0]))]
-        seen = clients.consume(self.bootstrap, places, "read_uncommitted")
+        seen = clients.consume(self.bootstrap, places, isolation)
         return {each: [(record.offset, record.value) for record in seen[each].records] for each in places}
 
 
@@ -173,6 +175,24 @@ def test_the_disks_of_a_cluster(cluster: Cluster, tmp_path: Path, caplog: pytest
     assert stream.rows == seen[AHEAD]
     for path in cluster.disks():  # each copy, and the broker that it is of
         assert rows([path], ["safe"]) == {each: seen[each] for each in seen if each.topic == "safe"}
+
+    # Transactions: one that is aborted, one that is open, then committed.
+    producer = clients.ConfluentProducer(cluster.bootstrap, transactional_id="t")
+    producer.begin()
+    producer.send("safe", 0, clients.rows(6, 20))
+    producer.abort()
+    producer.begin()
+    producer.send("safe", 0, clients.rows(7, 20))
+    cluster.send("safe", 0, 8, 20, "all")
+    for _ in range(2):
+        committed = cluster.consumed(["safe"], "read_committed")
+        wait_until(
+            lambda: rows(cluster.disks(), ["safe"], isolation="read_committed") == committed,  # noqa: B023 - now
+            "what is committed does not come",
+        )
+        if len(committed[TopicPartition("safe", 0)]) == 200:
+            producer.commit()
+    assert len(committed[TopicPartition("safe", 0)]) == 240
 
     # The follower stands still; the leader goes on alone, and is ahead of what the cluster has.
     os.kill(three.pid, signal.SIGSTOP)

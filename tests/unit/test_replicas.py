@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kafkalog._face.cluster_metadata import PartitionState, read_cluster_metadata
+from kafkalog._face import cluster_metadata
+from kafkalog._face.cluster_metadata import MetadataReader, PartitionState, read_cluster_metadata
 from kafkalog._face.replicas import (
     RESTS_MS,
     Bound,
@@ -22,7 +24,7 @@ from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.checkpoints import EpochEntry
 from kafkalog.errors import IllegalArgumentException
 from tests.unit import replica_kit
-from tests.unit.cluster_kit import NODE_ID, TOPIC_IDS, metadata_log, snapshot
+from tests.unit.cluster_kit import NODE_ID, TOPIC_IDS, batch, metadata_log, snapshot
 
 NOW_MS = 1_000_000
 
@@ -190,6 +192,37 @@ def test_the_newest_metadata_counts(tmp_path: Path) -> None:
     assert found is not None
     assert (found.state.leader, found.is_of_leader, found.min_isr) == (2, True, None)
     assert seen.said(replica_kit.TopicPartition("orders", 0), ["A" * 21 + "g"]) is None, "another topic of that name"
+
+
+def test_metadata_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that went on has what one has that reads all of it; other files are read from their beginning."""
+    root = replica_kit.broker(tmp_path, 1)
+    replica_kit.metadata(root, replica_kit.partition())
+    reader = MetadataReader(str(root), OS_FILES)
+    first = reader.read()
+    path = root / "__cluster_metadata-0" / f"{0:020d}.log"
+    whole: list[str] = []
+    read = cluster_metadata._Image.read
+    monkeypatch.setattr(
+        cluster_metadata._Image, "read", lambda self, folder, files: whole.append(folder) or read(self, folder, files)
+    )
+
+    def add(offset: int, **change: Any) -> Any:
+        with path.open("ab") as out:
+            out.write(batch([replica_kit.change(**change)], offset))
+        found, fresh = reader.read(), read_cluster_metadata([str(root)], OS_FILES)
+        assert found == fresh
+        assert found is not None
+        return found.topics["orders"].states[0]
+
+    assert add(2, isr=[1, 2]).isr == (1, 2)
+    assert add(3, leader=2) == PartitionState(2, 1, (1, 2))
+    assert len(whole) == 2, "those of the fresh ones"
+    assert first is not None
+    assert first.topics["orders"].states[0].isr == (1, 2, 3), "what was read before stays"
+    path.write_bytes(path.read_bytes()[: -len(batch([replica_kit.change(leader=2)], 3))])
+    assert add(3, leader=3) == PartitionState(3, 1, (1, 2))
+    assert len(whole) == 4, "it was cut, and another batch is there"
 
 
 def test_two_clusters_are_refused(tmp_path: Path) -> None:
