@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from kafkalog._face.replicas import (
 )
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.checkpoints import EpochEntry
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException
 from tests.unit import replica_kit
 from tests.unit.cluster_kit import NODE_ID, TOPIC_IDS, batch, metadata_log, snapshot
+from tests.unit.replica_kit import Batch
 
 NOW_MS = 1_000_000
 
@@ -232,3 +235,44 @@ def test_two_clusters_are_refused(tmp_path: Path) -> None:
     ]
     with pytest.raises(IllegalArgumentException, match=r"is of the cluster .* and .* of the cluster another-cluster"):
         Brokers(paths).look()
+
+
+# --- a log as if it ended sooner -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_snapshot_that_ends_sooner_is_that_of_a_shorter_log(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    batches: list[Batch] = []
+    running: set[int] = set()
+    for _ in range(draw.randrange(1, 25)):
+        producer = draw.choice((-1, 7, 8))
+        if producer in running and draw.random() < 0.5:
+            batches.append(Batch(0, producer_id=producer, ends=draw.random() < 0.5))
+            running.discard(producer)
+        else:
+            batches.append(Batch(0, draw.randrange(1, 9), producer_id=producer))
+            running |= {producer} - {-1}
+    of_segment = draw.choice((1, 3, 1000))
+    replica_kit.copy(replica_kit.broker(tmp_path, 1), batches, None, batches_of_segment=of_segment)
+    whole = PartitionView(tmp_path / "broker-1", "orders-0").snapshot
+    for count in range(len(batches) + 1):
+        root = tmp_path / f"cut-{count}"
+        root.mkdir()
+        replica_kit.copy(root, batches[:count], None, batches_of_segment=of_segment)
+        shorter = PartitionView(root, "orders-0").snapshot
+        end = sum(each.offsets for each in batches[:count])
+        cut = whole.until(end)
+        assert (cut.log_start_offset, cut.log_end_offset) == (0, end)
+        assert cut.last_stable_offset == shorter.last_stable_offset, (batches, end)
+        assert cut.damage_at_end("read_committed") is None
+        # An aborted transaction is known once its marker is there.
+        assert [txn[:4] for txn in cut.aborted] == [txn[:4] for txn in shorter.aborted]
+        for offset in range(end + 2):
+            assert cut.offset_for_time(replica_kit.NOW_MS + offset) == shorter.offset_for_time(
+                replica_kit.NOW_MS + offset
+            )
+            if offset < end:
+                mine, its = cut.position_of(offset), shorter.position_of(offset)
+                assert (cut.bases[mine[0]], mine[1]) == (shorter.bases[its[0]], its[1])
+        assert cut.until(end) is cut
