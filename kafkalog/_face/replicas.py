@@ -286,11 +286,6 @@ class Brokers:
         _refuse_clusters(nodes)
         return nodes
 
-    def metadata_of_several(self) -> ClusterMetadata | None:
-        """The newest metadata, if these are directories of several brokers."""
-        ids = {node.node_id for node in self.nodes().values() if node is not None}
-        return self.look().metadata if len(ids) > 1 else None
-
     def look(self) -> BrokersSeen:
         """IllegalArgumentException for directories of several clusters."""
         nodes = self.nodes()

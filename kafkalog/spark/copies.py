@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kafkalog._face.cluster_metadata import ClusterMetadata
 from kafkalog._face.replicas import (
     Bound,
     Brokers,
@@ -422,6 +423,50 @@ def _has_other_records(
 
 
 # --- for planning ------------------------------------------------------------------------------------------
+
+
+def present(options: SourceOptions, tell: Tell) -> list[str]:
+    """The paths to look into.  Beside the directories of a cluster one that is not there, or is empty, is a broker's
+    that is away: IllegalStateException for an empty one, or with failOnDataLoss=false a warning for both."""
+    paths = list(options.paths)
+    if len(paths) < 2 or any(place.is_bucket for place in options.remote):
+        return paths
+    files = files_of(paths[0])
+    away = [path for path in paths if not files.exists(path) or (files.is_dir(path) and not files.list_dir(path))]
+    if not away or not any(is_of_cluster(path, files) for path in paths):
+        return paths
+    for path in away:
+        text = f"found {'nothing in' if files.exists(path) else 'no'} {path}, expected the log directory of a broker"
+        if not options.fail_on_data_loss:
+            tell(text)
+        elif files.exists(path):
+            raise IllegalStateException(
+                f"Some data may have been lost. {text}", hint=f"mount its disk, or leave it out of path; {LOSS_HINT}"
+            )
+    return paths if options.fail_on_data_loss else [path for path in paths if path not in away]
+
+
+def cluster_of(
+    brokers: Brokers, found: Mapping[TopicPartition, Sequence[str]]
+) -> tuple[ClusterMetadata | None, int | None]:
+    """The metadata by which partitions are missed, and the one broker whose directories these are; None for several.
+    A directory with metadata alone, as controllers have, is no broker's.  (None, None) where none is a cluster's."""
+    nodes = brokers.nodes()
+    dirs = {
+        each for partition, dirs in found.items() if partition.topic != names.CLUSTER_METADATA_TOPIC for each in dirs
+    }
+    ids = {node.node_id for each in dirs if (node := nodes.get(each)) is not None}
+    all_ids = {node.node_id for node in nodes.values() if node is not None}
+    if len(all_ids) < 2:
+        return None, None
+    return brokers.look().metadata, ids.pop() if len(ids) == 1 and _has_controllers(nodes, dirs) else None
+
+
+def _has_controllers(nodes: Mapping[str, MetaProperties | None], dirs: set[str]) -> bool:
+    """Whether the directories without a partition are those of nodes that only control: brokers keep checkpoints."""
+    others = [each for each, node in nodes.items() if node is not None and each not in dirs]
+    path = names.HIGH_WATERMARK_CHECKPOINT_FILE
+    return not any(files_of(each).exists(os.path.join(each, path)) for each in others)
 
 
 def refuse_twice(

@@ -37,7 +37,7 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.spark.copies import Copies, end_text, refuse_twice
+from kafkalog.spark.copies import Copies, cluster_of, end_text, present, refuse_twice
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from kafkalog.spark.places import files_of, mount, remote_files_of, segment_of
@@ -134,7 +134,8 @@ def find_partitions(
     found: dict[TopicPartition, tuple[str, ...]] = {}
     brokers = brokers or Brokers(options.paths, files_of)
     nodes = None
-    for log_dir in options.paths:
+    there = present(options, tell or warn)
+    for log_dir in there:
         files = files_of(log_dir)
         if not files.is_dir(log_dir):
             raise UnknownTopicOrPartitionException(
@@ -147,7 +148,7 @@ def find_partitions(
             if len(found[partition]) > 1:
                 nodes = nodes or brokers.nodes()
                 refuse_twice(partition, found[partition], nodes)
-    where = ", ".join(options.paths)
+    where = ", ".join(there)
     wants: Callable[[str], bool]
     if options.assign is not None:
         missing = [str(each) for each in options.assign if each not in found and each not in known]
@@ -179,7 +180,7 @@ def find_partitions(
 
         chosen = {each for each in found if wants(each.topic)}
     if wants is not _none:
-        _judge_missing(options, wants, known, tell or warn, brokers)
+        _judge_missing(options, wants, known, tell or warn, (brokers, there, found))
     return {partition: log_dirs for partition, log_dirs in sorted(found.items()) if partition in chosen}
 
 
@@ -196,11 +197,12 @@ def _judge_missing(
     wants: Callable[[str], bool],
     known: Collection[TopicPartition],
     tell: Tell,
-    brokers: Brokers,
+    seen: tuple[Brokers, Sequence[str], Mapping[TopicPartition, Sequence[str]]],
 ) -> None:
     """Partitions that the topics have, and that are in none of the paths; of those `known` others tell."""
-    cluster = brokers.metadata_of_several() if len(options.paths) > 1 else None
-    for each in missing_partitions(options.paths, wants, files=files_of(options.paths[0]), cluster=cluster):
+    brokers, there, found = seen
+    cluster, node_id = cluster_of(brokers, found) if len(there) > 1 else (None, None)
+    for each in missing_partitions(there, wants, files=files_of(there[0]), cluster=cluster, node_id=node_id):
         if known and set(each.partitions) <= set(known):
             continue
         if each.is_certain and options.fail_on_data_loss:
