@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kafkalog.errors import IllegalArgumentException
 from tests.unit.replica_kit import Batch, broker, copy, metadata, partition
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -59,6 +60,13 @@ def test_a_contradiction_is_an_error(spark: Any, disks: list[str]) -> None:
     ):
         read(spark, disks).collect()
     assert read(spark, disks, failOnDataLoss="false").count() == 30
+
+
+def test_an_export_takes_one_broker(spark: Any, disks: list[str], tmp_path: Path) -> None:
+    from kafkalog.spark import jobs
+
+    with pytest.raises(IllegalArgumentException, match="an export takes the directories of one broker"):
+        jobs.export(spark, disks, tmp_path / "lake", ["orders"])
 
 
 def test_a_stream_waits_for_the_watermark(spark: Any, disks: list[str], tmp_path: Path) -> None:
