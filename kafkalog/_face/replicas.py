@@ -132,6 +132,8 @@ def choose(copies: Sequence[Copy], said: Said | None, *, longest: bool = False) 
         if found:
             best = max(found, key=lambda copy: (copy.latest_epoch, copy.end_offset))
             return Choice(best, f"{who}, and it {what}")
+    if any(copy.node_id is None for copy in copies):
+        return Choice(newest, f"{who}, and nothing says whose directory it is")
     there = ", ".join(map(str, sorted(said.electable))) or "none"
     return Choice(newest, f"{who}, and no copy here is in sync (in sync are the brokers {there})", is_behind=True)
 
