@@ -29,6 +29,7 @@ from kafkalog.engine.format.meta_properties import MetaProperties, read_meta_pro
 from kafkalog.engine.format.metadata_records import decode_metadata_record, schema_of
 from kafkalog.engine.format.records import records
 from kafkalog.engine.segment.file_records import walk_headers
+from kafkalog.engine.segment.reader import header_at
 from kafkalog.errors import BadBytesError, KafkalogError, KafkaStorageException
 
 NO_LEADER_CHANGE = -2  # in a PartitionChangeRecord
@@ -123,6 +124,39 @@ def read_cluster_metadata(
     return None
 
 
+class MetadataReader:
+    """Reads the metadata in one directory again and again: a running cluster adds a record twice a second, and what was
+    read before is not read again.  Not thread-safe."""
+
+    def __init__(self, directory: str, files: Files) -> None:
+        self._directory = directory
+        self._files = files
+        self._image: _Image | None = None
+        self._known: ClusterMetadata | None = None
+
+    def read(self) -> ClusterMetadata | None:
+        """What there is now; None where the directory has no metadata."""
+        folder = os.path.join(self._directory, names.CLUSTER_METADATA_DIR)
+        if not self._files.is_dir(folder):
+            self._image = self._known = None
+            return None
+        try:
+            stamp = _stamp(folder, self._files)
+        except OSError as error:
+            problem = KafkaStorageException.because_of(error, "cannot read the cluster's metadata")
+            return ClusterMetadata(self._directory, None, {}, {}, problem=problem)
+        if self._known is not None and self._known.seen == stamp:
+            return self._known
+        image = self._image
+        if image is None or not image.read_on(folder, self._files):
+            image = _Image(self._directory)
+            image.read(folder, self._files)
+            image.check_nodes([self._directory], self._files)
+        self._image = image if image.problem is None else None
+        self._known = replace(image.metadata(), seen=stamp)
+        return self._known
+
+
 def _stamp(folder: str, files: Files) -> Stamp:
     """Names, sizes and times of the files that count."""
     found = []
@@ -136,10 +170,11 @@ def _stamp(folder: str, files: Files) -> Stamp:
     return tuple(found)
 
 
-def _batches(path: str, files: Files) -> Iterator[tuple[BatchHeader, bytes]]:
-    """The batches of a file, each with a header that counts from its own bytes.  BadBytesError for one whose checksum
-    is another, and for bytes behind the last whole one that stay there: a broker may just be writing it."""
-    reached = 0
+def _batches(path: str, files: Files, start: int = 0) -> Iterator[tuple[BatchHeader, bytes]]:
+    """The batches of a file from `start` on, each with a header that counts from its own bytes.  BadBytesError for one
+    whose checksum is another, and for bytes behind the last whole one that stay there: a broker may just be writing
+    it."""
+    reached = start
     with files.open(path, writable=False) as file:
         for look in range(LOOKS):
             for header in walk_headers(file, reached, file.size()):
@@ -180,15 +215,20 @@ class _Image:
         self._names: dict[str, str] = {}  # by topic id
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
         self._held_back: list[tuple[str, Value]] | None = None  # of a transaction that has not ended
+        self._positions: dict[str, int] = {}  # by the names of log files: what was read of each
+        self._last: tuple[str, int, int, int] | None = None  # name, position, base offset and checksum of a batch
 
     def metadata(self) -> ClusterMetadata:
         topics = {
             name: ClusterTopic(
-                topic.topic_id, self._configs.get((_TOPIC_RESOURCE, name), {}), topic.replicas, topic.states
+                topic.topic_id,
+                dict(self._configs.get((_TOPIC_RESOURCE, name), {})),
+                dict(topic.replicas),
+                dict(topic.states),
             )
             for name, topic in sorted(self._topics.items())
         }
-        brokers = {name: found for (kind, name), found in self._configs.items() if kind == _BROKER_RESOURCE}
+        brokers = {name: dict(found) for (kind, name), found in self._configs.items() if kind == _BROKER_RESOURCE}
         return ClusterMetadata(self.directory, self.node_id, topics, brokers, self.end, self.problem, epoch=self.epoch)
 
     # --- files -----------------------------------------------------------------------------------------
@@ -200,6 +240,23 @@ class _Image:
         except (KafkalogError, OSError) as error:
             told = error if isinstance(error, KafkalogError) else KafkaStorageException.because_of(error, "not read")
             self.problem = told
+
+    def read_on(self, folder: str, files: Files) -> bool:
+        """Take what was added since; False where other files are there than were read, which nobody can go on with."""
+        try:
+            listed = files.list_dir(folder)
+            ends = [int(match[1]) for name in listed if (match := _SNAPSHOT.fullmatch(name))]
+            if self._last is None or self._last[0] not in listed or max(ends, default=0) > self.end:
+                return False
+            name, position, *batch = self._last
+            with files.open(os.path.join(folder, name), writable=False) as file:
+                header = header_at(file, position)
+                if header is None or [header.base_offset, header.crc] != batch:
+                    return False
+            self._read_log(folder, files)
+        except (KafkalogError, OSError):
+            return False
+        return True
 
     def _read_newest_snapshot(self, folder: str, files: Files) -> None:
         found = [match for name in files.list_dir(folder) if (match := _SNAPSHOT.fullmatch(name))]
@@ -219,7 +276,7 @@ class _Image:
         """What lies behind the snapshot.  The log is never compacted, so its offsets have no gaps."""
         for name in sorted(name for name in files.list_dir(folder) if name.endswith(names.LOG_FILE_SUFFIX)):
             path = os.path.join(folder, name)
-            for header, data in _batches(path, files):
+            for header, data in _batches(path, files, self._positions.get(name, 0)):
                 if header.base_offset > self.end:
                     raise BadBytesError(
                         f"found a batch at offset {header.base_offset}, expected offset {self.end}",
@@ -230,6 +287,9 @@ class _Image:
                 self._take(record.value for record in found if record.offset >= self.end)
                 self.end = max(self.end, header.next_offset)
                 self.epoch = max(self.epoch, header.leader_epoch)
+                position = self._positions.get(name, 0)
+                self._last = name, position, header.base_offset, header.crc
+                self._positions[name] = position + header.size
 
     def check_nodes(self, log_dirs: Sequence[str], files: Files) -> None:
         """The node id of the directory; a `problem` where another of `log_dirs` belongs to another node or cluster."""

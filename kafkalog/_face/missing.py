@@ -12,6 +12,7 @@ last values of keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from kafkalog._face.cluster_metadata import ClusterMetadata
@@ -64,15 +65,18 @@ def missing_partitions(
     *,
     files: Files = OS_FILES,
     cluster: ClusterMetadata | None = None,
+    node_id: int | None = None,
 ) -> list[Missing]:
     """What is missing of the topics that are `wanted`, by name.  CorruptCheckpointException where no directory's
     settings can be read, and one has some; KafkaStorageException.
 
-    `cluster`: the metadata of a cluster of which these are the directories of several brokers.  All partitions of a
-    topic are looked for then, not only those that one broker holds.
+    `cluster`: the metadata of the cluster whose directories these are, if it is not one broker's own.  All partitions
+    of a topic are looked for then, or those that `node_id` holds.
 
     Folders and settings are not written at once: what seems to be missing is looked at a second time.
     """
+    if cluster is not None:
+        cluster = replace(cluster, node_id=node_id)
     found = _look(log_dirs, wanted, files, cluster)
     return _look(log_dirs, wanted, files, cluster) if found else []
 
@@ -120,7 +124,7 @@ def _of_whole_cluster(
         if topic in names.INTERNAL_TOPICS or not wanted(topic):
             continue
         folders = topics.get(topic, {})
-        numbers = tuple(number for number in theirs.on_node(None) if number not in folders)
+        numbers = tuple(number for number in theirs.on_node(cluster.node_id) if number not in folders)
         if numbers:
             yield Missing(topic, numbers, theirs.partitions, cluster.is_whole, where)
 

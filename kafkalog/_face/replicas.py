@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._face.cluster_metadata import CLUSTER_DEFAULT, ClusterMetadata, PartitionState, read_cluster_metadata
+from kafkalog._face.cluster_metadata import CLUSTER_DEFAULT, ClusterMetadata, MetadataReader, PartitionState
 from kafkalog.engine.files import OS_FILES, Files
 from kafkalog.engine.format import names
 from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
@@ -132,6 +132,8 @@ def choose(copies: Sequence[Copy], said: Said | None, *, longest: bool = False) 
         if found:
             best = max(found, key=lambda copy: (copy.latest_epoch, copy.end_offset))
             return Choice(best, f"{who}, and it {what}")
+    if any(copy.node_id is None for copy in copies):
+        return Choice(newest, f"{who}, and nothing says whose directory it is")
     there = ", ".join(map(str, sorted(said.electable))) or "none"
     return Choice(newest, f"{who}, and no copy here is in sync (in sync are the brokers {there})", is_behind=True)
 
@@ -277,7 +279,7 @@ class Brokers:
     def __init__(self, log_dirs: Sequence[str], files: Callable[[str], Files] = lambda path: OS_FILES) -> None:
         self._log_dirs = tuple(log_dirs)
         self._files = files
-        self._metadata: dict[str, ClusterMetadata] = {}
+        self._readers: dict[str, MetadataReader] = {}
         self._nodes: dict[str, tuple[object, MetaProperties | None]] = {}
 
     def nodes(self) -> dict[str, MetaProperties | None]:
@@ -285,11 +287,6 @@ class Brokers:
         nodes = {log_dir: self._node(log_dir) for log_dir in self._log_dirs}
         _refuse_clusters(nodes)
         return nodes
-
-    def metadata_of_several(self) -> ClusterMetadata | None:
-        """The newest metadata, if these are directories of several brokers."""
-        ids = {node.node_id for node in self.nodes().values() if node is not None}
-        return self.look().metadata if len(ids) > 1 else None
 
     def look(self) -> BrokersSeen:
         """IllegalArgumentException for directories of several clusters."""
@@ -302,8 +299,9 @@ class Brokers:
         if not ends:
             return BrokersSeen(nodes, None, frozenset())
         newest = max(ends, key=ends.__getitem__)
-        found = read_cluster_metadata([newest], self._files(newest), known=self._metadata.get(newest))
-        self._metadata = {} if found is None else {newest: found}
+        if newest not in self._readers:
+            self._readers[newest] = MetadataReader(newest, self._files(newest))
+        found = self._readers[newest].read()
         held = (nodes[log_dir] for log_dir in ends)
         ids = frozenset(node.node_id for node in held if node is not None and node.node_id is not None)
         return BrokersSeen(nodes, found, ids)

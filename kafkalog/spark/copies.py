@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kafkalog._face.cluster_metadata import ClusterMetadata
 from kafkalog._face.replicas import (
     Bound,
     Brokers,
@@ -29,6 +31,7 @@ from kafkalog._face.replicas import (
     watermark_of,
 )
 from kafkalog.engine.format import names
+from kafkalog.engine.format.meta_properties import MetaProperties
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import is_of_cluster
 from kafkalog.engine.log.checkpoint_lines import KEEPS_MS, CheckpointLines
@@ -59,8 +62,8 @@ Tell = Callable[[str], None]
 
 
 class CopyView(PartitionView):
-    """A view of one broker's copy that ends at the high watermark.  `limit` only grows, as that does; `whole` is what
-    was seen of all the log."""
+    """A view of one broker's copy that ends at the high watermark.  `limit` only grows, as that does, also where a later
+    look knows less of it; `whole` is what was seen of all the log."""
 
     limit: int | None = None
     whole: Snapshot
@@ -103,6 +106,13 @@ class _Chosen(NamedTuple):
     bound: Bound
 
 
+class _Decided(NamedTuple):
+    choice: Choice
+    copies: list[Copy]
+    said: Said | None
+    wrong: str | None
+
+
 class Copies:
     """The copies of the partitions that one query reads.  Views are kept between looks; not thread-safe."""
 
@@ -115,6 +125,7 @@ class Copies:
         self._lines: dict[str, CheckpointLines] = {}
         self._told: dict[TopicPartition, str] = {}
         self._compared: dict[TopicPartition, tuple[str, ...]] = {}
+        self._wrong: dict[TopicPartition, str] = {}  # what contradicted at the last look
         self._samples = SAMPLES_MOST
 
     def look(
@@ -130,30 +141,53 @@ class Copies:
         IllegalStateException, or with failOnDataLoss=false a warning, where copies contradict each other, or none is in
         sync.
         """
-        ours = {log_dir for log_dir in self._options.paths if is_of_cluster(log_dir, files_of(log_dir))}
+        buckets = {place.path for place in self._options.remote if place.is_bucket}
+        local = (log_dir for log_dir in self._options.paths if log_dir not in buckets)
+        ours = {log_dir for log_dir in local if is_of_cluster(log_dir, files_of(log_dir))}
         if not ours:
             return {}
         seen = self.brokers.look()
-        for lines in self._lines.values():
-            lines.forget()
-        mine = {each: dirs for each, dirs in found.items() if not ours.isdisjoint(dirs)}
+        mine = {
+            each: dirs for each, dirs in found.items() if not (ours.isdisjoint(dirs) or _is_alone(each, dirs, seen))
+        }
         pairs = sum(len(dirs) - 1 for dirs in mine.values())
         self._samples = max(1, min(SAMPLES_MOST, SAMPLES_ALL // max(1, pairs)))
-        marks = {each: self._watermarks(each, dirs, tell) for each, dirs in mine.items()}  # before any log is seen
-        logs = {each: self._copies(each, dirs, marks[each], seen) for each, dirs in mine.items()}
-        seen = self.brokers.look()  # who is in sync counts as of after the logs were seen
-        chosen: dict[TopicPartition, list[_Chosen]] = {}
-        for each, copies in logs.items():
-            if copies:
-                chosen[each] = self._choose(each, copies, seen, tell, (floors or {}).get(each, 0))
-        kept = {(copy.log_dir, each) for each, copies in logs.items() for copy in copies}
+        logs, seen = self._logs(mine, seen, tell)
+        decided = {each: self._decide(each, copies, seen) for each, copies in logs.items()}
+        for _ in range(LOOKS - 1):
+            doubtful = {
+                each: mine[each] for each, it in decided.items() if it.wrong not in (None, self._wrong.get(each))
+            }
+            if not doubtful:
+                break
+            time.sleep(REST_S)  # a follower may be cut right now, or a leader may just have gone on
+            logs, seen = self._logs(doubtful, seen, tell)
+            for each in doubtful:
+                decided.pop(each)
+            decided |= {each: self._decide(each, copies, seen) for each, copies in logs.items()}
+        self._wrong = {each: it.wrong for each, it in decided.items() if it.wrong is not None}
+        chosen = {each: self._take(each, it, tell, (floors or {}).get(each, 0)) for each, it in decided.items()}
+        kept = {(copy.log_dir, each) for each, it in decided.items() for copy in it.copies}
         self._views = {key: view for key, view in self._views.items() if key in kept}
         self._tell_choice(chosen)
         return {each: [one.view for one in copies] for each, copies in chosen.items()}
 
     # --- what there is ------------------------------------------------------------------------------
 
-    def _watermarks(self, partition: TopicPartition, log_dirs: Sequence[str], tell: Tell) -> dict[str, int | None]:
+    def _logs(
+        self, found: Mapping[TopicPartition, Sequence[str]], seen: BrokersSeen, tell: Tell
+    ) -> tuple[dict[TopicPartition, list[Copy]], BrokersSeen]:
+        """The copies that there are, and the metadata as of after they were seen."""
+        for lines in self._lines.values():
+            lines.forget()
+        # Before any log is seen: a mark lies in the log of whoever may lead then.
+        marks = {each: self._watermarks(each, dirs, seen, tell) for each, dirs in found.items()}
+        logs = {each: self._copies(each, dirs, marks[each], seen) for each, dirs in found.items()}
+        return {each: copies for each, copies in logs.items() if copies}, self.brokers.look()
+
+    def _watermarks(
+        self, partition: TopicPartition, log_dirs: Sequence[str], seen: BrokersSeen, tell: Tell
+    ) -> dict[str, int | None]:
         marks: dict[str, int | None] = {}
         for log_dir in log_dirs:
             lines = self._lines.get(log_dir)
@@ -162,14 +196,14 @@ class Copies:
             try:
                 marks[log_dir] = watermark_of(lines, partition)
             except (CorruptCheckpointException, KafkaStorageException) as error:
-                if self._options.to_log_end:
-                    marks[log_dir] = None
+                marks[log_dir] = None
+                has_replicas = len(log_dirs) > 1 or seen.said(partition, ()) is not None
+                if self._options.to_log_end or not has_replicas:
                     continue
                 if self._options.fail_on_data_loss:
                     error.hint = "; ".join(filter(None, (error.hint, LOSS_HINT, LOG_END_HINT)))
                     raise
                 tell(str(error))
-                marks[log_dir] = None
         return marks
 
     def _copies(
@@ -204,24 +238,21 @@ class Copies:
 
     # --- which --------------------------------------------------------------------------------------
 
-    def _choose(
-        self, partition: TopicPartition, copies: list[Copy], seen: BrokersSeen, tell: Tell, floor: int
-    ) -> list[_Chosen]:
+    def _decide(self, partition: TopicPartition, copies: list[Copy], seen: BrokersSeen) -> _Decided:
         said = seen.said(partition, [copy.topic_id for copy in copies])
-        copies = self._of_one_topic(partition, copies, said, tell)
-        for look in range(LOOKS):
-            choice = choose(copies, said, longest=self._options.replicas == LONGEST)
-            wrong = self._contradiction(partition, choice.copy, copies)
-            if wrong is None or look == LOOKS - 1:
-                break
-            time.sleep(REST_S)  # a follower may be cut right now, or a leader may just have gone on
-            dirs = [copy.log_dir for copy in copies]
-            seen = self.brokers.look()
-            marks = self._watermarks(partition, dirs, tell)
-            copies = self._copies(partition, dirs, marks, seen) or copies
-            said = seen.said(partition, [copy.topic_id for copy in copies])
+        copies = self._of_one_topic(partition, copies, said)
+        choice = choose(copies, said, longest=self._options.replicas == LONGEST)
+        return _Decided(choice, copies, said, self._contradiction(partition, choice.copy, copies))
+
+    def _take(self, partition: TopicPartition, decided: _Decided, tell: Tell, floor: int) -> list[_Chosen]:
+        """The views of what was decided, with what is wrong told."""
+        choice, copies, said, wrong = decided
         if wrong is not None:
-            self._lost(f"{partition}: {wrong}", tell, f"`kafkalog compare` shows what differs; {LOSS_HINT}")
+            self._lost(
+                f"{partition}: {wrong}",
+                tell,
+                f"`kafkalog compare` shows what differs, replicas=longest reads the longest copy; {LOSS_HINT}",
+            )
         if choice.is_behind and self._options.replicas == LEADER:
             self._lost(
                 f"{partition}: {choice.why}; {choice.copy.place} ends at offset {choice.copy.end_offset}, and records "
@@ -229,14 +260,12 @@ class Copies:
                 tell,
                 f"name the directories of a broker that is in sync; {LOSS_HINT}",
             )
+        read = [choice]
         if self._options.replicas == ALL_COPIES:
-            return [
-                self._limited(partition, Choice(copy, "all copies are read"), copies, said, tell, floor)
-                for copy in copies
-            ]
-        return [self._limited(partition, choice, copies, said, tell, floor)]
+            read = [Choice(copy, "all copies are read") for copy in copies]
+        return [self._limited(partition, each, copies, said, tell, floor) for each in read]
 
-    def _of_one_topic(self, partition: TopicPartition, copies: list[Copy], said: Said | None, tell: Tell) -> list[Copy]:
+    def _of_one_topic(self, partition: TopicPartition, copies: list[Copy], said: Said | None) -> list[Copy]:
         """Without those of a topic that was deleted while their broker was down.  IllegalStateException where nobody
         says which topic there is now."""
         ids = {copy.topic_id for copy in copies if copy.topic_id is not None}
@@ -290,6 +319,9 @@ class Copies:
         """If nothing says how many replicas there are, a batch reads a log whole, unless a clean stop left its high
         watermark below its end; a stream, which cannot take back a row, waits for the checkpoint."""
         mark = copy.watermark
+        if self._streaming and mark is None:
+            path = os.path.join(copy.log_dir, names.HIGH_WATERMARK_CHECKPOINT_FILE)
+            mark = copy.start_offset if files_of(copy.log_dir).exists(path) else None  # a new partition's is to come
         if self._streaming and mark is not None:
             return Bound(mark, "nothing here says how many replicas there are: only what the checkpoint has is read")
         if copy.closed_cleanly and mark is not None and mark < copy.end_offset:
@@ -365,6 +397,12 @@ class Copies:
             log.info("replicas=%s: %d more partitions were chosen so", self._options.replicas, told - TOLD_MOST)
 
 
+def _is_alone(partition: TopicPartition, log_dirs: Sequence[str], seen: BrokersSeen) -> bool:
+    """Whether the partition has one replica, by the metadata, and one folder: nothing of it is taken back."""
+    said = seen.said(partition, ()) if len(log_dirs) == 1 else None
+    return said is not None and len(said.replicas) == 1
+
+
 def _until(chosen: _Chosen) -> str:
     view = chosen.view
     end, whole = view.log_end_offset, view.whole.log_end_offset
@@ -387,10 +425,55 @@ def _has_other_records(
 # --- for planning ------------------------------------------------------------------------------------------
 
 
-def refuse_twice(partition: TopicPartition, log_dirs: Sequence[str], brokers: Brokers) -> None:
+def present(options: SourceOptions, tell: Tell) -> list[str]:
+    """The paths to look into.  Beside the directories of a cluster one that is not there, or is empty, is a broker's
+    that is away: IllegalStateException for an empty one, or with failOnDataLoss=false a warning for both."""
+    paths = list(options.paths)
+    if len(paths) < 2 or any(place.is_bucket for place in options.remote):
+        return paths
+    files = files_of(paths[0])
+    away = [path for path in paths if not files.exists(path) or (files.is_dir(path) and not files.list_dir(path))]
+    if not away or not any(is_of_cluster(path, files) for path in paths):
+        return paths
+    for path in away:
+        text = f"found {'nothing in' if files.exists(path) else 'no'} {path}, expected the log directory of a broker"
+        if not options.fail_on_data_loss:
+            tell(text)
+        elif files.exists(path):
+            raise IllegalStateException(
+                f"Some data may have been lost. {text}", hint=f"mount its disk, or leave it out of path; {LOSS_HINT}"
+            )
+    return paths if options.fail_on_data_loss else [path for path in paths if path not in away]
+
+
+def cluster_of(
+    brokers: Brokers, found: Mapping[TopicPartition, Sequence[str]]
+) -> tuple[ClusterMetadata | None, int | None]:
+    """The metadata by which partitions are missed, and the one broker whose directories these are; None for several.
+    A directory with metadata alone, as controllers have, is no broker's.  (None, None) where none is a cluster's."""
+    nodes = brokers.nodes()
+    dirs = {
+        each for partition, dirs in found.items() if partition.topic != names.CLUSTER_METADATA_TOPIC for each in dirs
+    }
+    ids = {node.node_id for each in dirs if (node := nodes.get(each)) is not None}
+    all_ids = {node.node_id for node in nodes.values() if node is not None}
+    if len(all_ids) < 2:
+        return None, None
+    return brokers.look().metadata, ids.pop() if len(ids) == 1 and _has_controllers(nodes, dirs) else None
+
+
+def _has_controllers(nodes: Mapping[str, MetaProperties | None], dirs: set[str]) -> bool:
+    """Whether the directories without a partition are those of nodes that only control: brokers keep checkpoints."""
+    others = [each for each, node in nodes.items() if node is not None and each not in dirs]
+    path = names.HIGH_WATERMARK_CHECKPOINT_FILE
+    return not any(files_of(each).exists(os.path.join(each, path)) for each in others)
+
+
+def refuse_twice(
+    partition: TopicPartition, log_dirs: Sequence[str], nodes: Mapping[str, MetaProperties | None]
+) -> None:
     """IllegalArgumentException if the last of the directories with a partition is not known to be of another broker
     than the others."""
-    nodes = brokers.nodes()
     ids = [None if (node := nodes[each]) is None else node.node_id for each in log_dirs]
     for log_dir, node_id in zip(log_dirs[:-1], ids, strict=False):
         if node_id is None or ids[-1] is None or node_id == ids[-1]:

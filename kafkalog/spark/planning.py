@@ -38,7 +38,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.spark.changes import known_below
-from kafkalog.spark.copies import Copies, end_text, refuse_twice
+from kafkalog.spark.copies import Copies, cluster_of, end_text, present, refuse_twice
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.java_patterns import java_pattern
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
@@ -137,7 +137,9 @@ def find_partitions(
     """
     found: dict[TopicPartition, tuple[str, ...]] = {}
     brokers = brokers or Brokers(options.paths, files_of)
-    for log_dir in options.paths:
+    nodes = None
+    there = present(options, tell or warn)
+    for log_dir in there:
         files = files_of(log_dir)
         if not files.is_dir(log_dir):
             raise UnknownTopicOrPartitionException(
@@ -148,8 +150,9 @@ def find_partitions(
         for partition in list_partitions(log_dir, files=files):
             found[partition] = (*found.get(partition, ()), log_dir)
             if len(found[partition]) > 1:
-                refuse_twice(partition, found[partition], brokers)
-    where = ", ".join(options.paths)
+                nodes = nodes or brokers.nodes()
+                refuse_twice(partition, found[partition], nodes)
+    where = ", ".join(there)
     wants: Callable[[str], bool]
     if options.assign is not None:
         missing = [str(each) for each in options.assign if each not in found and each not in known]
@@ -184,7 +187,7 @@ def find_partitions(
             there = ", ".join(sorted({each.topic for each in found} - hidden)[:10]) or NONE
             (tell or log.warning)(f"option subscribePattern {pattern.text!r} is found in no topic of {where}: {there}")
     if wants is not _none:
-        _judge_missing(options, wants, known, tell or warn, brokers)
+        _judge_missing(options, wants, known, tell or warn, (brokers, there, found))
     return {partition: log_dirs for partition, log_dirs in sorted(found.items()) if partition in chosen}
 
 
@@ -201,11 +204,12 @@ def _judge_missing(
     wants: Callable[[str], bool],
     known: Collection[TopicPartition],
     tell: Tell,
-    brokers: Brokers,
+    seen: tuple[Brokers, Sequence[str], Mapping[TopicPartition, Sequence[str]]],
 ) -> None:
     """Partitions that the topics have, and that are in none of the paths; of those `known` others tell."""
-    cluster = brokers.metadata_of_several() if len(options.paths) > 1 else None
-    for each in missing_partitions(options.paths, wants, files=files_of(options.paths[0]), cluster=cluster):
+    brokers, there, found = seen
+    cluster, node_id = cluster_of(brokers, found) if len(there) > 1 else (None, None)
+    for each in missing_partitions(there, wants, files=files_of(there[0]), cluster=cluster, node_id=node_id):
         if known and set(each.partitions) <= set(known):
             continue
         if each.is_certain and options.fail_on_data_loss:

@@ -242,3 +242,31 @@ def broker(place: Path, **options: Any) -> Iterator[Broker]:
         yield node
     finally:
         node.kill()
+
+
+@contextlib.contextmanager
+def cluster(place: Path, count: int, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[list[Broker]]:
+    """`count` formatted nodes of one cluster, with ids from 1 on; the first is its only controller, too.  Dead when the
+    block is left.  The metadata is in the first log directory of each."""
+    ports = free_ports(count + 1)
+    nodes: list[Broker] = []
+    try:
+        for number in range(1, count + 1):
+            own = place / f"node-{number}"
+            own.mkdir(parents=True)
+            plain = f"PLAINTEXT://127.0.0.1:{ports[number]}"
+            also_controller = f",CONTROLLER://127.0.0.1:{ports[0]}" if number == 1 else ""
+            theirs = {
+                "node.id": str(number),
+                "process.roles": "broker,controller" if number == 1 else "broker",
+                "listeners": plain + also_controller,
+                "advertised.listeners": plain,
+                "controller.quorum.voters": f"1@127.0.0.1:{ports[0]}",
+            }
+            node = Broker(own, shares_metadata=True, settings={**theirs, **settings})
+            node.port, node.bootstrap = ports[number], f"127.0.0.1:{ports[number]}"
+            nodes.append(node)
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()

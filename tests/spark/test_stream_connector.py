@@ -28,7 +28,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraft.Broker]:
     why = connector.missing()
     if why is not None:
         pytest.skip(why)
-    with kraft.broker(tmp_path_factory.mktemp("broker")) as started:
+    with kraft.broker(tmp_path_factory.mktemp("broker"), shares_metadata=True) as started:
         started.start()
         yield started
 

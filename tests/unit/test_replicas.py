@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kafkalog._face.cluster_metadata import PartitionState, read_cluster_metadata
+from kafkalog._face import cluster_metadata
+from kafkalog._face.cluster_metadata import MetadataReader, PartitionState, read_cluster_metadata
 from kafkalog._face.replicas import (
     RESTS_MS,
     Bound,
@@ -20,9 +23,11 @@ from kafkalog._face.replicas import (
 )
 from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.checkpoints import EpochEntry
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException
 from tests.unit import replica_kit
-from tests.unit.cluster_kit import NODE_ID, TOPIC_IDS, metadata_log, snapshot
+from tests.unit.cluster_kit import NODE_ID, TOPIC_IDS, batch, metadata_log, snapshot
+from tests.unit.replica_kit import Batch
 
 NOW_MS = 1_000_000
 
@@ -84,10 +89,13 @@ A, B, C = log(1, 100, (5, 0)), log(2, 120, (4, 0)), log(3, 90, (5, 0))
         ((B, C), said(leader=1), 3, "the leader, broker 1, is not here, and it is in sync", False),
         ((A, B, C), said(leader=-1, isr=(3,), elr=(1,)), 3, "no broker leads, and it is in sync", False),
         ((A, B), said(leader=-1, isr=(), elr=(2,)), 2, "no broker leads, and it may be elected", False),
+        ((A._replace(node_id=None),), said(leader=1), None, "nothing says whose directory it is", False),
         ((B,), said(leader=1, isr=(1, 3)), 2, "no copy here is in sync (in sync are the brokers 1, 3)", True),
     ],
 )
-def test_which_copy_is_read(copies: tuple[Copy, ...], what: Said | None, node: int, why: str, is_behind: bool) -> None:
+def test_which_copy_is_read(
+    copies: tuple[Copy, ...], what: Said | None, node: int | None, why: str, is_behind: bool
+) -> None:
     choice = choose(copies, what)
     assert (choice.copy.node_id, choice.is_behind) == (node, is_behind)
     assert why in choice.why
@@ -192,6 +200,37 @@ def test_the_newest_metadata_counts(tmp_path: Path) -> None:
     assert seen.said(replica_kit.TopicPartition("orders", 0), ["A" * 21 + "g"]) is None, "another topic of that name"
 
 
+def test_metadata_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that went on has what one has that reads all of it; other files are read from their beginning."""
+    root = replica_kit.broker(tmp_path, 1)
+    replica_kit.metadata(root, replica_kit.partition())
+    reader = MetadataReader(str(root), OS_FILES)
+    first = reader.read()
+    path = root / "__cluster_metadata-0" / f"{0:020d}.log"
+    whole: list[str] = []
+    read = cluster_metadata._Image.read
+    monkeypatch.setattr(
+        cluster_metadata._Image, "read", lambda self, folder, files: whole.append(folder) or read(self, folder, files)
+    )
+
+    def add(offset: int, **change: Any) -> Any:
+        with path.open("ab") as out:
+            out.write(batch([replica_kit.change(**change)], offset))
+        found, fresh = reader.read(), read_cluster_metadata([str(root)], OS_FILES)
+        assert found == fresh
+        assert found is not None
+        return found.topics["orders"].states[0]
+
+    assert add(2, isr=[1, 2]).isr == (1, 2)
+    assert add(3, leader=2) == PartitionState(2, 1, (1, 2))
+    assert len(whole) == 2, "those of the fresh ones"
+    assert first is not None
+    assert first.topics["orders"].states[0].isr == (1, 2, 3), "what was read before stays"
+    path.write_bytes(path.read_bytes()[: -len(batch([replica_kit.change(leader=2)], 3))])
+    assert add(3, leader=3) == PartitionState(3, 1, (1, 2))
+    assert len(whole) == 4, "it was cut, and another batch is there"
+
+
 def test_two_clusters_are_refused(tmp_path: Path) -> None:
     paths = [
         str(replica_kit.broker(tmp_path, NODE_ID)),
@@ -199,3 +238,44 @@ def test_two_clusters_are_refused(tmp_path: Path) -> None:
     ]
     with pytest.raises(IllegalArgumentException, match=r"is of the cluster .* and .* of the cluster another-cluster"):
         Brokers(paths).look()
+
+
+# --- a log as if it ended sooner -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_snapshot_that_ends_sooner_is_that_of_a_shorter_log(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    batches: list[Batch] = []
+    running: set[int] = set()
+    for _ in range(draw.randrange(1, 25)):
+        producer = draw.choice((-1, 7, 8))
+        if producer in running and draw.random() < 0.5:
+            batches.append(Batch(0, producer_id=producer, ends=draw.random() < 0.5))
+            running.discard(producer)
+        else:
+            batches.append(Batch(0, draw.randrange(1, 9), producer_id=producer))
+            running |= {producer} - {-1}
+    of_segment = draw.choice((1, 3, 1000))
+    replica_kit.copy(replica_kit.broker(tmp_path, 1), batches, None, batches_of_segment=of_segment)
+    whole = PartitionView(tmp_path / "broker-1", "orders-0").snapshot
+    for count in range(len(batches) + 1):
+        root = tmp_path / f"cut-{count}"
+        root.mkdir()
+        replica_kit.copy(root, batches[:count], None, batches_of_segment=of_segment)
+        shorter = PartitionView(root, "orders-0").snapshot
+        end = sum(each.offsets for each in batches[:count])
+        cut = whole.until(end)
+        assert (cut.log_start_offset, cut.log_end_offset) == (0, end)
+        assert cut.last_stable_offset == shorter.last_stable_offset, (batches, end)
+        assert cut.damage_at_end("read_committed") is None
+        # An aborted transaction is known once its marker is there.
+        assert [txn[:4] for txn in cut.aborted] == [txn[:4] for txn in shorter.aborted]
+        for offset in range(end + 2):
+            assert cut.offset_for_time(replica_kit.NOW_MS + offset) == shorter.offset_for_time(
+                replica_kit.NOW_MS + offset
+            )
+            if offset < end:
+                mine, its = cut.position_of(offset), shorter.position_of(offset)
+                assert (cut.bases[mine[0]], mine[1]) == (shorter.bases[its[0]], its[1])
+        assert cut.until(end) is cut

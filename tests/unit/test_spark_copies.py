@@ -261,6 +261,7 @@ def test_partitions_of_brokers_that_are_away(disks: list[Path], told: pytest.Log
     one = {"replicas": (1,), "isr": (1,)}
     three = {"replicas": (3,), "isr": (3,), "leader": 3}
     copy(disks[0], PLAIN, 40)
+    (disks[1] / "replication-offset-checkpoint").write_text("0\n0\n")  # a broker without partitions has one
     metadata(disks[1], partition(0, **one), partition(1, **three), partition(2, **three))  # type: ignore[arg-type]
     with pytest.raises(
         IllegalStateException, match="topic orders has 3 partitions, found no folder of orders-1, orders-2"
@@ -268,6 +269,34 @@ def test_partitions_of_brokers_that_are_away(disks: list[Path], told: pytest.Log
         rows(*disks[:2])
     assert rows(*disks[:2], failOnDataLoss="false") == list(range(40))
     assert "found no folder of orders-1, orders-2" in told.text
+
+
+def test_a_disk_that_is_not_mounted(disks: list[Path], tmp_path: Path, told: pytest.LogCaptureFixture) -> None:
+    copy(disks[0], PLAIN, 40)
+    copy(disks[1], PLAIN, 40)
+    metadata(disks[0], partition(replicas=(1, 2), isr=(1, 2)))
+    empty, gone = tmp_path / "empty", tmp_path / "gone"
+    empty.mkdir()
+    with pytest.raises(
+        IllegalStateException, match=f"found nothing in {empty}, expected the log directory of a broker"
+    ):
+        rows(*disks[:2], empty)
+    with pytest.raises(KafkalogError, match="no such log directory"):
+        rows(*disks[:2], gone)
+    assert rows(disks[0], empty, disks[1], gone, failOnDataLoss="false") == list(range(40))
+    assert f"found nothing in {empty}" in told.text
+    assert f"found no {gone}" in told.text
+
+
+def test_a_controllers_directory_beside_a_brokers(disks: list[Path]) -> None:
+    """Its metadata says what the broker holds; what other brokers hold is not missed."""
+    copy(disks[0], PLAIN, 20)
+    metadata(disks[2], partition(0, replicas=(1,), isr=(1,)), partition(1, replicas=(2,), isr=(2,), leader=2))
+    assert rows(disks[0], disks[2]) == list(range(40)), "one replica, and all of its partitions are here"
+    metadata(disks[2], partition(0, replicas=(1, 2), isr=(1, 2)), partition(1, replicas=(1,), isr=(1,)))
+    with pytest.raises(IllegalStateException, match="found no folder of orders-1"):
+        rows(disks[0], disks[2])
+    assert rows(disks[0], disks[2], failOnDataLoss="false") == list(range(20))
 
 
 @pytest.mark.parametrize("nodes", [(1, 1), (None, 2), (None, None)])

@@ -266,7 +266,10 @@ def _refuse_twice(chosen: list[Chosen]) -> None:
     seen: dict[TopicPartition, str] = {}
     for each in chosen:
         if seen.setdefault(each.partition, each.log_dir) != each.log_dir:
-            raise IllegalArgumentException(f"{each.partition} is in {seen[each.partition]} and in {each.log_dir}")
+            raise IllegalArgumentException(
+                f"{each.partition} is in {seen[each.partition]} and in {each.log_dir}",
+                hint="an export takes the directories of one broker; format('kafkalog') reads copies of several",
+            )
 
 
 def _refuse_log_directory(target: str, log_dirs: list[str]) -> None:
