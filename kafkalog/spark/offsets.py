@@ -15,6 +15,7 @@ from kafkalog.errors import IllegalArgumentException
 
 Offsets = dict[TopicPartition, int]
 Nested = dict[str, dict[str, int]]
+CONVERSIONS = 3  # where a batch begins, how far it goes, what there is
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> Nested:
@@ -36,6 +37,35 @@ def flat(given: Any) -> Offsets:
         }
     except (AttributeError, TypeError, ValueError):
         raise IllegalArgumentException(expected, hint="is the checkpoint of another source?") from None
+
+
+class Conversions:
+    """`nested` and `flat` that remember the last few: an idle trigger asks for the same offsets again and again, of
+    which there may be 10,000.  Equal offsets are the same object; nobody changes one.
+
+        conversions.flat(json.loads(text)) is conversions.flat(json.loads(text))
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Offsets, Nested]] = []
+
+    def nested(self, offsets: Offsets) -> Nested:
+        for known, text in self._kept:
+            if known is offsets or known == offsets:
+                return text
+        return self._keep(offsets, nested(offsets))[1]
+
+    def flat(self, given: Any) -> Offsets:
+        for known, text in self._kept:
+            if text == given:
+                return known
+        # As they would be written, so that both ways find them.
+        offsets = flat(given)
+        return self._keep(offsets, nested(offsets))[0]
+
+    def _keep(self, offsets: Offsets, text: Nested) -> tuple[Offsets, Nested]:
+        self._kept = [(offsets, text), *self._kept[: CONVERSIONS - 1]]
+        return self._kept[0]
 
 
 def shown(partitions: Iterable[TopicPartition]) -> str:

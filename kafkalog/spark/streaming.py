@@ -22,7 +22,7 @@ from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.spark.followed import FollowedPartitions
-from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
+from kafkalog.spark.offsets import Conversions, Nested, Offsets, shown
 from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.packing import pack
 from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
@@ -39,6 +39,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         self.triggers = triggers
         self.columns = columns
         self._partitions = FollowedPartitions(options)
+        self._conversions = Conversions()
         self._initial: Offsets | None = None
         self._initial_is_kept = False  # in the checkpoint, or about to be
         self._latest: Offsets | None = None
@@ -52,7 +53,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         """Where a new query starts; Spark asks more than once for the first batch."""
         if self._initial is None:
             self._initial = self._starting_offsets()
-        return nested(self._initial)
+        return self._conversions.nested(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Anything but ReadAllAvailable, which comes with Trigger.Once alone: the limits are the options', which no one
@@ -64,16 +65,18 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
 
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:  # noqa: N802
         """Where the batch from `start` on ends."""
-        begin = flat(start)
+        begin = self._conversions.flat(start)
         self._latest = self._without_lost(begin, self._ends(begin))
         if begin == self._initial and not self._initial_is_kept:
             self._initial_is_kept = True
             if not isinstance(limit, ReadAllAvailable) or self.options.start.word == LATEST:
                 return start
-        return nested(self._latest if isinstance(limit, ReadAllAvailable) else self._limited(begin, self._latest))
+        return self._conversions.nested(
+            self._latest if isinstance(limit, ReadAllAvailable) else self._limited(begin, self._latest)
+        )
 
     def reportLatestOffset(self) -> Nested | None:  # noqa: N802
-        return nested(self._latest) if self._latest else None
+        return self._conversions.nested(self._latest) if self._latest else None
 
     def _ends(self, begin: Offsets) -> Offsets:
         if self._all_available is not None:
@@ -153,7 +156,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         something of it is gone."""
         if start == end:
             return []  # asked at each start of a query, too
-        begin, until = flat(start), flat(end)
+        begin, until = self._conversions.flat(start), self._conversions.flat(end)
         if not self._partitions.views:
             self._partitions.look({**begin, **until})
         if begin == self._initial and not self._initial_is_kept:
