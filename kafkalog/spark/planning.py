@@ -43,6 +43,7 @@ from kafkalog.spark.places import files_of, mount, remote_files_of, segment_of
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
+    from kafkalog.spark.plan_report import PlanReport
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -198,11 +199,12 @@ def _judge_missing(
         tell(each.text)
 
 
-def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
-    """The ranges of a batch read, by topic, partition and offset; of records that are not wanted as few as may be."""
+def plan(options: SourceOptions, wanted: Wanted = ALL, report: PlanReport | None = None) -> list[OffsetRange]:
+    """The ranges of a batch read, by topic, partition and offset; of records that are not wanted as few as may be.  The
+    `report` is told what there is."""
     mount(options.remote, options.paths)  # another query may have come between
     with _without_garbage(bool(options.remote)):
-        return _plan(options, wanted)
+        return _plan(options, wanted, report)
 
 
 @contextmanager
@@ -218,11 +220,13 @@ def _without_garbage(is_long: bool) -> Iterator[None]:
             gc.enable()
 
 
-def _plan(options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
+def _plan(options: SourceOptions, wanted: Wanted, report: PlanReport | None) -> list[OffsetRange]:
     wanted = options.question.narrowed(wanted, rows=not options.latest)
     partitions = find_partitions(options)
     check_complete("startingOffsets", options.start, partitions)
     check_complete("endingOffsets", options.end, partitions)
+    if report is not None:
+        report.choose(partitions)
     planned: list[OffsetRange] = []
     views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
     lines = {path: CheckpointLines(path, files_of(path), keeps_ms=KEEPS_MS) for path in set(partitions.values())}
@@ -231,6 +235,8 @@ def _plan(options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
             continue
         view = PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines[log_dir])
         planned += ask(view, partial(_plan_one, options=options, wanted=wanted))
+        if report is not None:
+            report.see(view.snapshot)
         if options.min_partitions is not None:
             views[partition] = view
     if options.min_partitions is None or options.latest:

@@ -30,6 +30,7 @@ from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.packing import pack
 from kafkalog.spark.places import hadoop_options
+from kafkalog.spark.plan_report import PlanReport
 from kafkalog.spark.planning import plan
 from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import parse_triggers
@@ -181,7 +182,10 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
         self.wanted = ALL
 
     def partitions(self) -> Sequence[RangePartition]:
-        return [RangePartition(works) for works in pack(plan(self.options, self.wanted), self.options)]
+        report = PlanReport(self.options.paths)
+        tasks = pack(plan(self.options, self.wanted, report), self.options)
+        report.tell(tasks)
+        return [RangePartition(works) for works in tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Arrow record batches of one task; nothing for the partition that Spark makes of an empty plan."""

@@ -25,6 +25,7 @@ from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.offsets import Conversions, Nested, Offsets, shown
 from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.packing import pack
+from kafkalog.spark.plan_report import PlanReport
 from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
 from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import TriggerOptions, limited_by_bytes, limited_by_offsets, waiting
@@ -167,11 +168,15 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         begin |= self._begin_of_new(set(until) - set(begin))
         self._check_deleted(begin, until)
         planned: list[OffsetRange] = []
+        report = PlanReport(self.options.paths)
+        report.choose(set(begin) & set(until))
         for partition in sorted(set(begin) & set(until)):
-            planned += self._plan_one(partition, begin[partition], until[partition])
+            planned += self._plan_one(partition, begin[partition], until[partition], report)
         if self.options.min_partitions is not None:
             planned = split_further(planned, self._partitions.views, self.options)
-        return [RangePartition(works) for works in pack(planned, self.options)]
+        tasks = pack(planned, self.options)
+        report.tell(tasks)
+        return [RangePartition(works) for works in tasks]
 
     def _begin_of_new(self, partitions: set[TopicPartition]) -> Offsets:
         """New partitions are read from their first record on, which is expected to be offset 0."""
@@ -184,7 +189,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
                 lost(self.options, f"Added partition {partition} starts from {offset} instead of 0.")
         return found
 
-    def _plan_one(self, partition: TopicPartition, start: int, end: int) -> list[OffsetRange]:
+    def _plan_one(self, partition: TopicPartition, start: int, end: int, report: PlanReport) -> list[OffsetRange]:
         self._check_shorter(partition, start, end)
         if end <= start:
             return []
@@ -195,6 +200,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         if self._partitions.is_remade(partition):
             lost(self.options, f"Topics of partitions {partition} have been deleted and made again.")
             return []
+        report.see(view.snapshot)
         return ask(view, partial(self._ranges, start=start, end=end))
 
     def _ranges(self, seen: Snapshot, start: int, end: int) -> list[OffsetRange]:
