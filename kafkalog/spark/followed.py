@@ -3,8 +3,9 @@
 A topic that was deleted and made again has another id (`partition.metadata`, where its partitions have one): offsets
 that were read of the old one say nothing of it.  That is noticed while the query runs; ids outlive no process.
 
-Views are kept between looks, so that a trigger which finds nothing new costs a listing and two questions a partition;
-their files are let go, since there may be more partitions than a process may open files.  The directory may be another
+Views are kept between looks, and `glances` tells which of them may have changed since: a trigger which finds nothing
+new costs one native call that asks two questions a partition.  Where that cannot tell, each view is asked itself.  The
+views' files are let go, since there may be more partitions than a process may open files.  The directory may be another
 process's, which writes.  Knows nothing of pyspark; not thread-safe.
 """
 
@@ -22,6 +23,7 @@ from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError, CorruptCheckpointException, UnknownTopicOrPartitionException
 from kafkalog.spark.copies import Copies, CopyView
+from kafkalog.spark.glances import Glances, lines_at_once, starts_elsewhere
 from kafkalog.spark.offsets import Offsets
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of
@@ -44,27 +46,34 @@ class FollowedPartitions:
         self._remade: set[TopicPartition] = set()
         self._copies = Copies(options, streaming=True)
         self._folder_times: dict[TopicPartition, tuple[str, int]] = {}  # of copies, when their topic id was read
+        self._glances = Glances(options.paths)  # which copies are not asked: their ends are not their own
+        self._ends: Offsets = {}  # of the last look
         self.views: dict[TopicPartition, PartitionView] = {}
 
     def look(self, known: Iterable[TopicPartition] = ()) -> Offsets:
         """The end of each partition that there is now, as far as a reader of the query's isolation sees.
 
         UnknownTopicOrPartitionException for what the options name and is not there; but of what the query read, which
-        is `known` or was seen, all may be gone.
+        is `known` or was seen, all may be gone.  Nobody changes what comes back: the same object says the same.
         """
         self._known.update(known)
+        found = self._look_at_changes()
+        if found is not None:
+            return found
+        self._glances.begin()
         views = {}
         ends = {}
         # What was handed out before lay below the high watermark, also where no checkpoint says so yet.
         floors = known if isinstance(known, Mapping) else {}
-        found = find_partitions(self._options, self._known, self._tell_once, self._copies.brokers)
-        copies = self._copies.look(found, self._tell_once, floors)
-        for partition, (log_dir, *_) in found.items():
+        starts = {path: lines_at_once(path) for path in self._options.paths}
+        there = find_partitions(self._options, self._known, self._tell_once, self._copies.brokers)
+        copies = self._copies.look(there, self._tell_once, floors)
+        for partition, (log_dir, *_) in there.items():
             if partition in copies:
                 (copy,) = copies[partition]
                 view, is_new = self._look_at_copy(copy)
             else:
-                view, is_new = self._look_at(partition, log_dir)
+                view, is_new = self._look_at(partition, log_dir, starts[log_dir])
             views[partition] = view
             try:
                 if is_new:
@@ -76,7 +85,32 @@ class FollowedPartitions:
                 view.rest()
         self.views = views
         self._known.update(views)
+        self._ends = ends
+        self._glances.remember(views)
         return ends
+
+    def _look_at_changes(self) -> Offsets | None:
+        """As `look`, of the partitions that may have changed; None where all must be looked at."""
+        changed = self._glances.changed(self.views)
+        if changed is None:
+            return None
+        ends = {}
+        for partition, is_folder in changed.items():
+            view = self.views[partition]
+            try:
+                view.refresh()
+                if is_folder and self._compare_topic(view):
+                    return None
+                self._judge_end(view)
+                ends[partition] = view.visible_end(self._options.isolation)
+            except UnknownTopicOrPartitionException:
+                return None
+            finally:
+                view.rest()
+        if any(end != self._ends[partition] for partition, end in ends.items()):
+            self._ends = {**self._ends, **ends}
+        self._glances.remember_again(changed, self.views)
+        return self._ends
 
     def look_again(self, known: Mapping[TopicPartition, int], looks: int, interval_ms: int) -> Offsets:
         """As `look`, up to `looks` times while a partition is gone, or ends below what is known of it: a crash or a
@@ -127,7 +161,7 @@ class FollowedPartitions:
         """A partition's answer, by its view of the last look."""
         return ask(self.views[partition], question)
 
-    def _look_at(self, partition: TopicPartition, log_dir: str) -> tuple[PartitionView, bool]:
+    def _look_at(self, partition: TopicPartition, log_dir: str, starts: CheckpointLines) -> tuple[PartitionView, bool]:
         """The partition's view, and whether it shows something new."""
         view = self.views.get(partition)
         if view is None or view.log_dir != log_dir:
@@ -137,7 +171,7 @@ class FollowedPartitions:
             return view, True
         # Where there is room behind the last batch a write changes no size, nor a time within a tick of the clock.
         has_room = bool(view.segments) and view.snapshot.end_position < view.segments[-1].size
-        if not has_room and not view.has_changed():
+        if not has_room and not view.has_changed() and not starts_elsewhere(view, starts):
             return view, False
         seen = view.snapshot.mtime_ms
         view.refresh()
@@ -152,18 +186,21 @@ class FollowedPartitions:
             self._compare_topic(view)
         return view, view.snapshot.unreadable_end is not None
 
-    def _compare_topic(self, view: PartitionView) -> None:
-        """Take note of the topic id in a partition's folder.  A folder has none for a moment, or ever."""
+    def _compare_topic(self, view: PartitionView) -> bool:
+        """Take note of the topic id in a partition's folder; whether it is new.  A folder has none for a moment, or
+        ever."""
         try:
             found = topic_id_of(view.directory, files_of(view.log_dir))
         except (CorruptCheckpointException, OSError):
-            return
-        if found is None:
-            return
+            return True
         partition = view.topic_partition
-        if self._topic_ids.setdefault(partition, found) != found:
-            self._topic_ids[partition] = found
+        before = self._topic_ids.get(partition)
+        if found is None or found == before:
+            return found != before
+        self._topic_ids[partition] = found
+        if before is not None:
             self._remade.add(partition)
+        return True
 
     def _judge_end(self, view: PartitionView) -> None:
         """CorruptRecordException, or a warning, where the end that is seen is not the log's: the stream would stall."""

@@ -7,7 +7,9 @@ with.  Knows nothing of pyspark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kafkalog.engine.format.names import TopicPartition
@@ -15,6 +17,7 @@ from kafkalog.errors import IllegalArgumentException
 
 Offsets = dict[TopicPartition, int]
 Nested = dict[str, dict[str, int]]
+CONVERSIONS = 3  # where a batch begins, how far it goes, what there is
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> Nested:
@@ -38,26 +41,81 @@ def flat(given: Any) -> Offsets:
         raise IllegalArgumentException(expected, hint="is the checkpoint of another source?") from None
 
 
+class Conversions:
+    """`nested` and `flat` that remember the last few: an idle trigger asks for the same offsets again and again, of
+    which there may be 10,000.  Equal offsets are the same object; nobody changes one.
+
+        conversions.flat(json.loads(text)) is conversions.flat(json.loads(text))
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Offsets, Nested]] = []
+
+    def nested(self, offsets: Offsets) -> Nested:
+        for known, text in self._kept:
+            if known is offsets or known == offsets:
+                return text
+        return self._keep(offsets, nested(offsets))[1]
+
+    def flat(self, given: Any) -> Offsets:
+        for known, text in self._kept:
+            if text == given:
+                return known
+        # As they would be written, so that both ways find them.
+        offsets = flat(given)
+        return self._keep(offsets, nested(offsets))[0]
+
+    def _keep(self, offsets: Offsets, text: Nested) -> tuple[Offsets, Nested]:
+        self._kept = [(offsets, text), *self._kept[: CONVERSIONS - 1]]
+        return self._kept[0]
+
+
 def shown(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(partitions)))
 
 
-def behind_latest(source: Any) -> dict[str, str]:
+def behind_latest(source: Any, path: str | Sequence[str] | None = None) -> dict[str, str]:
     """How far a query's source is behind, as the metrics of Spark's Kafka source: minOffsetsBehindLatest,
     maxOffsetsBehindLatest and avgOffsetsBehindLatest, over partitions.
 
     `source` is one of a StreamingQueryProgress's `sources`, or of a `lastProgress["sources"]`.  Empty where it does not
-    say both endOffset and latestOffset.
+    say both endOffset and latestOffset.  With the log directory, or a list of them, as `path` also bytesBehindLatest:
+    bytes of the log (compressed where it is) of the batches that are waiting, in partitions that are there; their
+    indexes are asked.  IllegalArgumentException for a path that is a remote tier's address.
+
+        behind_latest(query.lastProgress["sources"][0], "/disk1/kafka-logs")
     """
     read, latest = (_of_progress(source, name) for name in ("endOffset", "latestOffset"))
     if not read or not latest:
         return {}
-    behind = [offset - read.get(partition, 0) for partition, offset in latest.items()]
-    return {
-        "minOffsetsBehindLatest": str(min(behind)),
-        "maxOffsetsBehindLatest": str(max(behind)),
-        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+    behind = {partition: offset - read.get(partition, 0) for partition, offset in latest.items()}
+    found = {
+        "minOffsetsBehindLatest": str(min(behind.values())),
+        "maxOffsetsBehindLatest": str(max(behind.values())),
+        "avgOffsetsBehindLatest": str(sum(behind.values()) / len(behind)),
     }
+    if path is not None:
+        waiting = {each: (read.get(each, 0), latest[each]) for each, count in behind.items() if count > 0}
+        found["bytesBehindLatest"] = str(_bytes_between(waiting, [path] if isinstance(path, str) else path))
+    return found
+
+
+def _bytes_between(ranges: Mapping[TopicPartition, tuple[int, int]], log_dirs: Iterable[str]) -> int:
+    """Bytes of the batches that hold these offsets [start, end)."""
+    # Streams need offsets, and no plan.
+    from kafkalog.engine.log.view import PartitionView
+    from kafkalog.spark.places import files_of
+    from kafkalog.spark.planning import ask
+    from kafkalog.spark.triggers import bytes_between
+
+    found = 0
+    for log_dir in log_dirs:
+        files = files_of(log_dir)
+        for partition, (start, end) in ranges.items():
+            if files.is_dir(os.path.join(log_dir, str(partition))):
+                with PartitionView(log_dir, partition, files=files) as view:
+                    found += ask(view, partial(bytes_between, start=start, end=end))
+    return found
 
 
 def _of_progress(source: Any, name: str) -> Offsets:

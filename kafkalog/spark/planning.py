@@ -46,6 +46,7 @@ from kafkalog.spark.places import files_of, mount, remote_files_of, segment_of
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
+    from kafkalog.spark.plan_report import PlanReport
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -184,8 +185,10 @@ def find_partitions(
 
         chosen = {each for each in found if wants(each.topic)}
         if not chosen and not known:
-            there = ", ".join(sorted({each.topic for each in found} - hidden)[:10]) or NONE
-            (tell or log.warning)(f"option subscribePattern {pattern.text!r} is found in no topic of {where}: {there}")
+            topics_there = ", ".join(sorted({each.topic for each in found} - hidden)[:10]) or NONE
+            (tell or log.warning)(
+                f"option subscribePattern {pattern.text!r} is found in no topic of {where}: {topics_there}"
+            )
     if wants is not _none:
         _judge_missing(options, wants, known, tell or warn, (brokers, there, found))
     return {partition: log_dirs for partition, log_dirs in sorted(found.items()) if partition in chosen}
@@ -217,11 +220,12 @@ def _judge_missing(
         tell(each.text)
 
 
-def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
-    """The ranges of a batch read, by topic, partition and offset; of records that are not wanted as few as may be."""
+def plan(options: SourceOptions, wanted: Wanted = ALL, report: PlanReport | None = None) -> list[OffsetRange]:
+    """The ranges of a batch read, by topic, partition and offset; of records that are not wanted as few as may be.  The
+    `report` is told what there is."""
     mount(options.remote, options.paths)  # another query may have come between
     with _without_garbage(bool(options.remote)):
-        return _plan(options, wanted)
+        return _plan(options, wanted, report)
 
 
 @contextmanager
@@ -237,12 +241,14 @@ def _without_garbage(is_long: bool) -> Iterator[None]:
             gc.enable()
 
 
-def _plan(options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
+def _plan(options: SourceOptions, wanted: Wanted, report: PlanReport | None) -> list[OffsetRange]:
     wanted = options.question.narrowed(wanted, rows=not options.latest)
     copies = Copies(options)
     partitions = find_partitions(options, brokers=copies.brokers)
     check_complete("startingOffsets", options.start, partitions)
     check_complete("endingOffsets", options.end, partitions)
+    if report is not None:
+        report.choose(partitions)
     planned: list[OffsetRange] = []
     views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
     lines = {path: CheckpointLines(path, files_of(path), keeps_ms=KEEPS_MS) for path, *_ in partitions.values()}
@@ -252,6 +258,8 @@ def _plan(options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
         seen: Sequence[PartitionView] = chosen.get(partition, ())
         for view in seen or [PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines[log_dir])]:
             planned += ask(view, partial(_plan_one, options=options, wanted=wanted))
+            if report is not None:
+                report.see(view.snapshot)
             if options.min_partitions is not None:
                 views[partition] = view
     if options.min_partitions is None or options.latest:

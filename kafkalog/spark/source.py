@@ -36,6 +36,7 @@ from kafkalog.spark.options import ALL_COPIES, SourceOptions, parse_options
 from kafkalog.spark.packing import pack
 from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.plainly import plainly
+from kafkalog.spark.plan_report import PlanReport
 from kafkalog.spark.planning import plan
 from kafkalog.spark.tables import is_of_table, of_readers, options_to_keep, options_to_read, options_to_write
 from kafkalog.spark.tasks import RangePartition, read_task
@@ -223,7 +224,10 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
 
     @plainly
     def partitions(self) -> Sequence[RangePartition]:
-        return [RangePartition(works) for works in pack(plan(self.options, self.wanted), self.options)]
+        report = PlanReport(self.options.paths)
+        tasks = pack(plan(self.options, self.wanted, report), self.options)
+        report.tell(tasks)
+        return [RangePartition(works) for works in tasks]
 
     @plainly
     def read(self, partition: InputPartition | None) -> Iterator[Any]:

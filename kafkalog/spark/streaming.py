@@ -23,10 +23,11 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.spark.column_types import promised
 from kafkalog.spark.followed import FollowedPartitions
-from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
+from kafkalog.spark.offsets import Conversions, Nested, Offsets, shown
 from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.packing import pack
 from kafkalog.spark.plainly import plainly
+from kafkalog.spark.plan_report import PlanReport
 from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
 from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import TriggerOptions, limited_by_bytes, limited_by_offsets, waiting
@@ -42,6 +43,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         self.columns = columns
         self.not_null: frozenset[str] = frozenset()
         self._partitions = FollowedPartitions(options)
+        self._conversions = Conversions()
         self._initial: Offsets | None = None
         self._initial_is_kept = False  # in the checkpoint, or about to be
         self._latest: Offsets | None = None
@@ -56,7 +58,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         """Where a new query starts; Spark asks more than once for the first batch."""
         if self._initial is None:
             self._initial = self._starting_offsets()
-        return nested(self._initial)
+        return self._conversions.nested(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Anything but ReadAllAvailable, which comes with Trigger.Once alone: the limits are the options', which no one
@@ -69,16 +71,18 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
     @plainly
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:  # noqa: N802
         """Where the batch from `start` on ends."""
-        begin = flat(start)
+        begin = self._conversions.flat(start)
         self._latest = self._without_lost(begin, self._ends(begin))
         if begin == self._initial and not self._initial_is_kept:
             self._initial_is_kept = True
             if not isinstance(limit, ReadAllAvailable) or self.options.start.word == LATEST:
                 return start
-        return nested(self._latest if isinstance(limit, ReadAllAvailable) else self._limited(begin, self._latest))
+        return self._conversions.nested(
+            self._latest if isinstance(limit, ReadAllAvailable) else self._limited(begin, self._latest)
+        )
 
     def reportLatestOffset(self) -> Nested | None:  # noqa: N802
-        return nested(self._latest) if self._latest else None
+        return self._conversions.nested(self._latest) if self._latest else None
 
     def _ends(self, begin: Offsets) -> Offsets:
         if self._all_available is not None:
@@ -159,7 +163,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         something of it is gone."""
         if start == end:
             return []  # asked at each start of a query, too
-        begin, until = flat(start), flat(end)
+        begin, until = self._conversions.flat(start), self._conversions.flat(end)
         if not self._partitions.views:
             self._partitions.look({**begin, **until})
         if begin == self._initial and not self._initial_is_kept:
@@ -170,11 +174,15 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         begin |= self._begin_of_new(set(until) - set(begin))
         self._check_deleted(begin, until)
         planned: list[OffsetRange] = []
+        report = PlanReport(self.options.paths)
+        report.choose(set(begin) & set(until))
         for partition in sorted(set(begin) & set(until)):
-            planned += self._plan_one(partition, begin[partition], until[partition])
+            planned += self._plan_one(partition, begin[partition], until[partition], report)
         if self.options.min_partitions is not None:
             planned = split_further(planned, self._partitions.views, self.options)
-        return [RangePartition(works) for works in pack(planned, self.options)]
+        tasks = pack(planned, self.options)
+        report.tell(tasks)
+        return [RangePartition(works) for works in tasks]
 
     def _begin_of_new(self, partitions: set[TopicPartition]) -> Offsets:
         """New partitions are read from their first record on, which is expected to be offset 0."""
@@ -187,7 +195,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
                 lost(self.options, f"Added partition {partition} starts from {offset} instead of 0.")
         return found
 
-    def _plan_one(self, partition: TopicPartition, start: int, end: int) -> list[OffsetRange]:
+    def _plan_one(self, partition: TopicPartition, start: int, end: int, report: PlanReport) -> list[OffsetRange]:
         self._check_shorter(partition, start, end)
         if end <= start:
             return []
@@ -198,6 +206,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
         if self._partitions.is_remade(partition):
             lost(self.options, f"Topics of partitions {partition} have been deleted and made again.")
             return []
+        report.see(view.snapshot)
         return ask(view, partial(self._ranges, start=start, end=end))
 
     def _ranges(self, seen: Snapshot, start: int, end: int) -> list[OffsetRange]:

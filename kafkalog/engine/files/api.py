@@ -58,6 +58,9 @@ class Listing(NamedTuple):
     others: list[str]
 
 
+GLANCE_FIELDS = ("mtime_ns", "ctime_ns", "size", "inode", "device", "mode")  # of `Files.glances`
+
+
 class Looked(NamedTuple):
     """A folder as one call saw it: its modification time in milliseconds before it was listed, the names in it, and
     what those are that were asked for, as far as it could be told."""
@@ -281,6 +284,12 @@ class Files(ABC):
     def look_into(self, path: str, suffix: str) -> Looked | None:
         """`stat` and `names_in` of a folder, and `stat` of what has names with `suffix`, in one call.  None where these
         files have no such call, or it failed: whoever asks one question after the other is told why."""
+        return None
+
+    def glances(self, place: str, names: bytes) -> bytes | None:
+        """`stat` of many files below the folder `place` in one call, for who looks whether they have changed: for each
+        name (`t-0/leader-epoch-checkpoint`), which ends with a NUL, GLANCE_FIELDS as native int64, or zeros where
+        nothing is there.  None as `look_into`."""
         return None
 
     def content(self, path: str, bytes_max: int) -> bytes | None:

@@ -122,6 +122,13 @@ class MountedFiles(OsFiles):
             return other.look_into(path, suffix)
         return super().look_into(path, suffix)
 
+    def glances(self, place: str, names: bytes) -> bytes | None:
+        if any(at.startswith(place + "/") for at, _ in _mounts):
+            return None
+        if _mounts and (other := mounted(place)) is not None:
+            return other.glances(place, names)
+        return super().glances(place, names)
+
     def content(self, path: str, bytes_max: int) -> bytes | None:
         if _mounts and (other := mounted(path)) is not None:
             return other.content(path, bytes_max)

@@ -217,6 +217,9 @@ class OsFiles(Files):
         mtime_ns, names, stats = found
         return Looked(mtime_ns // _NS_PER_MS, names, {name: _stat(each) for name, each in stats.items()})
 
+    def glances(self, place: str, names: bytes) -> bytes | None:
+        return folder.glances(place, names) if self._is_alone(place) else None
+
     def content(self, path: str, bytes_max: int) -> bytes | None:
         return folder.content(path, bytes_max) if self._is_alone(path) else None
 
