@@ -20,6 +20,7 @@ from kafkalog.engine.files import local_path
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
+from kafkalog.spark.json_values import checked_ddl
 from kafkalog.spark.places import SETTINGS, Place, is_remote_option, mount, places
 from kafkalog.spark.question import NAMES, NOTHING_ASKED, Question, parse_question
 
@@ -52,6 +53,7 @@ KNOWN = (
     "kafka.isolation.level",
     "kafka.exclude.internal.topics",
     "columns",
+    "valueSchema",
     "latest",
     "pushDownPredicate",
     "maxOffsetsPerTrigger",
@@ -107,6 +109,7 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
     columns: tuple[str, ...] | None = None
+    value_schema: str | None = None  # DDL of the fields of JSON values
     latest: bool = False
     question: Question = NOTHING_ASKED
     push_down_predicate: bool | None = None  # None: where Spark does it right
@@ -154,6 +157,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
         columns=_listed(given, "columns"),
+        value_schema=checked_ddl(given),
         latest=_boolean(given, "latest", False),
         question=parse_question(given, _time_ms),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,

@@ -26,6 +26,7 @@ from kafkalog.errors import (
     UnsupportedOperationException,
 )
 from kafkalog.spark.filters import ALL, push
+from kafkalog.spark.json_values import JsonValues, json_values
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.planning import plan
@@ -71,7 +72,8 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         columns = options.columns
         if columns is None:
             columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
-        return ", ".join(f"{name} {_type_of(name)}" for name in columns)
+        types = {"value": f"struct<{options.value_schema}>"} if options.value_schema else {}
+        return ", ".join(f"{name} {types.get(name) or _type_of(name)}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options, columns = parse_options(self._given), _columns(schema)
@@ -80,14 +82,16 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
                 hint="give one of them",
             )
-        return (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
+        values = json_values(schema, options.value_schema)
+        return (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns, values)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         try:
             from kafkalog.spark.streaming import KafkalogStreamReader
 
             options = parse_options(self._given, streaming=True)
-            return KafkalogStreamReader(options, parse_triggers(self._given), _columns(schema))
+            values = json_values(schema, options.value_schema)
+            return KafkalogStreamReader(options, parse_triggers(self._given), _columns(schema), values)
         except ModuleNotFoundError:
             return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
         except IllegalArgumentException as error:
@@ -157,7 +161,8 @@ def _columns(schema: StructType) -> tuple[str, ...]:
     columns = []
     for column in schema.fields:
         kind = _type_of(column.name)
-        if column.dataType.simpleString() != kind:
+        is_json = column.name == "value" and isinstance(column.dataType, StructType)  # `json_values` looks at it
+        if not is_json and column.dataType.simpleString() != kind:
             raise IllegalArgumentException(
                 f"column {column.name} is {kind}, the schema says {column.dataType.simpleString()}",
                 hint="read it as it is and cast it",
@@ -169,9 +174,10 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
     """Pickled to the executors, which call only `read`."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...], values: JsonValues | None = None) -> None:
         self.options = options
         self.columns = columns
+        self.values = values
         self.wanted = ALL
 
     def partitions(self) -> Sequence[RangePartition]:
@@ -180,7 +186,10 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Arrow record batches of one range; nothing for the partition that Spark makes of an empty plan."""
         work = getattr(partition, "work", None)
-        return iter(()) if work is None else read_range(work, self.options, self.columns, self.wanted)
+        if work is None:
+            return iter(())
+        batches = read_range(work, self.options, self.columns, self.wanted)
+        return batches if self.values is None else map(self.values.apply, batches)
 
 
 class PushingReader(KafkalogReader):

@@ -22,6 +22,7 @@ from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.spark.followed import FollowedPartitions
+from kafkalog.spark.json_values import JsonValues
 from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
 from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
@@ -33,10 +34,17 @@ from kafkalog.spark.worker import AnswersAtOnce
 class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Spark's Python source of a stream.  `read` is called on executors, all else in one process beside the driver."""
 
-    def __init__(self, options: SourceOptions, triggers: TriggerOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        triggers: TriggerOptions,
+        columns: tuple[str, ...],
+        values: JsonValues | None = None,
+    ) -> None:
         self.options = options
         self.triggers = triggers
         self.columns = columns
+        self.values = values
         self._partitions = FollowedPartitions(options)
         self._initial: Offsets | None = None
         self._initial_is_kept = False  # in the checkpoint, or about to be
@@ -205,4 +213,7 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of one range."""
         work = getattr(partition, "work", None)
-        return iter(()) if work is None else read_range(work, self.options, self.columns)
+        if work is None:
+            return iter(())
+        batches = read_range(work, self.options, self.columns)
+        return batches if self.values is None else map(self.values.apply, batches)
