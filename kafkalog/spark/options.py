@@ -22,6 +22,7 @@ from kafkalog.errors import IllegalArgumentException
 from kafkalog.remote import is_address
 from kafkalog.spark.changes import check_options
 from kafkalog.spark.java_patterns import BLANKS, java_pattern
+from kafkalog.spark.json_values import checked_ddl
 from kafkalog.spark.kafka_options import REFUSED_BY_SOURCE, refuse_kafka_options
 from kafkalog.spark.path_lists import array_of_paths, listed_paths
 from kafkalog.spark.places import SETTINGS, Place, is_remote_option, mount, places
@@ -58,6 +59,7 @@ KNOWN = (
     "kafka.isolation.level",
     "kafka.exclude.internal.topics",
     "columns",
+    "valueSchema",
     "latest",
     "changes",
     "pushDownPredicate",
@@ -115,6 +117,7 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
     columns: tuple[str, ...] | None = None
+    value_schema: str | None = None  # DDL of the fields of JSON values
     latest: bool = False
     changes: bool = False  # which has the plan of `latest`
     question: Question = NOTHING_ASKED
@@ -171,6 +174,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
         columns=_listed(given, "columns"),
+        value_schema=checked_ddl(given),
         latest=changes or _boolean(given, "latest", False),
         changes=changes,
         question=parse_question(given, _time_ms),

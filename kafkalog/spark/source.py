@@ -31,6 +31,7 @@ from kafkalog.spark import changes
 from kafkalog.spark.column_types import check_nested, not_null_of, promised, struct_of
 from kafkalog.spark.copies import REPLICA_COLUMN, check_columns
 from kafkalog.spark.filters import ALL, push
+from kafkalog.spark.json_values import JsonValues, json_values, parsed, with_json
 from kafkalog.spark.kafka_options import note_stream_options
 from kafkalog.spark.options import ALL_COPIES, SourceOptions, parse_options
 from kafkalog.spark.packing import pack
@@ -78,7 +79,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         return "kafkalog"
 
     @plainly
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """The columns of Spark's Kafka source, `headers` with includeHeaders; or those that option `columns` lists."""
         kept = options_to_keep(self.options) if is_of_table(self.options) else None
         given = self.options if kept is None else of_readers(kept)
@@ -91,7 +92,15 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             left_out |= {*(() if options.replicas == ALL_COPIES else (REPLICA_COLUMN,))}
             columns = tuple(name for name in COLUMN_TYPES if name not in left_out)
         _check_columns(options, columns)
-        return struct_of({name: _type_of(name) for name in columns}, kept)
+        types = {name: _type_of(name) for name in columns}
+        if options.value_schema is None or "value" not in types:
+            return struct_of(types, kept)
+        if kept is not None:
+            raise IllegalArgumentException(
+                "option valueSchema: found it among the options of a table, whose columns keep no such thing",
+                hint="CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (...) takes it",
+            )
+        return with_json(types, options.value_schema)
 
     def _read_options(self, given: Mapping[str, str], streaming: bool) -> SourceOptions:
         return replace(parse_options(given, streaming=streaming), parallelism=self.parallelism)
@@ -106,7 +115,8 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
                 hint="give one of them",
             )
         _check_columns(options, columns)
-        made = (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
+        values = json_values(schema, options.value_schema)
+        made = (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns, values)
         made.not_null = not_null_of(schema)
         return made
 
@@ -117,7 +127,8 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             given, columns = self._given(schema), _columns(schema)
             options = self._read_options(given, streaming=True)
             _check_columns(options, columns)
-            made = KafkalogStreamReader(options, parse_triggers(given), columns)
+            values = json_values(schema, options.value_schema)
+            made = KafkalogStreamReader(options, parse_triggers(given), columns, values)
             made.not_null = not_null_of(schema)
             return made
         except ModuleNotFoundError:
@@ -202,6 +213,9 @@ def _columns(schema: StructType) -> tuple[str, ...]:
     columns = []
     for column in schema.fields:
         kind = _type_of(column.name)
+        if column.name == "value" and isinstance(column.dataType, StructType):  # `json_values` looks at it
+            columns.append(column.name)
+            continue
         if column.dataType.simpleString() != kind:
             raise IllegalArgumentException(
                 f"column {column.name} is {kind}, the schema says {column.dataType.simpleString()}",
@@ -216,9 +230,10 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
     """Pickled to the executors, which call only `read`."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...], values: JsonValues | None = None) -> None:
         self.options = options
         self.columns = columns
+        self.values = values
         self.wanted = ALL
         self.not_null: frozenset[str] = frozenset()
 
@@ -233,7 +248,8 @@ class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Arrow record batches of one task; nothing for the partition that Spark makes of an empty plan."""
         works = getattr(partition, "works", ())
-        return promised(read_task(works, self.options, self.columns, self.wanted), self.not_null)
+        batches = read_task(works, self.options, self.columns, self.wanted)
+        return promised(parsed(batches, self.values), self.not_null)
 
 
 class PushingReader(KafkalogReader):

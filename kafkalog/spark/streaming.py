@@ -23,6 +23,7 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.spark.column_types import promised
 from kafkalog.spark.followed import FollowedPartitions
+from kafkalog.spark.json_values import JsonValues, parsed
 from kafkalog.spark.offsets import Conversions, Nested, Offsets, shown
 from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.packing import pack
@@ -37,10 +38,17 @@ from kafkalog.spark.worker import AnswersAtOnce
 class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Spark's Python source of a stream.  `read` is called on executors, all else in one process beside the driver."""
 
-    def __init__(self, options: SourceOptions, triggers: TriggerOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        triggers: TriggerOptions,
+        columns: tuple[str, ...],
+        values: JsonValues | None = None,
+    ) -> None:
         self.options = options
         self.triggers = triggers
         self.columns = columns
+        self.values = values
         self.not_null: frozenset[str] = frozenset()
         self._partitions = FollowedPartitions(options)
         self._conversions = Conversions()
@@ -222,4 +230,4 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of one task."""
         works = getattr(partition, "works", ())
-        return promised(read_task(works, self.options, self.columns), self.not_null)
+        return promised(parsed(read_task(works, self.options, self.columns), self.values), self.not_null)

@@ -33,4 +33,5 @@ class JsonSchema:
         first_row: int = 0,
         *,
         null_errors: bool = False,
+        odd_rows: Buffer | None = None,
     ) -> tuple[RecordColumns | None, int, int, int, int, int]: ...

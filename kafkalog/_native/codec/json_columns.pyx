@@ -8,7 +8,13 @@ differ is a key read and looked up.
 A row is copied before it is looked at, with zeros behind it.  So nothing changes under the walk, and no step asks for
 the end: a zero is no JSON anywhere.  Each row is there in all columns or, where it is broken, in none; the last one of
 equal keys counts, as for Python's json.  Bad bytes give a verdict of `json_parts` and a position; this module raises
-nothing of the domain, opens nothing, and allocates in proportion to the bytes given.  Long, because the compiler
+nothing of the domain, opens nothing, and allocates in proportion to the bytes given.
+
+`odd_rows` asks for what Spark's from_json makes of the same bytes.  Most rows say that by themselves; a row that is not
+JSON to the letter, or of which Jackson makes something else than is written there, is marked, null in all columns, and
+left to the caller (`kafkalog/spark/from_json.py`).
+
+Long, because the compiler
 inlines what fills the columns, and what walks and calls it, only within a module.
 """
 cimport cython
@@ -16,7 +22,7 @@ from cpython.buffer cimport PyBuffer_Release
 from libc.math cimport NAN
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from kafkalog._native.codec cimport json_parts as parts
 from kafkalog._native.codec.arrow cimport Column, RecordColumns, taken_bits, taken_memory
@@ -71,6 +77,10 @@ cdef enum:
     # Keys of an object that are expected, and the bytes that are remembered of each.
     EXPECTED_MAX = 1024
     EXPECTED_BYTES = 56
+    # Jackson refuses longer numbers and texts.
+    NUMBER_BYTES_MAX = 1000
+    NAME_BYTES_MAX = 50_000
+    TEXT_BYTES_MAX = 20_000_000
     # So many keys may be missing before one is looked up.
     AHEAD = 3
     NO_CHILD = -1
@@ -91,6 +101,7 @@ cdef struct Node:
     int64_t per_second      # of a TIME
     int scale               # of a DECIMAL
     int precision
+    bint is_loose           # a TEXT that takes any JSON
     int32_t parent
     int32_t first_child
     int32_t children
@@ -120,6 +131,8 @@ cdef struct Walk:
     Block copy
     Block key
     int64_t bad             # nodes that have a bad value in this row
+    bint is_odd             # Jackson makes something else of this row
+    bint is_twice           # a key came again
 
 
 # --- room ---------------------------------------------------------------------------------------------------
@@ -211,6 +224,8 @@ cdef const uint8_t* put_other(Walk* it, Node* node, const uint8_t* p, int verdic
         node.bad_row, node.bad_verdict = node.rows, verdict
         node.bad_at, node.bad_size = start - it.scan.start, p - start
         it.bad += 1
+        # One bad item ends an array of Spark's.
+        it.is_odd = it.is_odd or verdict == parts.LONE_SURROGATE or it.nodes[node.parent].kind == ARRAY
     if not put_null(it, node):
         return fail(&it.scan, parts.NO_MEMORY, p)
     return p
@@ -296,6 +311,8 @@ cdef inline const uint8_t* put_double(Walk* it, Node* node, const uint8_t* p) no
             p, value = start + 3, NAN
         else:
             p = start + (start[0] == c'-')
+            if start[0] == c'"':  # "NaN" is one, "-INF" too
+                it.is_odd = it.is_odd or start[1] in (c'N', c'I', c'+', c'-', c'\\')
             if not (kl_is_word(p, b"Infi") and kl_is_word(p + 4, b"nity")):
                 return put_other(it, node, start, parts.WRONG_TYPE)
             p, value = p + 8, kl_nearest_double(it.powers, 1, 400)
@@ -306,6 +323,7 @@ cdef inline const uint8_t* put_double(Walk* it, Node* node, const uint8_t* p) no
         if number.is_cut and kl_nearest_double(it.powers, number.digits + 1, number.power) != value:
             value = double_of_many(start + number.negative, p, number.exponent)
         if number.negative:
+            it.is_odd = it.is_odd or value == 0  # -0 is the whole number 0
             value = -value
     (<double*>node.cells.at)[node.rows] = value
     node.rows += 1
@@ -319,7 +337,7 @@ cdef inline const uint8_t* put_text(Walk* it, Node* node, const uint8_t* p) noex
     cdef uint32_t high = 0
     cdef bint is_lone = False
     if p[0] != c'"':
-        return put_other(it, node, p, parts.WRONG_TYPE)
+        return put_loose(it, node, p) if node.is_loose else put_other(it, node, p, parts.WRONG_TYPE)
     # No text is longer than its JSON; a block may go SLACK bytes further.
     if not reserve(&node.data, node.filled + (it.scan.end - p) + SLACK):
         return fail(&it.scan, parts.NO_MEMORY, p)
@@ -338,6 +356,42 @@ cdef inline const uint8_t* put_text(Walk* it, Node* node, const uint8_t* p) noex
     (<int32_t*>node.cells.at)[node.rows + 1] = <int32_t>node.filled
     node.rows += 1
     return p + 1
+
+
+cdef const uint8_t* put_loose(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
+    """Any JSON as text, without blanks.  Jackson writes fractions, escapes and what UTF-16 has no single number for in
+    its own way."""
+    cdef const uint8_t* at = p
+    cdef uint8_t* to
+    cdef bint in_text = False
+    if kl_is_word(p, b"null"):
+        return put_other(it, node, p, parts.OK)
+    p = skip_value(&it.scan, p)
+    if p == NULL:
+        return NULL
+    if not reserve(&node.data, node.filled + (p - at) + SLACK):
+        return fail(&it.scan, parts.NO_MEMORY, p)
+    to = node.data.at + node.filled
+    while at < p:
+        if at[0] == c'"':
+            in_text = not in_text
+        elif in_text:
+            it.is_odd = it.is_odd or at[0] == c'\\' or at[0] >= 0xF0
+        elif at[0] <= c' ':
+            at += 1
+            continue
+        elif at[0] == c'.' or at[0] | 0x20 == c'e' or at[0] == c'-' or at[0] == c'N' or at[0] == c'I':
+            # The e of true and false is behind a letter.
+            it.is_odd = it.is_odd or (
+                at[1] == c'0' if at[0] == c'-' else at[0] | 0x20 != c'e' or is_digit((at - 1)[0])
+            )
+        to[0] = at[0]
+        to += 1
+        at += 1
+    node.filled = to - node.data.at
+    (<int32_t*>node.cells.at)[node.rows + 1] = <int32_t>node.filled
+    node.rows += 1
+    return p
 
 
 cdef const uint8_t* put_raw(Walk* it, Node* node, const uint8_t* p) noexcept nogil:
@@ -585,6 +639,7 @@ cdef const uint8_t* put_fields(Walk* it, Node* node, const uint8_t* p) noexcept 
             if children[child].rows > row:  # the last one of equal keys counts
                 cut(it, children + child, row)
                 seen -= 1
+                it.is_twice = True
             seen += 1
             p = put_value(it, children + child, p)
         if p == NULL:
@@ -617,6 +672,7 @@ cdef const uint8_t* put_row(Walk* it, const uint8_t* at, int64_t size) noexcept 
     if p[0] == c'{':
         p = put_fields(it, it.nodes, p + 1)
     elif kl_is_word(p, b"null") and skip_blanks(p + 4) == it.scan.end:
+        it.is_odd = True
         if not put_null(it, it.nodes):
             return fail(&it.scan, parts.NO_MEMORY, p)
         return it.scan.end
@@ -639,12 +695,55 @@ cdef int32_t first_bad(const Node* nodes, int32_t count) noexcept nogil:
     return found
 
 
-cdef bint is_taken(Walk* it, int32_t count, const uint8_t* at, int64_t size, bint null_errors) noexcept nogil:
-    """Adds a row; False where it is to be told of, by the verdict."""
+cdef bint is_too_long(const uint8_t* at, int64_t size) noexcept nogil:
+    """Whether Jackson may refuse a number, a key or a text for its length."""
+    cdef int64_t i = NUMBER_BYTES_MAX, begin = 0, end = 0
+    cdef const void* quote
+    if size > TEXT_BYTES_MAX:
+        return True
+    while size - end > NAME_BYTES_MAX:
+        quote = memchr(at + end, c'"', <size_t>(size - end))
+        if quote == NULL:
+            break
+        begin, end = end, <const uint8_t*>quote - at + 1
+        if end - begin > NAME_BYTES_MAX:
+            return True
+    while i < size:  # such a number is at one of these bytes
+        begin = end = i
+        while end < size and is_of_number(at[end]):
+            end += 1
+        while end > begin > 0 and is_of_number(at[begin - 1]):
+            begin -= 1
+        if end - begin > NUMBER_BYTES_MAX:
+            return True
+        i += NUMBER_BYTES_MAX
+    return False
+
+
+cdef inline bint is_of_number(uint8_t byte) noexcept nogil:
+    return is_digit(byte) or byte == c'.' or byte == c'-' or byte == c'+' or byte | 0x20 == c'e'
+
+
+cdef bint is_taken(
+    Walk* it, int32_t count, const uint8_t* at, int64_t size, bint null_errors, uint8_t* odd
+) noexcept nogil:
+    """Adds a row; False where it is to be told of, by the verdict.  An odd one is marked, and nulls are added."""
     cdef int64_t row = it.nodes[0].rows
     cdef int32_t i
+    cdef bint is_whole
     it.scan.verdict = parts.OK
-    if put_row(it, at, size) == NULL:
+    it.is_odd = it.is_twice = False
+    if odd != NULL and is_too_long(at, size):
+        odd[0] = 1
+        if not put_null(it, it.nodes):
+            it.scan.verdict = parts.NO_MEMORY
+            return False
+        return True
+    is_whole = put_row(it, at, size) != NULL
+    # Of a key that came again, Spark keeps the value that is one of the type.
+    if odd != NULL and not (is_whole and not it.is_odd and not (it.is_twice and it.bad)):
+        is_whole, odd[0] = False, 1
+    if not is_whole:
         if it.scan.verdict == parts.NO_MEMORY or not null_errors:
             return False
         cut(it, it.nodes, row)
@@ -663,7 +762,7 @@ cdef bint is_taken(Walk* it, int32_t count, const uint8_t* at, int64_t size, bin
 # --- schemas ------------------------------------------------------------------------------------------------
 
 cdef dict KINDS = {
-    "b": BOOL, "i": INT32, "l": INT64, "g": FLOAT64, "u": TEXT, "json": RAW, "+s": OBJECT, "+l": ARRAY,
+    "b": BOOL, "i": INT32, "l": INT64, "g": FLOAT64, "u": TEXT, "loose": TEXT, "json": RAW, "+s": OBJECT, "+l": ARRAY,
 }
 cdef dict PER_SECOND = {"s": 1, "m": 1000, "u": 1_000_000, "n": 1_000_000_000}
 
@@ -691,7 +790,7 @@ cdef object POWERS = _powers()
 @cython.final
 cdef class JsonSchema:
     """What is taken of each object: `fields` are (name, format, children), the format as in Arrow's C data interface,
-    or "json" for the text of whatever is there.
+    or "json" for the text of whatever is there, "loose" for a text, or else the JSON that is there without blanks.
 
     Formats: b i l g u +s +l, tss: tsm: tsu: tsn: with a zone, d:precision,scale.  ValueError for others, for a name
     that is there twice, and for more than 64 levels.  Immutable; any number of threads may use one.
@@ -719,6 +818,7 @@ cdef class JsonSchema:
         memset(node, 0, sizeof(Node))
         node.parent, node.bad_row = parent, -1
         node.name, node.name_size = <const uint8_t*><const char*>encoded, <int32_t>len(encoded)
+        node.is_loose = format == "loose"
         if format in KINDS:
             node.kind = KINDS[format]
         elif format[:2] == "ts" and format[2:3] in PER_SECOND and format[3:4] == ":":
@@ -731,7 +831,7 @@ cdef class JsonSchema:
         else:
             raise ValueError(f"no format that JSON is read as: {format}")
         self.names.append(name)
-        self.formats.append("u" if format == "json" else format)
+        self.formats.append("u" if format in ("json", "loose") else format)
         self.held.append(encoded)
         self.count += 1
         return 0
@@ -790,14 +890,17 @@ cdef class JsonSchema:
             return f"{before}[]"
         return f"{before}.{self.names[number]}" if before else self.names[number]
 
-    def columns(self, data, offsets, validity=None, int64_t first_row=0, *, bint null_errors=False):
+    def columns(
+        self, data, offsets, validity=None, int64_t first_row=0, *, bint null_errors=False, uint8_t[::1] odd_rows=None
+    ):
         """(RecordColumns, OK, -1, -1, 0, 0), or (None, verdict, row, position, size, node) of the first bad row.
 
         `data`, `offsets` (int32, one more than there are rows) and `validity` (a bitmap, or None) are those of an
         Arrow binary column whose first row is `first_row` of the bitmap; null rows are null in all columns.  The
         position is in the row's bytes; `size` are those of a value that is none of its type, and `node` is for `path`.
-        `null_errors`: such a value is null, and so is all of a row that is no JSON object.  IndexError where an offset
-        lies outside of the data, or the bitmap is too short.
+        `null_errors`: such a value is null, and so is all of a row that is no JSON object.  `odd_rows`, a zero for each
+        row, does that too, and gets a one for each row that is another one to Spark's from_json; it is null in all
+        columns.  IndexError where an offset lies outside of the data, the bitmap is too short, or there are more rows.
         """
         cdef Py_buffer data_view, offsets_view, bits_view
         cdef Walk it
@@ -806,6 +909,7 @@ cdef class JsonSchema:
         cdef int64_t rows, row = 0, start, end
         cdef int32_t bad
         cdef bint inside = True, good = True
+        cdef uint8_t* odd = NULL
         cdef const uint64_t[:, ::1] powers = POWERS
         memset(&it, 0, sizeof(Walk))
         memset(&offsets_view, 0, sizeof(Py_buffer))
@@ -816,6 +920,10 @@ cdef class JsonSchema:
             try:
                 rows = open_rows(offsets, validity, first_row, &offsets_view, &bits_view)
                 bits = <const uint8_t*>bits_view.buf
+                if odd_rows is not None and rows:
+                    if odd_rows.shape[0] < rows:
+                        raise IndexError("there are more rows than odd_rows has")
+                    null_errors, odd = True, &odd_rows[0]
                 it.nodes = self.fresh(rows)
                 ends = <const int32_t*>offsets_view.buf
                 with nogil:
@@ -833,7 +941,8 @@ cdef class JsonSchema:
                             it.scan.verdict = parts.OK if good else parts.NO_MEMORY
                         else:
                             good = is_taken(
-                                &it, self.count, <const uint8_t*>data_view.buf + start, end - start, null_errors
+                                &it, self.count, <const uint8_t*>data_view.buf + start, end - start, null_errors,
+                                NULL if odd == NULL else odd + row,
                             )
                         if not good:
                             break
