@@ -142,14 +142,18 @@ def placed_batches(
     """`record_batches`, each with the offset of its last row."""
     wanted = schema(columns, known)
     decoder = Decoder(reader, {known[name][0] for name in wanted.names}, {"bytes_max": batch_bytes, **limits})
+    chunk: Chunk | None
     try:
         for chunk in reader:
             if decoder.rows and decoder.offset_min != reader.first_offset:
                 yield from _sliced(decoder.finish(), wanted, known, batch_rows)
-            row = 0
-            while row < len(chunk.table):
+            row, count = 0, len(chunk.table)
+            while row < count:
+                assert chunk is not None
                 row = decoder.add(chunk, row)
-                if decoder.rows >= batch_rows or decoder.data_bytes >= batch_bytes or row < len(chunk.table):
+                if row == count:
+                    chunk = None  # its memory is free before the next one is read, and while a batch is handed on
+                if decoder.rows >= batch_rows or decoder.data_bytes >= batch_bytes or row < count:
                     yield from _sliced(decoder.finish(), wanted, known, batch_rows)
             if reader.end_offset is not None and reader.offset >= reader.end_offset:
                 break

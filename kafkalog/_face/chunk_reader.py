@@ -249,8 +249,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
         return self
 
     def __iter__(self) -> Iterator[Chunk]:
-        while (chunk := self.read_chunk()) is not None:
-            yield chunk
+        return iter(self.read_chunk, None)  # which holds no chunk while the next one is read: it may be 100 MB
 
     def seek(self, offset: int) -> None:
         """Go on from another offset; what was kept of a cut batch, and what was doubted, is dropped."""
@@ -364,7 +363,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
             ):  # behind the list: with the segment, or with its end, what it says of these records has gone
                 self.close()
                 return None
-        self._partial = data[reached:]
+        self._partial = data[reached:] if reached < len(data) else b""  # a view of nothing keeps the memory
         self._position += reached
         self._last_offset = last_offset
         if last_offset < begin:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 64_000
 FILL_ROWS = 32_000  # where a batch of the log is never cut in two
 BATCH_BYTES = 8 << 20
+LARGE_BATCH_BYTES = 24 << 20  # three of these are much of what a worker may take
 LATEST_MEMORY_BYTES = 96 << 20
 CHUNK_BYTES = 4 << 20
 PLANS_MAX = 20  # of one task
@@ -306,7 +307,7 @@ def read_task(
     """The record batches of a task's ranges, one range after the other; what is small is joined, for each batch costs
     Spark about as much as a thousand rows.  At damage the records before it come first, then the error."""
     if len(works) == 1:
-        yield from read_range(works[0], options, columns, wanted, tell)
+        yield from _let_go(read_range(works[0], options, columns, wanted, tell))
         return
     from kafkalog._face import arrow
 
@@ -319,6 +320,19 @@ def read_task(
         yield from gathered.rest()
         raise
     yield from gathered.rest()
+
+
+def _let_go(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches, and behind each large one an empty one: Spark's worker keeps a batch until it has the next, and
+    memory for a third one of 100 MB is not needed while that is read."""
+    import pyarrow as pa
+
+    for batch in batches:
+        schema = batch.schema if batch.nbytes >= LARGE_BATCH_BYTES else None
+        yield batch
+        if schema is not None:
+            del batch
+            yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def read_range(
@@ -373,7 +387,7 @@ def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], w
                         batch = _as_sparks(selection.match.filtered(batch), columns)
                     if batch.num_rows:
                         yield batch
-                    behind = last_offset + 1
+                    behind, batch = last_offset + 1, None  # not kept while the next one is read
                 return
             except (BadBytesError, InvalidRecordException) as error:
                 later = source.later_segment()

@@ -68,3 +68,14 @@ def test_a_stream_packs_too(spark: Any, many: str, tmp_path: Path) -> None:
     rows = sum(count for _, count in counts)
     assert rows == PARTITIONS * RECORDS
     assert max(tasks for tasks, _ in counts) < 50
+
+
+def test_large_records_come_through(spark: Any, tmp_path: Path) -> None:
+    """Empty batches lie between them."""
+    size = 25 << 20
+    with kafkalog.open_log(tmp_path, "t-0", config={"max.message.bytes": str(2 * size)}) as log:
+        for n in (1, size, 2, size, size):
+            log.append(bytes(n))
+    frame = frame_of(spark, str(tmp_path), columns="offset,value")
+    rows = frame.selectExpr("offset", "length(value) as size").orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [(0, 1), (1, size), (2, 2), (3, size), (4, size)]

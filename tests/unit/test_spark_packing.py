@@ -221,3 +221,19 @@ def test_batches_of_full_size_are_not_held_back() -> None:
     assert list(gathered.add(small)) == list(gathered.add(small)) == []
     assert [batch.num_rows for batch in gathered.add(small)] == [8]
     assert [batch.num_rows for batch in gathered.rest()] == [4]
+
+
+def test_behind_a_large_batch_comes_an_empty_one(tmp_path: Path) -> None:
+    """Spark's worker keeps a batch until it has the next one."""
+    tasks = pytest.importorskip("kafkalog.spark.tasks")
+    size = tasks.LARGE_BATCH_BYTES
+    with kafkalog.open_log(tmp_path, "t-0", config={"max.message.bytes": str(2 * size)}) as log:
+        for n in (10, size, size, 10):
+            log.append(bytes(n), headers=[("n", b"1")], timestamp=START_MS)
+    chosen = options(tmp_path, 1)
+    (works,) = pack(plan(chosen), chosen)
+    batches = list(tasks.read_task(works, chosen, COLUMNS))
+    assert len([batch for batch in batches if batch.nbytes >= size]) == 2
+    assert [batch.num_rows for batch in batches].count(0) == 2
+    assert len({batch.schema for batch in batches}) == 1
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [0, 1, 2, 3]

@@ -586,6 +586,7 @@ cdef class ColumnBuilder:
             payload = decoders[0](frame_object) if codec == LZ4_CODEC else decoders[1](frame_object, max(bytes_max, 1))
         except Exception:
             return rec.NEEDS_PAYLOAD
+        frame_object = None  # a copy, of which the records need no memory beside them
         memset(&record, 0, sizeof(RecordView))
         open_octets(payload, &payload_view)
         with nogil:
