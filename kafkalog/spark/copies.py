@@ -62,7 +62,7 @@ Tell = Callable[[str], None]
 
 
 class CopyView(PartitionView):
-    """A view of one broker's copy that ends at the high watermark.  `limit` only grows, as that does, also where a later
+    """A view of one broker's copy that ends at the high watermark.  `limit` only grows, as that does, also if a later
     look knows less of it; `whole` is what was seen of all the log."""
 
     limit: int | None = None
