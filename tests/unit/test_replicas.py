@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,7 @@ def test_metadata_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     first = reader.read()
     path = root / "__cluster_metadata-0" / f"{0:020d}.log"
     whole: list[str] = []
+    times: list[int] = []
     read = cluster_metadata._Image.read
     monkeypatch.setattr(
         cluster_metadata._Image, "read", lambda self, folder, files: whole.append(folder) or read(self, folder, files)
@@ -216,6 +218,8 @@ def test_metadata_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def add(offset: int, **change: Any) -> Any:
         with path.open("ab") as out:
             out.write(batch([replica_kit.change(**change)], offset))
+        times.append(len(times))
+        os.utime(path, (len(times), len(times)))  # within a tick of the clock nobody could tell
         found, fresh = reader.read(), read_cluster_metadata([str(root)], OS_FILES)
         assert found == fresh
         assert found is not None
