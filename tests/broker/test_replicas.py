@@ -28,7 +28,7 @@ from tests.broker import clients, kraft
 from tests.conftest import need_broker
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need PySpark 4.2")
 pytestmark = pytest.mark.broker
 
 SETTINGS = {

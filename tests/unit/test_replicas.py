@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,7 @@ def test_metadata_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     first = reader.read()
     path = root / "__cluster_metadata-0" / f"{0:020d}.log"
     whole: list[str] = []
+    times: list[int] = []
     read = cluster_metadata._Image.read
     monkeypatch.setattr(
         cluster_metadata._Image, "read", lambda self, folder, files: whole.append(folder) or read(self, folder, files)
@@ -216,6 +218,8 @@ def test_metadata_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def add(offset: int, **change: Any) -> Any:
         with path.open("ab") as out:
             out.write(batch([replica_kit.change(**change)], offset))
+        times.append(len(times))
+        os.utime(path, (len(times), len(times)))  # within a tick of the clock nobody could tell
         found, fresh = reader.read(), read_cluster_metadata([str(root)], OS_FILES)
         assert found == fresh
         assert found is not None
@@ -238,6 +242,139 @@ def test_two_clusters_are_refused(tmp_path: Path) -> None:
     ]
     with pytest.raises(IllegalArgumentException, match=r"is of the cluster .* and .* of the cluster another-cluster"):
         Brokers(paths).look()
+
+
+# --- a cluster that fails ---------------------------------------------------------------------------------------
+
+
+class Node:
+    def __init__(self) -> None:
+        self.log: list[int] = []  # the leader epoch of each record: with its offset it says which record it is
+        self.mark = self.checkpoint = 0
+        self.is_up = True
+
+    def seen(self, number: int) -> Copy:
+        epochs = [
+            (epoch, offset) for offset, epoch in enumerate(self.log) if offset == 0 or self.log[offset - 1] != epoch
+        ]
+        return log(number, len(self.log), *epochs, mark=self.checkpoint)
+
+
+class Model:
+    """Three nodes with clean elections alone, and what readers of their disks were promised."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw = draw
+        self.nodes = {number: Node() for number in (1, 2, 3)}
+        self.leader, self.epoch = 1, 0
+        self.isr, self.elr = {1, 2, 3}, set[int]()
+        self.min_isr = draw.choice((1, 2, 3))
+        self.promised: list[int] = []
+        self.reached: dict[int, int] = {}  # what the leader knows of its followers' ends
+
+    def step(self) -> None:
+        self.draw.choice(
+            (self.append, self.fetch, self.fetch, self.checkpoint, self.shrink, self.crash, self.start, self.read)
+        )()
+
+    def append(self) -> None:
+        if self.leader > 0:
+            self.nodes[self.leader].log += [self.epoch] * self.draw.randrange(1, 5)
+            self.advance()
+
+    def advance(self) -> None:
+        if len(self.isr) >= self.min_isr:
+            leads = self.nodes[self.leader]
+            ends = {**self.reached, self.leader: len(leads.log)}
+            leads.mark = max(leads.mark, min(ends.get(each, 0) for each in self.isr))
+
+    def fetch(self) -> None:
+        number = self.draw.choice((1, 2, 3))
+        node = self.nodes[number]
+        if self.leader < 0 or number == self.leader or not node.is_up:
+            return
+        leads = self.nodes[self.leader]
+        same = next((at for at, pair in enumerate(zip(node.log, leads.log, strict=False)) if pair[0] != pair[1]), None)
+        end = min(len(node.log), len(leads.log)) if same is None else same
+        node.log = leads.log[: max(end, self.draw.randrange(end, len(leads.log) + 1))]
+        node.mark = min(leads.mark, len(node.log))
+        self.reached[number] = len(node.log)
+        if len(node.log) >= leads.mark and number not in self.isr and len(node.log) == len(leads.log):
+            self.isr.add(number)
+        if len(self.isr) >= self.min_isr:
+            self.elr.clear()
+        self.elr -= self.isr
+        self.advance()
+
+    def checkpoint(self) -> None:
+        node = self.nodes[self.draw.choice((1, 2, 3))]
+        if node.is_up:
+            node.checkpoint = node.mark
+
+    def shrink(self) -> None:
+        if self.leader > 0:
+            self.leave(self.draw.choice((1, 2, 3)))
+
+    def leave(self, number: int) -> None:
+        if number == self.leader or number not in self.isr:
+            return
+        self.isr.discard(number)
+        if len(self.isr) < self.min_isr:
+            self.elr.add(number)
+        if self.leader > 0:
+            self.advance()
+
+    def crash(self) -> None:
+        number = self.draw.choice((1, 2, 3))
+        self.nodes[number].is_up = False
+        if number == self.leader:
+            self.leader = -1
+        if len(self.isr) > 1 or number not in self.isr:
+            self.leave(number)
+        self.elect()
+
+    def start(self) -> None:
+        number = self.draw.choice((1, 2, 3))
+        self.nodes[number].is_up = True
+        self.elect()
+
+    def elect(self) -> None:
+        if self.leader > 0:
+            return
+        for nodes in (self.isr, self.elr):
+            found = [each for each in sorted(nodes) if self.nodes[each].is_up]
+            if found:
+                self.leader, self.epoch = self.draw.choice(found), self.epoch + 1
+                self.isr, self.reached = ({self.leader}, {}) if nodes is self.elr else (self.isr, {})
+                self.elr = set() if len(self.isr) >= self.min_isr else self.elr - self.isr
+                leads = self.nodes[self.leader]
+                assert leads.log[: len(self.promised)] == self.promised, "the cluster took back what was read"
+                leads.mark = min(leads.mark, len(leads.log))
+                self.advance()
+                return
+
+    def read(self) -> None:
+        """Some of the disks, with or without the metadata."""
+        numbers = self.draw.sample((1, 2, 3), self.draw.randrange(1, 4))
+        copies = [self.nodes[each].seen(each) for each in numbers]
+        state = PartitionState(self.leader, self.epoch, tuple(self.isr), tuple(self.elr))
+        what = Said("id", state, (1, 2, 3), self.draw.choice((self.min_isr, None)), is_of_leader=True)
+        known = self.draw.choice((what, None))
+        choice = choose(copies, known)
+        bound = bound_of(choice.copy, copies, known, NOW_MS)
+        assert bound.offset is not None
+        read = self.nodes[choice.copy.node_id or 0].log[: bound.offset]
+        shorter = min(len(read), len(self.promised))
+        assert read[:shorter] == self.promised[:shorter], "two reads have other records at one offset"
+        self.promised = max(read, self.promised, key=len)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_that_was_read_is_taken_back(seed: int) -> None:
+    for number in range(25):
+        model = Model(random.Random(seed * 1000 + number))
+        for _ in range(120):
+            model.step()
 
 
 # --- a log as if it ended sooner -------------------------------------------------------------------------------
