@@ -250,6 +250,7 @@ def _of_registry(
 
 
 def _of_answer(registry: Registry, kind: str, number: int, answer: Mapping[str, Any], more: str) -> Schema:
+    _text_of(registry, answer, f"schema {number}")
     found = KINDS.get(answer.get("schemaType") or "AVRO")
     if found != kind:
         raise IllegalArgumentException(
@@ -258,7 +259,14 @@ def _of_answer(registry: Registry, kind: str, number: int, answer: Mapping[str, 
         )
     named: dict[str, str] = {}
     _follow(registry, answer, named, more)
-    return Schema(number, answer["schema"], named)
+    return Schema(number, _text_of(registry, answer, f"schema {number}"), named)
+
+
+def _text_of(registry: Registry, answer: Any, what: str) -> str:
+    text = answer.get("schema") if isinstance(answer, Mapping) else None
+    if not isinstance(text, str):
+        raise RemoteStorageException(f"{registry} answers without the text of {what}", hint="is it a Schema Registry?")
+    return text
 
 
 def _follow(registry: Registry, answer: Mapping[str, Any], named: dict[str, str], more: str) -> None:
@@ -271,7 +279,7 @@ def _follow(registry: Registry, answer: Mapping[str, Any], named: dict[str, str]
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}?{query}"
         found = registry.get(path, f"no version {version} of {subject!r}, to which a schema refers as {name!r}")
         _follow(registry, found, named, more)
-        named[name] = found["schema"]
+        named[name] = _text_of(registry, found, name)
 
 
 __all__ = ["FORMATS", "Registry", "Schema", "listed", "load_schemas"]

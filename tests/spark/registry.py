@@ -71,6 +71,11 @@ class _Handler(BaseHTTPRequestHandler):
         authorization = self.headers.get("Authorization")
         with open(self.given["log"], "a") as log:
             log.write(json.dumps({"path": self.path, "authorization": authorization}) + "\n")
+        if pieces.path.startswith("/moved/"):
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/moved"))
+            self.end_headers()
+            return
         user_info = self.given["user_info"]
         if user_info and authorization != "Basic " + base64.b64encode(user_info.encode()).decode():
             self._answer(401, {"error_code": 401, "message": "Unauthorized"})
@@ -86,6 +91,8 @@ class _Handler(BaseHTTPRequestHandler):
             if entry is None:
                 return 404, {"error_code": 40403, "message": f"Schema {parts[2]} not found"}
             return 200, self._shown(entry, asked)
+        if parts == ["odd", "schemas", "ids", "9"]:
+            return 200, {"id": 9}
         if parts[0] == "broken":
             return 500, {"error_code": 50001, "message": "Error in the backend datastore"}
         name = parts[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from pathlib import Path
@@ -181,6 +182,23 @@ def test_a_log_that_does_not_begin_at_0(tmp_path: Path) -> None:
         log.delete_records(100)
     there: Records = [(None, None)] * 100 + records[100:]
     assert rows(tmp_path, **between(200, 300)) == expected(there, 200, 300, unknown="upsert")
+
+
+def test_aborted_records_are_no_changes(tmp_path: Path) -> None:
+    with kafkalog.open_log(str(tmp_path), "t-0", config=CONFIG) as log:
+        log.append(b"1", key=b"a")
+        for fails in (True, False):
+            with contextlib.suppress(ZeroDivisionError), log.transaction("x") as transaction:
+                transaction.append(b"aborted" if fails else b"2", key=b"a")
+                transaction.append(b"aborted" if fails else b"3", key=b"b")
+                _ = 1 / 0 if fails else 0
+        end = log.end_offset
+    for start in (1, end - 3):
+        found = rows(tmp_path, isolation="read_committed", **between(start, end))
+        assert [(row["key"], row["value"], row["changeType"], row["valueBefore"]) for row in found] == [
+            (b"a", b"2", "update", b"1"),
+            (b"b", b"3", "insert", None),
+        ]
 
 
 def damage(root: Path, segment: int) -> None:

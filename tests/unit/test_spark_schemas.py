@@ -162,6 +162,15 @@ def test_a_registry_that_refuses_or_fails(registry: Running, address: str) -> No
         load_schemas("http://me:secret@127.0.0.1:1", "avro", ids=[9])
     with pytest.raises(RemoteStorageException, match="answers 500 Error in the backend datastore to GET /broken"):
         Registry(address, {}).get("/broken", "nothing")
+    with pytest.raises(RemoteStorageException, match=r"answers without the text of schema 9.*is it a Schema Registry"):
+        load_schemas(f"{address}/odd", "avro", ids=[9])
+    # Whoever it redirects to does not get the credentials.
+    with pytest.raises(RemoteStorageException, match="refuses: 401"):
+        load_schemas(f"{address}/moved", "avro", ids=[9])
+    sent, redirected = registry.requests()[-2:]
+    assert (sent["path"], redirected["path"]) == ("/moved/schemas/ids/9", "/schemas/ids/9")
+    assert sent["authorization"] is not None
+    assert redirected["authorization"] is None
     assert repr(Registry(address, {})) == f"Registry({registry.address})"
 
 
