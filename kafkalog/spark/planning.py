@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kafkalog._face.missing import missing_partitions
 from kafkalog.engine.files import File
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -189,6 +188,8 @@ def _judge_missing(
     options: SourceOptions, wants: Callable[[str], bool], known: Collection[TopicPartition], tell: Tell
 ) -> None:
     """Partitions that the topics have, and that are in none of the paths; of those `known` others tell."""
+    from kafkalog._face.missing import missing_partitions  # with what reads a cluster's metadata; tasks need none
+
     for each in missing_partitions(options.paths, wants, files=files_of(options.paths[0])):
         if known and set(each.partitions) <= set(known):
             continue
