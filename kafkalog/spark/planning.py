@@ -18,8 +18,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kafkalog._face.missing import missing_partitions
-from kafkalog._face.replicas import Brokers
 from kafkalog.engine.files import File
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
@@ -45,6 +43,7 @@ from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from kafkalog.spark.places import files_of, mount, remote_files_of, segment_of
 
 if TYPE_CHECKING:
+    from kafkalog._face.replicas import Brokers
     from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
     from kafkalog.spark.plan_report import PlanReport
 
@@ -210,6 +209,8 @@ def _judge_missing(
     seen: tuple[Brokers, Sequence[str], Mapping[TopicPartition, Sequence[str]]],
 ) -> None:
     """Partitions that the topics have, and that are in none of the paths; of those `known` others tell."""
+    from kafkalog._face.missing import missing_partitions  # with what reads a cluster's metadata; tasks need none
+
     brokers, there, found = seen
     cluster, node_id = cluster_of(brokers, found) if len(there) > 1 else (None, None)
     for each in missing_partitions(there, wants, files=files_of(there[0]), cluster=cluster, node_id=node_id):
