@@ -11,8 +11,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from kafkalog._face.cluster_metadata import ClusterMetadata
 from kafkalog._face.replicas import (
@@ -50,8 +50,6 @@ from kafkalog.spark.places import files_of
 
 log = logging.getLogger("kafkalog.spark")
 
-REPLICA_COLUMN = "replica"
-CARRIER = "offset"  # is read for rows of which only the copy is asked for
 SAMPLES_MOST, SAMPLES_ALL = 8, 4000  # places of one pair of copies, and of all together
 LOOKS, REST_S = 3, 0.1  # at copies that contradict each other: one may just be cut
 TOLD_MOST = 20  # partitions of which the choice is told one by one
@@ -489,46 +487,3 @@ def end_text(seen: Snapshot) -> str:
     if seen.behind_end is None:
         return ""
     return f", which is the high watermark: what lies behind it, up to {seen.behind_end}, the cluster may yet take back"
-
-
-def check_columns(options: SourceOptions, columns: Sequence[str]) -> None:
-    """IllegalArgumentException for the column `replica` of one copy, and for several copies without it: nobody could
-    tell a record from its copy."""
-    is_there = REPLICA_COLUMN in columns
-    if is_there and options.replicas != ALL_COPIES:
-        raise IllegalArgumentException(
-            f"column {REPLICA_COLUMN} is there with the option replicas=all alone, replicas is {options.replicas}",
-            hint="leave the column out, or read all copies",
-        )
-    if options.replicas == ALL_COPIES and not is_there:
-        raise IllegalArgumentException(
-            f"option replicas=all: found the columns {', '.join(columns)}, expected {REPLICA_COLUMN} among them",
-            hint="without it nobody can tell a record from its copies",
-        )
-
-
-def with_replica(batches: Iterator[Any], columns: Sequence[str], log_dir: str) -> Iterator[Any]:
-    """Record batches with the column `replica`, the node id of the broker whose copy it is, if it is one of
-    `columns`."""
-    if REPLICA_COLUMN not in columns:
-        yield from batches
-        return
-    import pyarrow as pa
-
-    node_id = Brokers((log_dir,), files_of).look().node_of(log_dir)
-    at = columns.index(REPLICA_COLUMN)
-    for batch in batches:
-        column = pa.repeat(pa.scalar(node_id, pa.int32()), batch.num_rows)
-        arrays, fields = list(batch.columns), list(batch.schema)
-        if len(columns) == 1:  # the carrier goes
-            arrays, fields = [], []
-        arrays.insert(at, column)
-        fields.insert(at, pa.field(REPLICA_COLUMN, pa.int32()))
-        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def without_replica(columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns to read for `with_replica`."""
-    if REPLICA_COLUMN not in columns:
-        return tuple(columns)
-    return tuple(name for name in columns if name != REPLICA_COLUMN) or (CARRIER,)

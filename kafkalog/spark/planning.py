@@ -36,7 +36,6 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.spark.changes import known_below
-from kafkalog.spark.copies import Copies, cluster_of, end_text, present, refuse_twice
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.java_patterns import java_pattern
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
@@ -135,6 +134,9 @@ def find_partitions(
     UnknownTopicOrPartitionException where one, or a topic, is named that is not there; those `known` may be gone.
     IllegalStateException, or with failOnDataLoss=false a warning, where a topic's partitions are missing.
     """
+    from kafkalog._face.replicas import Brokers
+    from kafkalog.spark.copies import present, refuse_twice  # which tasks do not need
+
     found: dict[TopicPartition, tuple[str, ...]] = {}
     brokers = brokers or Brokers(options.paths, files_of)
     nodes = None
@@ -209,7 +211,8 @@ def _judge_missing(
     seen: tuple[Brokers, Sequence[str], Mapping[TopicPartition, Sequence[str]]],
 ) -> None:
     """Partitions that the topics have, and that are in none of the paths; of those `known` others tell."""
-    from kafkalog._face.missing import missing_partitions  # with what reads a cluster's metadata; tasks need none
+    from kafkalog._face.missing import missing_partitions
+    from kafkalog.spark.copies import cluster_of
 
     brokers, there, found = seen
     cluster, node_id = cluster_of(brokers, found) if len(there) > 1 else (None, None)
@@ -243,6 +246,8 @@ def _without_garbage(is_long: bool) -> Iterator[None]:
 
 
 def _plan(options: SourceOptions, wanted: Wanted, report: PlanReport | None) -> list[OffsetRange]:
+    from kafkalog.spark.copies import Copies
+
     wanted = options.question.narrowed(wanted, rows=not options.latest)
     copies = Copies(options)
     partitions = find_partitions(options, brokers=copies.brokers)
@@ -425,6 +430,8 @@ def check_complete(name: str, bound: Bound, partitions: Collection[TopicPartitio
 
 def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
     """The offsets [start, end) to read of one partition, checked against what there is."""
+    from kafkalog.spark.copies import end_text
+
     latest = view.visible_end(options.isolation)
     start = offset_of(view, options.start, latest, starting=True, options=options)
     end = offset_of(view, options.end, latest, starting=False, options=options)

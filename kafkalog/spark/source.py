@@ -29,7 +29,6 @@ from kafkalog.errors import (
 )
 from kafkalog.spark import changes
 from kafkalog.spark.column_types import check_nested, not_null_of, promised, struct_of
-from kafkalog.spark.copies import REPLICA_COLUMN, check_columns
 from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.json_values import JsonValues, json_values, parsed, with_json
 from kafkalog.spark.kafka_options import note_stream_options
@@ -39,6 +38,7 @@ from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.plainly import plainly
 from kafkalog.spark.plan_report import PlanReport
 from kafkalog.spark.planning import plan
+from kafkalog.spark.replica_column import REPLICA_COLUMN, check_columns
 from kafkalog.spark.tables import is_of_table, of_readers, options_to_keep, options_to_read, options_to_write
 from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import parse_triggers

@@ -30,12 +30,13 @@ from kafkalog.errors import (
     RemoteResourceNotFoundException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.spark import copies, worker
+from kafkalog.spark import worker
 from kafkalog.spark.changes import COLUMN_TYPES
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of, look_again, mount, remote_files_of
 from kafkalog.spark.planning import OVERLAP_HINT, OffsetRange, Piece, Tell, ask, damaged, gap_text, lost, span, warn
+from kafkalog.spark.replica_column import with_replica, without_replica
 
 if TYPE_CHECKING:
     from kafkalog.engine.remote.remote_files import RemoteFiles
@@ -344,13 +345,13 @@ def read_range(
     """
     worker.settle()
     mount(options.remote, options.paths)  # another query may have come between
-    needed = copies.without_replica(columns)
+    needed = without_replica(columns)
     with closing(RangeSource(work, options, tell)) as source:
         if work.changes_from is not None:
             yield from _changes(source, options, columns, tell)
             return
         batches = _latest(source, options, needed, tell) if options.latest else _rows(source, options, needed, wanted)
-        yield from copies.with_replica(batches, columns, work.log_dir)
+        yield from with_replica(batches, columns, work.log_dir)
 
 
 def _rows(source: RangeSource, options: SourceOptions, columns: Sequence[str], wanted: Wanted) -> Iterator[Any]:
