@@ -73,7 +73,7 @@ def from_registry(
     if message is not None and format != "protobuf":
         raise IllegalArgumentException(f"message is {message!r}, the format is {format}", hint="Protobuf has messages")
     of_registry = {name: given.pop(name) for name in (USER_INFO, TOKEN) if name in given}
-    wire = _Wire(_column(value).cast("binary"), str(value), mode)
+    wire = _Wire(_column(value).cast("binary"), _name(value), mode)
     more = {"mode": mode, **given}
     if format == "json":
         return _json(wire, _loaded_json(schemas, ids, subject, reader, of_registry), reader, more)
@@ -86,7 +86,7 @@ def schema_id(value: Column | str) -> Column:
 
     `frame.select(K.schema_id("value").alias("id")).distinct()` has those of a DataFrame.
     """
-    wire = _Wire(_column(value).cast("binary"), str(value), "PERMISSIVE")
+    wire = _Wire(_column(value).cast("binary"), _name(value), "PERMISSIVE")
     return F.when(wire.is_framed, wire.id)
 
 
@@ -126,7 +126,7 @@ def debezium(
         F.struct(*[parsed[name].alias(name) for name in (*ENVELOPE, "message")])
     )
     why = F.concat(
-        F.lit(f"{value}: found "),
+        F.lit(f"{_name(value)}: found "),
         F.when(F.length(text) > 60, F.concat(F.substring(text, 1, 60), F.lit("..."))).otherwise(text),
         F.lit(", expected a change event of Debezium: a JSON object with op, before and after"),
     )
@@ -149,6 +149,11 @@ def _row_type(schema: str | DataType | None) -> DataType:
 def _check_mode(mode: str) -> None:
     if mode not in MODES:
         raise IllegalArgumentException(f"mode is {mode!r}", hint=f"expected one of {', '.join(MODES)}")
+
+
+def _name(given: Column | str) -> str:
+    """For messages; a column shows itself as Column<'name'>."""
+    return given if isinstance(given, str) else str(given).removeprefix("Column<'").removesuffix("'>")
 
 
 def _column(given: Column | str) -> Column:
