@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import pyspark
@@ -39,7 +38,7 @@ from kafkalog.spark.plainly import plainly
 from kafkalog.spark.plan_report import PlanReport
 from kafkalog.spark.planning import plan
 from kafkalog.spark.replica_column import REPLICA_COLUMN, check_columns
-from kafkalog.spark.tables import is_of_table, of_readers, options_to_keep, options_to_read, options_to_write
+from kafkalog.spark.tables import check_sink, is_of_table, options_to_keep, options_to_read
 from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import parse_triggers
 from kafkalog.spark.worker import AnswersAtOnce
@@ -82,7 +81,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> StructType | str:
         """The columns of Spark's Kafka source, `headers` with includeHeaders; or those that option `columns` lists."""
         kept = options_to_keep(self.options) if is_of_table(self.options) else None
-        given = self.options if kept is None else of_readers(kept)
+        given = self.options if kept is None else kept
         options = parse_options({**self.session_options, **given}, streaming=None)
         parse_triggers(given)  # it may become a stream, whose query would begin before it is refused
         columns = options.columns
@@ -142,17 +141,14 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             raise IllegalArgumentException(
                 "Save mode Overwrite not allowed for kafkalog. Allowed save mode is Append.", hint='.mode("append")'
             )
-        given, topic = options_to_write(schema.fields, self.options)
-        options = parse_sink_options({**self.session_options, **given})
-        if topic is not None:
-            return _writing("table_writing").TableWriter(options, schema, topic)
-        return _writing().KafkalogWriter(options, schema)
+        check_sink(self.options)
+        return _writing().KafkalogWriter(parse_sink_options({**self.session_options, **self.options}), schema)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         # Output mode complete says overwrite: as to Kafka, each micro-batch's rows are appended.
-        given, _ = options_to_write((), self.options)
-        return _writing().KafkalogStreamWriter(parse_sink_options({**self.session_options, **given}), schema)
+        check_sink(self.options)
+        return _writing().KafkalogStreamWriter(parse_sink_options({**self.session_options, **self.options}), schema)
 
 
 def _check_columns(options: SourceOptions, columns: tuple[str, ...]) -> None:
@@ -161,13 +157,14 @@ def _check_columns(options: SourceOptions, columns: tuple[str, ...]) -> None:
     check_columns(options, columns)
 
 
-def _writing(module: str = "writing") -> Any:
+def _writing() -> Any:
     try:
-        return import_module(f"kafkalog.spark.{module}")
+        from kafkalog.spark import writing
     except ImportError as error:
         raise UnsupportedOperationException(
             "this PySpark has no Arrow writers for data sources", hint="PySpark 4.2 or newer writes"
         ) from error
+    return writing
 
 
 class _NoStream(DataSourceStreamReader):  # type: ignore[misc]

@@ -3,7 +3,10 @@
 Spark shows a table's options to a Python source only once, when CREATE TABLE asks it for the columns: among the table's
 properties, each under its name with `option.` before it, and the location as `path`.  A SELECT or an INSERT gets no
 options but those of its own WITH clause.  It does get the columns as the catalog keeps them, each with its metadata.
-So the last column's metadata holds the options, and whoever reads or writes the table takes them from there.
+So the last column's metadata holds the options, and whoever reads the table takes them from there.
+
+They are under a key of Spark's own, which it removes from a new table that is made of a query's rows: such a table is
+not to read what that query read.  It removes it from an INSERT, too, so that each INSERT says its path and its topic.
 
 Nothing here opens a file.  Called on the driver only, by `source`.
 """
@@ -18,9 +21,9 @@ from kafkalog.remote import is_address
 from kafkalog.spark import options as source_options
 from kafkalog.spark import write_options as sink_options
 
-__all__ = ["is_of_table", "kept_options", "of_readers", "options_to_keep", "options_to_read", "options_to_write"]
+__all__ = ["check_sink", "is_of_table", "kept_options", "options_to_keep", "options_to_read"]
 
-KEPT = "kafkalog"  # the metadata's key
+KEPT = "__file_source_generated_metadata_col"  # one of Spark's INTERNAL_METADATA_KEYS; asked of files' columns only
 PREFIX = "option."  # of an option among a table's properties
 PLACES = ("path", "paths", "remote")
 
@@ -40,6 +43,7 @@ WITHOUT_COLUMNS = (
     "USING kafkalog OPTIONS (path '/dir', subscribe 'topic'); otherwise each statement says them: "
     "SELECT ... FROM t WITH (path '/dir', subscribe 'topic')"
 )
+INSERTING = "INSERT INTO t WITH (path '/dir', topic 'topic') SELECT ..."
 
 
 def is_of_table(options: Mapping[str, str]) -> bool:
@@ -74,15 +78,12 @@ def options_to_keep(properties: Mapping[str, str]) -> dict[str, str]:
             raise IllegalArgumentException(
                 f"{misplaced[0]} is among the table's properties", hint=f"expected OPTIONS ({misplaced[0]} '...')"
             )
-    sinks = {name: value for name, value in kept.items() if _is_sinks_alone(name)}
-    if sinks:
-        sink_options.parse_sink_options({"path": kept.get("path", ""), **sinks})
+    of_sink = next((name for name in kept if _is_sinks_alone(name)), None)
+    if of_sink is not None:
+        raise IllegalArgumentException(
+            f"option {of_sink} is a writer's, and a table keeps those of a reader", hint=f"give it by {INSERTING}"
+        )
     return kept
-
-
-def of_readers(kept: Mapping[str, str]) -> dict[str, str]:
-    """Those of a table's options that say something to a reader."""
-    return {name: value for name, value in kept.items() if not _is_sinks_alone(name)}
 
 
 def kept_options(columns: Sequence[Any]) -> dict[str, str]:
@@ -108,24 +109,17 @@ def options_to_read(columns: Sequence[Any], given: Mapping[str, str]) -> dict[st
                 "option includeHeaders is true, and the table was made without the column headers",
                 hint="make the table with OPTIONS (includeHeaders 'true', ...)",
             )
-    return _merged(of_readers(kept), given)
+    return _merged(kept, given)
 
 
-def options_to_write(columns: Sequence[Any], given: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-    """What a writer is given, over what the table keeps for writers; and the topic that rows must not contradict.
-
-    That is the one topic that the table subscribes to, if no option `topic` is given.  The table's options are no
-    matter if the writer is given a path: its rows only come from the table.
-    """
-    kept = _kept_for(columns[-1:], given)  # of an INSERT, whose rows have all columns of the table
-    known = {name.lower() for name in sink_options.KNOWN}
-    merged = _merged({name: value for name, value in kept.items() if name in known}, given)
-    if not kept or "topic" in _lowered(merged):
-        return merged, None
-    topics = [topic.strip() for topic in kept.get("subscribe", "").split(",") if topic.strip()]
-    if len(topics) != 1:
-        return merged, None
-    return {**merged, "topic": topics[0]}, topics[0]
+def check_sink(given: Mapping[str, str]) -> None:
+    """IllegalArgumentException if a writer is given no path, which may be an INSERT into a table."""
+    if "path" not in _lowered(given):
+        raise IllegalArgumentException(
+            "option path is missing",
+            hint="expected the log directory, as .save(dir), .start(dir) or .option('path', dir); "
+            f"rows get into a table by {INSERTING}",
+        )
 
 
 def _kept_for(columns: Sequence[Any], given: Mapping[str, str]) -> dict[str, str]:

@@ -53,8 +53,8 @@ def test_a_location_is_a_path(path: str, kept: str) -> None:
 
 
 def test_only_options_are_kept() -> None:
-    given = {**properties(path="file:/x", subscribePattern="a.*", topic="t"), "location": "file:/x", "team": "blue"}
-    assert tables.options_to_keep(given) == {"path": "/x", "subscribepattern": "a.*", "topic": "t"}
+    given = {**properties(path="file:/x", subscribePattern="a.*"), "location": "file:/x", "team": "blue"}
+    assert tables.options_to_keep(given) == {"path": "/x", "subscribepattern": "a.*"}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_only_options_are_kept() -> None:
         ({**properties(path="/x", subscribe="t"), "option.remote.option.secret": "s"}, "may be a credential"),
         ({**properties(path="/x", subscribe="t"), "option.FS.S3A.secret.key": "s"}, "may be a credential"),
         ({**properties(path="/x", subscribe="t"), "option.remote.keyPairs": "a:b:c"}, "may be a credential"),
-        (properties(path="/x", subscribe="t", numPartitions="none"), "option numPartitions is 'none'"),
+        (properties(path="/x", subscribe="t", numPartitions="3"), "option numpartitions is a writer's"),
     ],
 )
 def test_what_is_not_kept(given: dict[str, str], text: str) -> None:
@@ -75,7 +75,7 @@ def test_what_is_not_kept(given: dict[str, str], text: str) -> None:
 
 
 def test_a_reader_takes_what_the_table_keeps() -> None:
-    columns = of_table(path="/x", subscribe="t", startingtimestamp="1", isolation="read_committed", topic="u")
+    columns = of_table(path="/x", subscribe="t", startingtimestamp="1", isolation="read_committed")
     assert tables.options_to_read(columns, {}) == {
         "path": "/x", "subscribe": "t", "startingtimestamp": "1", "isolation": "read_committed",
     }  # fmt: skip
@@ -92,22 +92,20 @@ def test_a_reader_takes_what_the_table_keeps() -> None:
 
 @pytest.mark.parametrize("name", ["path", "Paths", "remote"])
 def test_a_path_of_the_statement_is_all(name: str) -> None:
-    columns = of_table(path="/x", subscribe="t", durability="os")
+    columns = of_table(path="/x", subscribe="t")
     assert tables.options_to_read(columns, {name: "/y"}) == {name: "/y"}
-    assert tables.options_to_write(columns, {name: "/y"}) == ({name: "/y"}, None)
 
 
 def test_without_a_path() -> None:
     for columns in ([], [Field("key")]):
         with pytest.raises(IllegalArgumentException, match=r"option path is missing .*WITH \(path '/dir'"):
             tables.options_to_read(columns, {"subscribe": "t"})
-        with pytest.raises(IllegalArgumentException, match="option path is missing"):
-            tables.options_to_write(columns, {"topic": "t"})
-    # Rows that were selected from a table are not inserted into it; a table that was altered is still read.
+    # A table that was altered is still read.
     columns = [*of_table(path="/x"), Field("key")]
     assert tables.options_to_read(columns, {"subscribe": "t"}) == {"path": "/x", "subscribe": "t"}
-    with pytest.raises(IllegalArgumentException, match="option path is missing"):
-        tables.options_to_write(columns, {"topic": "t"})
+    tables.check_sink({"Path": "/x"})
+    with pytest.raises(IllegalArgumentException, match=r"option path is missing .*INSERT INTO t WITH \(path"):
+        tables.check_sink({"topic": "t"})
 
 
 def test_headers_are_of_the_table() -> None:
@@ -115,33 +113,3 @@ def test_headers_are_of_the_table() -> None:
     with pytest.raises(IllegalArgumentException, match="made without the column headers"):
         tables.options_to_read(columns, {"includeHeaders": " TRUE"})
     assert tables.options_to_read([Field("headers"), *columns], {"includeHeaders": "true"})["path"] == "/x"
-
-
-@pytest.mark.parametrize(
-    ("kept", "given", "topic", "only"),
-    [
-        ({"subscribe": " t "}, {}, "t", "t"),
-        ({"subscribe": "t,u"}, {}, None, None),
-        ({"subscribepattern": "t"}, {}, None, None),
-        ({"assign": '{"t":[0]}'}, {}, None, None),
-        ({"subscribe": "t", "topic": "u"}, {}, "u", None),
-        ({"subscribe": "t"}, {"Topic": "v"}, "v", None),
-    ],
-)
-def test_where_rows_go(kept: dict[str, str], given: dict[str, str], topic: str | None, only: str | None) -> None:
-    found, checked = tables.options_to_write(of_table(path="/x", durability="os", latest="true", **kept), given)
-    lowered = {name.lower(): value for name, value in found.items()}
-    assert lowered == {"path": "/x", "durability": "os", **({"topic": topic} if topic else {})}
-    assert checked == only
-
-
-def test_rows_of_another_topic_are_refused() -> None:
-    pa = pytest.importorskip("pyarrow")
-    table_writing = pytest.importorskip("kafkalog.spark.table_writing")
-    for kind in (pa.string(), pa.large_string()):
-        batches = [pa.record_batch({"topic": pa.array(values, kind)}) for values in (["t", None], [None], [None, "u"])]
-        assert list(table_writing.of_topic(iter(batches[:2]), "t")) == batches[:2]
-        with pytest.raises(IllegalArgumentException, match="a row has topic 'u', the table has 't'"):
-            list(table_writing.of_topic(iter(batches), "t"))
-    without = pa.record_batch({"value": pa.array([b"x"])})
-    assert list(table_writing.of_topic(iter([without]), "t")) == [without]
