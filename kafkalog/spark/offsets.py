@@ -105,8 +105,7 @@ def _bytes_between(ranges: Mapping[TopicPartition, tuple[int, int]], log_dirs: I
     # Streams need offsets, and no plan.
     from kafkalog.engine.log.view import PartitionView
     from kafkalog.spark.places import files_of
-    from kafkalog.spark.planning import ask
-    from kafkalog.spark.triggers import bytes_between
+    from kafkalog.spark.planning import ask, bytes_between
 
     found = 0
     for log_dir in log_dirs:

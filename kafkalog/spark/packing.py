@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
 from kafkalog.spark.options import SourceOptions
-from kafkalog.spark.planning import OffsetRange
+from kafkalog.spark.ranges import OffsetRange
 
 OPEN_BYTES = 64 << 10  # what a range costs beside its bytes: a local one takes about 0.1 ms to open
 REMOTE_OPEN_BYTES = 4 << 20  # an object costs a request of some 50 ms, as Spark's own files in object stores do

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
-from kafkalog.spark.planning import OffsetRange
+from kafkalog.spark.ranges import OffsetRange
 
 log = logging.getLogger("kafkalog.spark")
 

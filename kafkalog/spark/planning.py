@@ -14,11 +14,10 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from kafkalog.engine.files import File
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import list_partitions
@@ -27,7 +26,6 @@ from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.file_records import base_offset_of
 from kafkalog.engine.segment.reader import header_at
-from kafkalog.engine.segment.transaction_index import AbortedTxn
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -40,10 +38,11 @@ from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.java_patterns import java_pattern
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from kafkalog.spark.places import files_of, mount, remote_files_of, segment_of
+from kafkalog.spark.ranges import OffsetRange, Piece
 
 if TYPE_CHECKING:
     from kafkalog._face.replicas import Brokers
-    from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
+    from kafkalog.engine.remote.segment import RemoteLogSegmentMetadata
     from kafkalog.spark.plan_report import PlanReport
 
 log = logging.getLogger("kafkalog.spark")
@@ -60,66 +59,6 @@ GAP_HINT = (
     "`kafkalog tier list` shows which segments are where; of a topic that was compacted nobody may have had these"
 )
 DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
-
-
-class Piece(NamedTuple):
-    """Bytes [start, end) of a .log file; `start` is a batch's first byte.
-
-    Compaction may put another file in its place, which has an inode number that was free: `first_field` is what the
-    file had at `start` (the base offset that a batch's header says; -1 where `start` is 0).  `next_base`: where the
-    segment behind it begins.  `remote`: the segment of the remote tier that it is of, None for a local one; `is_open`:
-    it ends where that does, and `end` is an estimate.
-    """
-
-    path: str
-    segment_base: int
-    start: int
-    end: int
-    first_field: int = -1
-    next_base: int | None = None
-    remote: RemoteLogSegmentMetadata | None = None
-    is_open: bool = False
-
-    @property
-    def index_path(self) -> str:
-        return names.offset_index_file(os.path.dirname(self.path), self.segment_base)
-
-    def ends_below(self, offset: int) -> bool:
-        """Whether the segment's offsets do, so that a range up to there has all of it."""
-        return self.next_base is not None and self.next_base <= offset
-
-    def is_in(self, file: File, end_offset: int | None) -> bool:
-        """Whether the file is the planned one, or has the same there: between `start` and `end` what it had, behind it
-        nothing below `end_offset` (None: nothing at all)."""
-        first = header_at(file, self.start) if self.start else None
-        if (-1 if first is None else first.base_offset) != self.first_field:
-            return False
-        size = file.size()
-        if size <= self.end or end_offset is None:
-            return size == self.end
-        behind = header_at(file, self.end)
-        return behind is None or behind.base_offset >= end_offset
-
-
-@dataclass(frozen=True)
-class OffsetRange:
-    """One task's work: offsets [start_offset, end_offset) of a partition, and the bytes that hold them."""
-
-    topic: str
-    partition: int
-    log_dir: str
-    start_offset: int
-    end_offset: int
-    pieces: tuple[Piece, ...] = ()
-    aborted: tuple[AbortedTxn, ...] = field(default=())
-    history: Epochs = ()  # the partition's leader epochs, where segments of it were only listed
-    changes_from: int | None = None  # option changes: where they begin; below it are the values before
-    is_whole: bool = True  # nothing that was a key's last record below changes_from has gone
-
-    @property
-    def size(self) -> int:
-        """Bytes to read."""
-        return sum(piece.end - piece.start for piece in self.pieces)
 
 
 def find_partitions(
@@ -509,6 +448,14 @@ def offset_of(view: Snapshot, bound: Bound, latest: int, *, starting: bool, opti
 def _of(values: dict[tuple[str, int | None], int], partition: TopicPartition) -> int:
     value = values.get(partition)
     return values[(partition.topic, None)] if value is None else value
+
+
+def bytes_between(seen: Snapshot, start: int, end: int) -> int:
+    """Of the batches that hold the offsets [start, end)."""
+    place, position = seen.position_of(start)
+    last_place, last_end = seen.end_position_of(end)
+    between = sum(seen.readable_bytes(segment) for segment in seen.segments[place:last_place])
+    return max(between + last_end - position, 0)
 
 
 # --- cutting ----------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.packing import pack
 from kafkalog.spark.plainly import plainly
 from kafkalog.spark.plan_report import PlanReport
-from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
+from kafkalog.spark.planning import ask, check_complete, lost, offset_of, ranges_of, split_further
+from kafkalog.spark.ranges import OffsetRange
 from kafkalog.spark.tasks import RangePartition, read_task
 from kafkalog.spark.triggers import TriggerOptions, limited_by_bytes, limited_by_offsets, waiting
 from kafkalog.spark.worker import AnswersAtOnce

@@ -35,7 +35,8 @@ from kafkalog.spark.changes import COLUMN_TYPES
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of, look_again, mount, remote_files_of
-from kafkalog.spark.planning import OVERLAP_HINT, OffsetRange, Piece, Tell, ask, damaged, gap_text, lost, span, warn
+from kafkalog.spark.planning import OVERLAP_HINT, Tell, ask, damaged, gap_text, lost, span, warn
+from kafkalog.spark.ranges import OffsetRange, Piece
 from kafkalog.spark.replica_column import with_replica, without_replica
 
 if TYPE_CHECKING:

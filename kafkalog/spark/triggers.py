@@ -24,6 +24,7 @@ from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.spark.offsets import Offsets
 from kafkalog.spark.options import positive
+from kafkalog.spark.planning import bytes_between
 
 Ask = Callable[[TopicPartition, Callable[[Snapshot], Any]], Any]
 TIME_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -128,14 +129,6 @@ def limited_by_bytes(limit: int, start: Mapping[TopicPartition, int], latest: Of
 
 
 # --- bytes of the log --------------------------------------------------------------------------------------
-
-
-def bytes_between(seen: Snapshot, start: int, end: int) -> int:
-    """Of the batches that hold the offsets [start, end)."""
-    place, position = seen.position_of(start)
-    last_place, last_end = seen.end_position_of(end)
-    between = sum(seen.readable_bytes(segment) for segment in seen.segments[place:last_place])
-    return max(between + last_end - position, 0)
 
 
 def batches_within(seen: Snapshot, start: int, end: int, budget: int) -> tuple[int, int]:

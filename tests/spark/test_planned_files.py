@@ -21,7 +21,8 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptRecordException
 from kafkalog.spark import planning
 from kafkalog.spark.options import SourceOptions, parse_options
-from kafkalog.spark.planning import OffsetRange, Tell, plan, warn
+from kafkalog.spark.planning import Tell, plan, warn
+from kafkalog.spark.ranges import OffsetRange
 from kafkalog.spark.tasks import read_range
 from kafkalog.toolbox.compact import PassOptions, compact
 from tests.spark.kit import fill

@@ -16,7 +16,8 @@ from kafkalog.errors import CorruptRecordException, IllegalStateException
 from kafkalog.spark import packing
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.packing import OPEN_BYTES, TASK_BYTES, pack
-from kafkalog.spark.planning import OffsetRange, Piece, plan
+from kafkalog.spark.planning import plan
+from kafkalog.spark.ranges import OffsetRange, Piece
 from tests.unit.tier_kit import Leader, leaders
 
 pytest.importorskip("pyarrow")

@@ -44,7 +44,8 @@ from kafkalog.spark.jobs.run import (
 )
 from kafkalog.spark.jobs.shared import TARGET_EXPECTED, SharedLock, advise, check_session, guest
 from kafkalog.spark.options import Bound, SourceOptions
-from kafkalog.spark.planning import OffsetRange, ask, ranges_of
+from kafkalog.spark.planning import ask, ranges_of
+from kafkalog.spark.ranges import OffsetRange
 from kafkalog.spark.tasks import read_range
 from kafkalog.toolbox.export import FORMATS
 from kafkalog.toolbox.export_hours import (

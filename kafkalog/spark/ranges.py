@@ -1,0 +1,77 @@
+"""What the driver plans and tasks read: ranges of offsets, and the bytes of files that hold them.  Plain values, which
+are sent to executors.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog.engine.files import File
+from kafkalog.engine.format import names
+from kafkalog.engine.segment.reader import header_at
+from kafkalog.engine.segment.transaction_index import AbortedTxn
+
+if TYPE_CHECKING:
+    from kafkalog.engine.remote.segment import Epochs, RemoteLogSegmentMetadata
+
+
+class Piece(NamedTuple):
+    """Bytes [start, end) of a .log file; `start` is a batch's first byte.
+
+    Compaction may put another file in its place, which has an inode number that was free: `first_field` is what the
+    file had at `start` (the base offset that a batch's header says; -1 where `start` is 0).  `next_base`: where the
+    segment behind it begins.  `remote`: the segment of the remote tier that it is of, None for a local one; `is_open`:
+    it ends where that does, and `end` is an estimate.
+    """
+
+    path: str
+    segment_base: int
+    start: int
+    end: int
+    first_field: int = -1
+    next_base: int | None = None
+    remote: RemoteLogSegmentMetadata | None = None
+    is_open: bool = False
+
+    @property
+    def index_path(self) -> str:
+        return names.offset_index_file(os.path.dirname(self.path), self.segment_base)
+
+    def ends_below(self, offset: int) -> bool:
+        """Whether the segment's offsets do, so that a range up to there has all of it."""
+        return self.next_base is not None and self.next_base <= offset
+
+    def is_in(self, file: File, end_offset: int | None) -> bool:
+        """Whether the file is the planned one, or has the same there: between `start` and `end` what it had, behind it
+        nothing below `end_offset` (None: nothing at all)."""
+        first = header_at(file, self.start) if self.start else None
+        if (-1 if first is None else first.base_offset) != self.first_field:
+            return False
+        size = file.size()
+        if size <= self.end or end_offset is None:
+            return size == self.end
+        behind = header_at(file, self.end)
+        return behind is None or behind.base_offset >= end_offset
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """One task's work: offsets [start_offset, end_offset) of a partition, and the bytes that hold them."""
+
+    topic: str
+    partition: int
+    log_dir: str
+    start_offset: int
+    end_offset: int
+    pieces: tuple[Piece, ...] = ()
+    aborted: tuple[AbortedTxn, ...] = field(default=())
+    history: Epochs = ()  # the partition's leader epochs, where segments of it were only listed
+    changes_from: int | None = None  # option changes: where they begin; below it are the values before
+    is_whole: bool = True  # nothing that was a key's last record below changes_from has gone
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return sum(piece.end - piece.start for piece in self.pieces)
