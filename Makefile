@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help man demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark bench-spark-remote spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help man demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark bench-spark-remote bench-spark-table spark-connector spark-versions microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -74,6 +74,7 @@ nightly: $(VENV)/.built  ## every long form: all crash states, interrupts, kills
 	$(MAKE) --no-print-directory sanitize
 	$(MAKE) --no-print-directory wheel-smoke
 	KAFKALOG_LONG=1 $(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory spark-versions
 	$(MAKE) --no-print-directory fuzz fuzz-native fuzz-damage
 
 # Spark's tests have processes of their own: what tests of interrupts leave in theirs (CPython forgets an exception that
@@ -170,8 +171,14 @@ $(CONNECTOR)/.packages: pyproject.toml $(VENV)/.built
 spark-connector: $(CONNECTOR)/.packages  ## the same rows as Spark's own Kafka connector, from a live broker's directories
 	$(CONNECTOR)/bin/python -m pytest tests/spark/test_connector.py tests/spark/test_stream_connector.py $(PYTEST_FLAGS)
 
+spark-versions: $(VENV)/.built  ## tests of Spark on PySpark 4.0 and 4.2 (SPARK=4.0: on that one), fetched into build/
+	$(PY) -m tests.spark_versions $(SPARK)
+
 bench-spark: $(CONNECTOR)/.packages  ## the Spark source beside Spark's own Kafka connector with its broker; prints ratios
 	$(CONNECTOR)/bin/python -m bench.spark $(BENCH_FLAGS)
+
+bench-spark-table: $(CONNECTOR)/.packages  ## all rows beside the connector, batches of 16 KiB and 1 MB, first runs and warm ones, as a table
+	$(CONNECTOR)/bin/python -m bench.spark_table $(BENCH_FLAGS)
 
 bench-spark-remote: $(CONNECTOR)/.packages  ## planning over a large bucket; tiered segments beside local ones and Spark's connector; prints ratios
 	$(CONNECTOR)/bin/python -m bench.spark_remote $(BENCH_FLAGS)
