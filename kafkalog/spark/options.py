@@ -260,26 +260,60 @@ def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
     return listed
 
 
-# What chooses records or columns: without one of these a job reads all, and looks right.
-_CHOOSING = (*NAMES, "isolation", "latest", "changes", "columns", "replicas")
+# What chooses records or columns: without one of these a job reads others than were asked for, and looks right.
+_CHOOSING = (
+    *NAMES,
+    "isolation",
+    "latest",
+    "changes",
+    "columns",
+    "valueSchema",
+    "replicas",
+    "startingOffsets",
+    "endingOffsets",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "kafka.isolation.level",
+    "kafka.exclude.internal.topics",
+)
 
 
 def _refuse_misspelled(options: Mapping[str, str]) -> None:
     """IllegalArgumentException for a name that is near to one by which records are chosen."""
-    known = {name.lower() for name in (*KNOWN, *IGNORED)}
-    choosing = {name.lower(): name for name in _CHOOSING}
+    refuse_near(
+        options,
+        (*KNOWN, *IGNORED),
+        {name: name for name in _CHOOSING} | {"isolationLevel": "isolation"},
+        "without it other records would be read than were asked for",
+    )
+
+
+def refuse_near(options: Mapping[str, str], known: Sequence[str], meant: Mapping[str, str], otherwise: str) -> None:
+    """IllegalArgumentException for a name that is none of `known`, and nearest to one of `meant`: its value is the
+    option's name.  Blanks, underscores and hyphens do not count.  `otherwise`: what ignoring it would do."""
+    names = {name.lower() for name in known}
+    spelled = {spelling.lower(): name for spelling, name in meant.items()}
     for name in options:
         lowered = name.lower()
-        if lowered in known or lowered.startswith("kafka.") or is_remote_option(lowered):
+        if lowered in names or is_remote_option(lowered):
             continue
-        plain = lowered.replace("_", "").replace("-", "")
-        near = difflib.get_close_matches(plain, sorted(choosing), n=1, cutoff=0.8)
-        others = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.8)
-        if near and near == others:
+        # Kafka's clients have a hundred settings: there a near name may be another one that exists.
+        of_kafka = lowered.startswith("kafka.")
+        plain = lowered.translate(_NO_LETTERS)
+        cutoff = 0.75 if len(plain) <= _SHORT_NAME else 0.8
+        candidates = [each for each in sorted(names | spelled.keys()) if each.startswith("kafka.") == of_kafka]
+        nearest = difflib.get_close_matches(plain, candidates, n=1, cutoff=cutoff)
+        if nearest and nearest[0] in spelled:
             raise IllegalArgumentException(
-                f"unknown option {name}, did you mean {choosing[near[0]]}?",
-                hint="without it other records would be read than were asked for",
+                f"unknown option {name}, did you mean {spelled[nearest[0]]}?", hint=otherwise
             )
+
+
+_NO_LETTERS = {ord(character): None for character in "_- "}
+_SHORT_NAME = 4
 
 
 def _note_unknown(

@@ -111,7 +111,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         if options.columns not in (None, columns):
             raise IllegalArgumentException(
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
-                hint="give one of them",
+                hint="give one of them; a table keeps the columns with which it was made: SELECT chooses among them",
             )
         _check_columns(options, columns)
         values = json_values(schema, options.value_schema)

@@ -11,7 +11,7 @@ Needs PySpark 4.2: before it a source is not told where a batch starts when it i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -122,7 +122,15 @@ class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTrigge
     def _check_deleted(self, begin: Offsets, until: Offsets) -> None:
         deleted = set(begin) - set(until)
         if deleted:
-            lost(self.options, f"Partitions {shown(deleted)} have been deleted.")
+            lost(self.options, f"Partitions {shown(deleted)} have been deleted.{self._not_chosen(deleted)}")
+
+    def _not_chosen(self, deleted: Iterable[TopicPartition]) -> str:
+        """What a checkpoint of other options says beside these."""
+        named = self.options.subscribe
+        others = [each for each in deleted if named is not None and each.topic not in named]
+        if not others:
+            return ""
+        return f" The checkpoint has {shown(others)}, and subscribe does not name their topic: is it this query's?"
 
     def _check_shorter(self, partition: TopicPartition, start: int, end: int) -> None:
         if end < start:

@@ -20,7 +20,7 @@ from kafkalog.spark.idempotent import AppVersion, parse_app_version
 from kafkalog.spark.kafka_options import REFUSED_BY_SINK, refuse_kafka_options
 from kafkalog.spark.kept_times import OPTION as KEEP_TIMESTAMPS
 from kafkalog.spark.kept_times import check_timestamp
-from kafkalog.spark.options import _boolean, _note_unknown, positive
+from kafkalog.spark.options import _boolean, _note_unknown, positive, refuse_near
 from kafkalog.spark.path_lists import listed_paths
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ KNOWN = (
     "kafka.max.block.ms",
 )
 IGNORED = ("includeHeaders", "checkpointLocation", "queryName")  # of the read side, and Spark's own
+# Without one of these rows get somewhere else, or are there twice, and nothing says so.
+_DECIDING = ("topic", "numPartitions", "txnAppId", "txnVersion", KEEP_TIMESTAMPS)
 COLUMN_TYPES = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -74,6 +76,9 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """SinkOptions of a batch or a stream; IllegalArgumentException says what was found and what is expected."""
     given = {name.lower(): value for name, value in options.items()}
     refuse_kafka_options(given, REFUSED_BY_SINK)
+    refuse_near(
+        options, (*KNOWN, *IGNORED), {name: name for name in _DECIDING}, "without it rows are written in another way"
+    )
     _note_unknown(options, KNOWN, IGNORED)
     paths = tuple(local_path(part, what="option path") for part in listed_paths(given.get("path", "")))
     if not paths:

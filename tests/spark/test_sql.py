@@ -117,6 +117,7 @@ def test_rows_are_inserted(spark: Any, sql: Any, tmp_path: Path) -> None:
         ("OPTIONS (path '{dir}') TBLPROPERTIES (subscribe 'orders')", r"expected OPTIONS \(subscribe"),
         ("OPTIONS (path 'logs', subscribe 'orders')", "the table's path is logs"),
         ("OPTIONS (path '{dir}', subscribe 'orders', keyPrefx 'x')", "did you mean keyPrefix"),
+        ("OPTIONS (path '{dir}', subscribe 'orders', startingOffset 'latest')", "did you mean startingOffsets"),
         ("OPTIONS (path '{dir}', subscribe 'orders', durability 'os')", "option durability is a writer's"),
         ("OPTIONS (path '{dir}', subscribe 'orders', `remote.option.secret` 'x')", "may be a credential"),
     ],

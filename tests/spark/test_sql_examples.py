@@ -38,6 +38,7 @@ def log_dir(spark: Any, tmp_path: Path) -> Iterator[str]:
     yield str(tmp_path)
     spark.sql("DROP VIEW IF EXISTS paid_orders")
     spark.sql("DROP VIEW IF EXISTS seen")
+    spark.sql("DROP VIEW IF EXISTS parsed_orders")
     for table in ("orders", "orders_of_the_day"):
         spark.sql(f"DROP TABLE IF EXISTS {table}")
 
@@ -62,6 +63,7 @@ def test_every_statement_of_the_page(spark: Any, log_dir: str) -> None:
     assert [row[0] for row in rows_of("latest")][:3] == ["customer-0"] * 2 + ["customer-1"]
     assert sorted(rows_of("grep")) == sorted([(offset,) for offset in range(1, 30, 3) if offset % 2] * 2)
     assert rows_of("sum(amount)") == [(f"customer-{each}", 20.0) for each in range(3)]
+    assert rows_of("FROM parsed_orders") == [("new", PER_PARTITION), ("paid", PER_PARTITION)]
     assert sorted(rows_of("FROM seen")) == [("orders", 0, 29), ("orders", 1, 29)]
     assert spark.table("orders_of_the_day").count() == 2 * PER_PARTITION
     if PYSPARK >= (4, 2):

@@ -102,6 +102,14 @@ def test_a_topic_that_is_gone(tmp_path: Path, chosen: dict[str, str]) -> None:
             reader(tmp_path, **chosen).initialOffset()
 
 
+def test_a_checkpoint_of_another_subscription(tmp_path: Path) -> None:
+    fill(tmp_path, "t-0", 10)
+    fill(tmp_path, "u-0", 10)
+    start = begin(reader(tmp_path, subscribe="t,u"))
+    with pytest.raises(IllegalStateException, match="The checkpoint has u-0, and subscribe does not name their topic"):
+        next_end(reader(tmp_path, subscribe="t"), start)
+
+
 @pytest.mark.parametrize("chosen", CHOICES)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_topic_that_is_gone_and_comes_back(

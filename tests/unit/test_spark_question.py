@@ -12,6 +12,7 @@ from kafkalog.errors import IllegalArgumentException
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
 from kafkalog.spark.question import Question
+from kafkalog.spark.write_options import parse_sink_options
 
 START_MS = 1_700_000_000_000
 COUNT = 60
@@ -119,6 +120,17 @@ def test_times_leave_segments_out_of_the_plan(log_dir: str) -> None:
         ({"greps": "1"}, "did you mean grep?"),
         ({"lastest": "true"}, "did you mean latest?"),
         ({"column": "key"}, "did you mean columns?"),
+        ({"greb": "1"}, "did you mean grep?"),
+        ({"startingOffset": "earliest"}, "unknown option startingOffset, did you mean startingOffsets?"),
+        ({"starting_offsets": "earliest"}, "did you mean startingOffsets?"),
+        ({"startOffsets": "earliest"}, "did you mean startingOffsets?"),
+        ({"endingOffset": "latest"}, "did you mean endingOffsets?"),
+        ({"startTimestamp": "1"}, "did you mean startingTimestamp?"),
+        ({"startingOffsetByTimestamp": "1"}, "did you mean startingOffsetsByTimestamp?"),
+        ({"isolationLevel": "read_committed"}, "did you mean isolation?"),
+        ({"isolation.level": "read_committed"}, "did you mean isolation?"),
+        ({"kafka.isolation": "read_committed"}, "did you mean kafka.isolation.level?"),
+        ({"valueSchemas": "id bigint"}, "did you mean valueSchema?"),
         ({"startTime": "2", "endTime": "1"}, "start_time 2 lies behind end_time 1"),
         ({"isolation": "x"}, "option isolation is 'x'"),
         ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "say different things"),
@@ -137,6 +149,27 @@ def test_what_is_left_out_asks_nothing() -> None:
 
 
 def test_other_unknown_options_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    given = {"path": "/logs", "subscribe": "t", "startingOffset": "earliest", "foo": "1", "kafka.keys": "x"}
+    given = {"path": "/logs", "subscribe": "t", "maxOffsetPerTrigger": "5", "foo": "1", "kafka.keys": "x"}
     assert parse_options(given).question == Question()
-    assert "unknown option startingOffset is ignored (did you mean startingOffsets?)" in caplog.text
+    assert "unknown option maxOffsetPerTrigger is ignored (did you mean maxOffsetsPerTrigger?)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("topics", "topic"),
+        ("partitions", "numPartitions"),
+        ("keepTimestamp", "keepTimestamps"),
+        ("txnApp", "txnAppId"),
+        ("txn_version", "txnVersion"),
+    ],
+)
+def test_a_misspelled_name_that_decides_where_rows_go(name: str, meant: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=f"unknown option {name}, did you mean {meant}"):
+        parse_sink_options({"path": "/logs", name: "1"})
+
+
+def test_other_names_are_passed_over_by_a_writer(caplog: pytest.LogCaptureFixture) -> None:
+    others = ("mergeSchema", "compression", "partitionBy", "kafka.acks", "kafka.bootstrap.servers", "createTopic")
+    parse_sink_options({"path": "/logs", **dict.fromkeys(others, "1")})
+    assert "unknown option createTopic is ignored (did you mean createTopics?)" in caplog.text
