@@ -61,7 +61,7 @@ Tell = Callable[[str], None]
 
 class CopyView(PartitionView):
     """A view of one broker's copy that ends at the high watermark.  `limit` only grows, as that does, even if a later
-    look knows less of it; `whole` is what was seen of all the log."""
+    look knows less of it, until the topic is another one; `whole` is what was seen of all the log."""
 
     limit: int | None = None
     whole: Snapshot
@@ -124,6 +124,7 @@ class Copies:
         self._told: dict[TopicPartition, str] = {}
         self._compared: dict[TopicPartition, tuple[str, ...]] = {}
         self._wrong: dict[TopicPartition, str] = {}  # what contradicted at the last look
+        self._topic_ids: dict[TopicPartition, str] = {}  # as of the copies that were chosen last
         self._samples = SAMPLES_MOST
 
     def look(
@@ -245,6 +246,10 @@ class Copies:
     def _take(self, partition: TopicPartition, decided: _Decided, tell: Tell, floor: int) -> list[_Chosen]:
         """The views of what was decided, with what is wrong told."""
         choice, copies, said, wrong = decided
+        if self._is_remade(partition, choice.copy.topic_id):  # what was below its high watermark says nothing any more
+            floor = 0
+            for copy in copies:
+                self._views[(copy.log_dir, partition)].limit_to(None)
         if wrong is not None:
             self._lost(
                 f"{partition}: {wrong}",
@@ -262,6 +267,13 @@ class Copies:
         if self._options.replicas == ALL_COPIES:
             read = [Choice(copy, "all copies are read") for copy in copies]
         return [self._limited(partition, each, copies, said, tell, floor) for each in read]
+
+    def _is_remade(self, partition: TopicPartition, topic_id: str | None) -> bool:
+        """Whether the topic was deleted and made again since the last look.  A folder has no id for a moment."""
+        before = self._topic_ids.get(partition)
+        if topic_id is not None:
+            self._topic_ids[partition] = topic_id
+        return topic_id is not None and before not in (None, topic_id)
 
     def _of_one_topic(self, partition: TopicPartition, copies: list[Copy], said: Said | None) -> list[Copy]:
         """Without those of a topic that was deleted while their broker was down.  IllegalStateException where nobody

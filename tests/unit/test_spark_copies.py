@@ -380,6 +380,21 @@ def test_a_stream_goes_on_over_a_change_of_leaders(disks: list[Path]) -> None:
     assert followed.look({P: 40}) == {P: 50}
 
 
+def test_a_stream_begins_anew_with_a_topic_that_was_made_again(disks: list[Path]) -> None:
+    """What was handed out of the old topic says nothing of the new one's high watermark."""
+    for disk in disks[:2]:
+        copy(disk, PLAIN, 30, rests=False)
+    followed = FollowedPartitions(options(*disks[:2], streaming=True, failOnDataLoss="false"))
+    assert followed.look() == {P: 30}
+    for disk in disks[:2]:
+        shutil.rmtree(disk / "orders-0")
+        copy(disk, PLAIN, 5, topic_id="B" * 22, rests=False)
+    followed.look({P: 30})
+    assert followed.take_remade() == {P}
+    assert followed.look({}) == followed.look({P: 5}) == {P: 5}
+    assert followed.views[P].log_end_offset == 5
+
+
 def test_few_places_are_compared_of_many_copies(disks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     real = replicas.unequal_places
