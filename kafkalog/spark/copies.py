@@ -314,7 +314,7 @@ class Copies:
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             return Bound(None, "the quorum's own log has no high watermark on disk")
         if said is None and len(copies) == 1:
-            return self._bound_of_unknown(copy)
+            return self._bound_of_unknown(copy, self._views[(copy.log_dir, partition)])
         bound = bound_of(copy, copies, said, int(time.time() * 1000))
         if not bound.is_known and not self._streaming:
             self._lost(
@@ -325,13 +325,15 @@ class Copies:
             )
         return bound
 
-    def _bound_of_unknown(self, copy: Copy) -> Bound:
+    def _bound_of_unknown(self, copy: Copy, view: CopyView) -> Bound:
         """If nothing says how many replicas there are, a batch reads a log whole, unless a clean stop left its high
         watermark below its end; a stream, which cannot take back a row, waits for the checkpoint."""
         mark = copy.watermark
         if self._streaming and mark is None:
             path = os.path.join(copy.log_dir, names.HIGH_WATERMARK_CHECKPOINT_FILE)
-            mark = copy.start_offset if files_of(copy.log_dir).exists(path) else None  # a new partition's is to come
+            # A new partition's is to come, and a checkpoint that was there comes back.
+            is_to_come = view.limit is not None or files_of(copy.log_dir).exists(path)
+            mark = copy.start_offset if is_to_come else None
         if self._streaming and mark is not None:
             return Bound(mark, "nothing here says how many replicas there are: only what the checkpoint has is read")
         if copy.closed_cleanly and mark is not None and mark < copy.end_offset:

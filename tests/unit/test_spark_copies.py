@@ -18,6 +18,7 @@ from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
 from kafkalog.spark.tasks import read_range
+from tests.unit import cluster_kit
 from tests.unit.replica_kit import NOW_MS, Batch, broker, change, copy, metadata, partition
 
 pytest.importorskip("pyarrow")
@@ -393,6 +394,37 @@ def test_a_stream_begins_anew_with_a_topic_that_was_made_again(disks: list[Path]
     assert followed.take_remade() == {P}
     assert followed.look({}) == followed.look({P: 5}) == {P: 5}
     assert followed.views[P].log_end_offset == 5
+
+
+def test_a_stream_goes_on_when_the_number_of_replicas_changes(disks: list[Path]) -> None:
+    copy(disks[0], PLAIN, 10)
+    log = disks[0] / "orders-0" / f"{0:020d}.log"
+    metadata(disks[0], partition(replicas=(1,), isr=(1,)))
+    followed = FollowedPartitions(options(disks[0], streaming=True))
+    assert followed.look() == {P: 40}
+
+    def change_replicas(nodes: list[int], end_offset: int) -> None:
+        with (disks[0] / "__cluster_metadata-0" / f"{0:020d}.log").open("ab") as out:
+            out.write(cluster_kit.batch([change(replicas=nodes, isr=nodes)], end_offset))
+
+    for turn in range(2):
+        end = 40 + 10 * turn
+        change_replicas([1, 2, 3], 2 + 2 * turn)
+        with log.open("ab") as out:
+            out.write(Batch(0).encode(end))
+        assert followed.look({P: end}) == {P: end}, "the high watermark is not known to be further"
+        change_replicas([1], 3 + 2 * turn)
+        assert followed.look({P: end}) == {P: end + 10}
+
+
+def test_a_stream_waits_for_a_checkpoint_that_went_away(disks: list[Path]) -> None:
+    copy(disks[0], PLAIN, 20)
+    followed = FollowedPartitions(options(disks[0], streaming=True))
+    assert followed.look() == {P: 20}
+    (disks[0] / "replication-offset-checkpoint").unlink()
+    assert followed.look({P: 20}) == {P: 20}
+    (disks[0] / "replication-offset-checkpoint").write_text("0\n1\norders 0 30\n")
+    assert followed.look({P: 20}) == {P: 30}
 
 
 def test_few_places_are_compared_of_many_copies(disks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
