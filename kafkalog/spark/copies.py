@@ -481,6 +481,23 @@ def _has_controllers(nodes: Mapping[str, MetaProperties | None], dirs: set[str])
     return not any(files_of(each).exists(os.path.join(each, path)) for each in others)
 
 
+def still_there(
+    partition: TopicPartition, log_dirs: tuple[str, ...], nodes: Mapping[str, MetaProperties | None]
+) -> tuple[str, ...]:
+    """The directories with a partition, of which a broker that moves it to another disk may have been seen with two.
+    IllegalArgumentException if it stays in two of one broker."""
+    for look in range(LOOKS):
+        try:
+            refuse_twice(partition, log_dirs, nodes)
+            break
+        except IllegalArgumentException:
+            if look == LOOKS - 1:
+                raise
+            time.sleep(REST_S * look)
+        log_dirs = tuple(each for each in log_dirs if files_of(each).is_dir(os.path.join(each, str(partition))))
+    return log_dirs
+
+
 def refuse_twice(
     partition: TopicPartition, log_dirs: Sequence[str], nodes: Mapping[str, MetaProperties | None]
 ) -> None:

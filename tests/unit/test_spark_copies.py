@@ -13,7 +13,7 @@ import pytest
 from kafkalog._face import replicas
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkalogError
-from kafkalog.spark import copies
+from kafkalog.spark import copies, planning
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
@@ -311,6 +311,22 @@ def test_a_partition_twice_on_one_broker_is_refused(tmp_path: Path, nodes: tuple
         paths.append(made)
     with pytest.raises(IllegalArgumentException, match=r"orders-0 is in .* and in .*"):
         rows(*paths)
+
+
+def test_a_partition_that_moves_to_another_disk_is_seen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moves between the looks at the two disks."""
+    paths = [cluster_kit.formatted(tmp_path / name, node_id=1) for name in ("here", "there")]
+    copy(paths[0], PLAIN, 40)
+    real = planning.list_partitions
+
+    def listed(log_dir: str, **given: Any) -> Any:
+        found = real(log_dir, **given)
+        if log_dir == str(paths[0]) and (paths[0] / "orders-0").exists():
+            (paths[0] / "orders-0").rename(paths[1] / "orders-0")
+        return found
+
+    monkeypatch.setattr(planning, "list_partitions", listed)
+    assert rows(*paths) == list(range(40))
 
 
 def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
