@@ -61,7 +61,7 @@ Tell = Callable[[str], None]
 
 class CopyView(PartitionView):
     """A view of one broker's copy that ends at the high watermark.  `limit` only grows, as that does, even if a later
-    look knows less of it; `whole` is what was seen of all the log."""
+    look knows less of it, until the topic is another one; `whole` is what was seen of all the log."""
 
     limit: int | None = None
     whole: Snapshot
@@ -124,6 +124,7 @@ class Copies:
         self._told: dict[TopicPartition, str] = {}
         self._compared: dict[TopicPartition, tuple[str, ...]] = {}
         self._wrong: dict[TopicPartition, str] = {}  # what contradicted at the last look
+        self._topic_ids: dict[TopicPartition, str] = {}  # as of the copies that were chosen last
         self._samples = SAMPLES_MOST
 
     def look(
@@ -245,6 +246,10 @@ class Copies:
     def _take(self, partition: TopicPartition, decided: _Decided, tell: Tell, floor: int) -> list[_Chosen]:
         """The views of what was decided, with what is wrong told."""
         choice, copies, said, wrong = decided
+        if self._is_remade(partition, choice.copy.topic_id):  # what was below its high watermark says nothing any more
+            floor = 0
+            for copy in copies:
+                self._views[(copy.log_dir, partition)].limit_to(None)
         if wrong is not None:
             self._lost(
                 f"{partition}: {wrong}",
@@ -262,6 +267,13 @@ class Copies:
         if self._options.replicas == ALL_COPIES:
             read = [Choice(copy, "all copies are read") for copy in copies]
         return [self._limited(partition, each, copies, said, tell, floor) for each in read]
+
+    def _is_remade(self, partition: TopicPartition, topic_id: str | None) -> bool:
+        """Whether the topic was deleted and made again since the last look.  A folder has no id for a moment."""
+        before = self._topic_ids.get(partition)
+        if topic_id is not None:
+            self._topic_ids[partition] = topic_id
+        return topic_id is not None and before not in (None, topic_id)
 
     def _of_one_topic(self, partition: TopicPartition, copies: list[Copy], said: Said | None) -> list[Copy]:
         """Without those of a topic that was deleted while their broker was down.  IllegalStateException where nobody
@@ -302,7 +314,7 @@ class Copies:
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             return Bound(None, "the quorum's own log has no high watermark on disk")
         if said is None and len(copies) == 1:
-            return self._bound_of_unknown(copy)
+            return self._bound_of_unknown(copy, self._views[(copy.log_dir, partition)])
         bound = bound_of(copy, copies, said, int(time.time() * 1000))
         if not bound.is_known and not self._streaming:
             self._lost(
@@ -313,13 +325,15 @@ class Copies:
             )
         return bound
 
-    def _bound_of_unknown(self, copy: Copy) -> Bound:
+    def _bound_of_unknown(self, copy: Copy, view: CopyView) -> Bound:
         """If nothing says how many replicas there are, a batch reads a log whole, unless a clean stop left its high
         watermark below its end; a stream, which cannot take back a row, waits for the checkpoint."""
         mark = copy.watermark
         if self._streaming and mark is None:
             path = os.path.join(copy.log_dir, names.HIGH_WATERMARK_CHECKPOINT_FILE)
-            mark = copy.start_offset if files_of(copy.log_dir).exists(path) else None  # a new partition's is to come
+            # A new partition's is to come, and a checkpoint that was there comes back.
+            is_to_come = view.limit is not None or files_of(copy.log_dir).exists(path)
+            mark = copy.start_offset if is_to_come else None
         if self._streaming and mark is not None:
             return Bound(mark, "nothing here says how many replicas there are: only what the checkpoint has is read")
         if copy.closed_cleanly and mark is not None and mark < copy.end_offset:
@@ -465,6 +479,23 @@ def _has_controllers(nodes: Mapping[str, MetaProperties | None], dirs: set[str])
     others = [each for each, node in nodes.items() if node is not None and each not in dirs]
     path = names.HIGH_WATERMARK_CHECKPOINT_FILE
     return not any(files_of(each).exists(os.path.join(each, path)) for each in others)
+
+
+def still_there(
+    partition: TopicPartition, log_dirs: tuple[str, ...], nodes: Mapping[str, MetaProperties | None]
+) -> tuple[str, ...]:
+    """The directories with a partition, of which a broker that moves it to another disk may have been seen with two.
+    IllegalArgumentException if it stays in two of one broker."""
+    for look in range(LOOKS):
+        try:
+            refuse_twice(partition, log_dirs, nodes)
+            break
+        except IllegalArgumentException:
+            if look == LOOKS - 1:
+                raise
+            time.sleep(REST_S * look)
+        log_dirs = tuple(each for each in log_dirs if files_of(each).is_dir(os.path.join(each, str(partition))))
+    return log_dirs
 
 
 def refuse_twice(

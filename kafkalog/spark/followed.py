@@ -164,7 +164,7 @@ class FollowedPartitions:
     def _look_at(self, partition: TopicPartition, log_dir: str, starts: CheckpointLines) -> tuple[PartitionView, bool]:
         """The partition's view, and whether it shows something new."""
         view = self.views.get(partition)
-        if view is None or view.log_dir != log_dir:
+        if view is None or view.log_dir != log_dir or isinstance(view, CopyView):  # which would end where it did
             lines = self._checkpoints.setdefault(log_dir, CheckpointLines(log_dir))
             view = PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines)
             self._compare_topic(view)

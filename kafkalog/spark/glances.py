@@ -4,8 +4,8 @@
 same at the next look is the same: an append makes the file longer, or newer if it was preallocated; a new segment,
 retention, compaction and a topic that was made again change the folder.  Who copies files back with their times still
 changes the ctime.  A row is believed only if it had rested (`RESTS_MS`) when the look before began, for a file system's
-clock is coarse; where a view cannot vouch for a row (room behind the last batch, files that changed while it looked),
-its partition is looked at again.
+clock is coarse, and for longer where its times are whole seconds.  Where a view cannot vouch for a row (room behind the
+last batch, files that changed while it looked), its partition is looked at again.
 
 Beside these, what a look as a whole goes by is kept: the names in the log directory that may be partitions, the files
 that say which topics there are, and the checkpoint of log starts, of which only the lines that differ count.  If the
@@ -30,14 +30,14 @@ from kafkalog.engine.files.api import GLANCE_FIELDS
 from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_dirs import folders_in
-from kafkalog.engine.log.checkpoint_lines import RESTS_MS, CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import COARSE_RESTS_MS, RESTS_MS, CheckpointLines
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.spark.places import files_of
 
 Rows = NDArray[np.int64]  # by path and GLANCE_FIELDS
 MTIME_NS, SIZE, INODE, MODE = (GLANCE_FIELDS.index(name) for name in ("mtime_ns", "size", "inode", "mode"))
 TIMES = [MTIME_NS, GLANCE_FIELDS.index("ctime_ns")]
-NS_PER_MS = 1_000_000
+NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
 KEEPS_MS = 10_000  # of the log starts, which are asked for once for all partitions
 ROOT, LOG_STARTS = ".", names.LOG_START_OFFSET_CHECKPOINT_FILE
 # Which topics there are, and whether a broker has the directory.
@@ -202,7 +202,8 @@ class Glances:
         return watched._replace(rows=rows, doubtful=self._is_new(rows))
 
     def _is_new(self, rows: Rows) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = rows[:, TIMES].max(axis=1, initial=0) > self._begun_ns - RESTS_MS * NS_PER_MS
+        rests_ms = np.where(rows[:, MTIME_NS] % NS_PER_S, RESTS_MS, COARSE_RESTS_MS)
+        found: NDArray[np.bool_] = rows[:, TIMES].max(axis=1, initial=0) > self._begun_ns - rests_ms * NS_PER_MS
         return found
 
     def _inside(self, log_dir: str, views: Sequence[PartitionView]) -> Watched | None:

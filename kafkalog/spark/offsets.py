@@ -107,14 +107,15 @@ def _bytes_between(ranges: Mapping[TopicPartition, tuple[int, int]], log_dirs: I
     from kafkalog.spark.places import files_of
     from kafkalog.spark.planning import ask, bytes_between
 
-    found = 0
+    found: dict[TopicPartition, int] = {}
     for log_dir in log_dirs:
         files = files_of(log_dir)
         for partition, (start, end) in ranges.items():
             if files.is_dir(os.path.join(log_dir, str(partition))):
                 with PartitionView(log_dir, partition, files=files) as view:
-                    found += ask(view, partial(bytes_between, start=start, end=end))
-    return found
+                    waiting = ask(view, partial(bytes_between, start=start, end=end))
+                found[partition] = max(found.get(partition, 0), waiting)  # other brokers' copies are not read, too
+    return sum(found.values())
 
 
 def _of_progress(source: Any, name: str) -> Offsets:

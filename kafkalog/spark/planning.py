@@ -74,7 +74,7 @@ def find_partitions(
     IllegalStateException, or with failOnDataLoss=false a warning, where a topic's partitions are missing.
     """
     from kafkalog._face.replicas import Brokers
-    from kafkalog.spark.copies import present, refuse_twice  # which tasks do not need
+    from kafkalog.spark.copies import present, still_there  # which tasks do not need
 
     found: dict[TopicPartition, tuple[str, ...]] = {}
     brokers = brokers or Brokers(options.paths, files_of)
@@ -92,7 +92,9 @@ def find_partitions(
             found[partition] = (*found.get(partition, ()), log_dir)
             if len(found[partition]) > 1:
                 nodes = nodes or brokers.nodes()
-                refuse_twice(partition, found[partition], nodes)
+                found[partition] = still_there(partition, found[partition], nodes)
+                if not found[partition]:
+                    del found[partition]
     where = ", ".join(there)
     wants: Callable[[str], bool]
     if options.assign is not None:

@@ -84,6 +84,7 @@ class RangeSource(Source):
         self._remote: RemotePieces | None = None
         self._gone: RemoteResourceNotFoundException | None = None  # the object that was planned
         self._plans = 1
+        self.is_as_planned = True  # no file that was planned has gone, or is another
 
     cuts = 0  # the driver has said where the range ends
 
@@ -138,11 +139,13 @@ class RangeSource(Source):
         try:
             file = files_of(self.work.log_dir).open(piece.path, writable=False)
         except FileNotFoundError:
+            self.is_as_planned = False
             return None
         final = place + 1 == len(self.work.pieces)
         if piece == self._planned_again or piece.is_in(file, self.work.end_offset if final else None):
             return file
         self._planned_again = piece  # the same once more is what the log has, sound or not
+        self.is_as_planned = False
         return None
 
     def _remote_file(self, place: int, piece: Piece) -> File | None:
@@ -462,6 +465,8 @@ def _changes(source: RangeSource, options: SourceOptions, columns: Sequence[str]
             isolation=options.isolation,
             memory_bytes=LATEST_MEMORY_BYTES,
         )
+        # A cleaner, or retention, may have taken values before the start.
+        found.is_whole = found.is_whole and source.is_as_planned
         if found.failure_before is not None:
             source.explain(found.failure_before)
             damaged(options, found.failure_before, tell)

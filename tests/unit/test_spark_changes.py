@@ -166,6 +166,23 @@ def test_what_is_known_of_a_compacted_log(tmp_path: Path) -> None:
     assert {row["changeType"] for row in rows(tmp_path)} <= {"insert", "delete"}
 
 
+def test_a_cleaner_between_the_plan_and_the_task(tmp_path: Path) -> None:
+    """The value before is gone, and nobody knows that there was none."""
+    fill(tmp_path, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1")], COMPACTED)
+    start = json.dumps({"t": {"0": 2}})
+    parsed = parse_options({"path": str(tmp_path), "subscribe": "t", "changes": "true", "startingOffsets": start})
+    (work,) = plan(parsed)
+
+    def kinds() -> list[tuple[bytes, str]]:
+        found = [row for batch in read_range(work, parsed, COLUMNS) for row in batch.to_pylist()]
+        return [(row["key"], row["changeType"]) for row in found]
+
+    assert kinds() == [(b"a", "update"), (b"c", "insert")]
+    with kafkalog.open_log(str(tmp_path), "t-0", config=COMPACTED) as log:
+        log.compact(roll=True)
+    assert kinds() == [(b"a", "upsert"), (b"c", "upsert")]
+
+
 def test_an_end_that_a_cleaner_has_passed_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(tmp_path, some(600, 3, keyless=0), COMPACTED)
     with kafkalog.open_log(str(tmp_path), "t-0", config=COMPACTED) as log:

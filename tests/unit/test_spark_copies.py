@@ -13,11 +13,12 @@ import pytest
 from kafkalog._face import replicas
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkalogError
-from kafkalog.spark import copies
+from kafkalog.spark import copies, planning
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
 from kafkalog.spark.tasks import read_range
+from tests.unit import cluster_kit
 from tests.unit.replica_kit import NOW_MS, Batch, broker, change, copy, metadata, partition
 
 pytest.importorskip("pyarrow")
@@ -312,6 +313,22 @@ def test_a_partition_twice_on_one_broker_is_refused(tmp_path: Path, nodes: tuple
         rows(*paths)
 
 
+def test_a_partition_that_moves_to_another_disk_is_seen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moves between the looks at the two disks."""
+    paths = [cluster_kit.formatted(tmp_path / name, node_id=1) for name in ("here", "there")]
+    copy(paths[0], PLAIN, 40)
+    real = planning.list_partitions
+
+    def listed(log_dir: str, **given: Any) -> Any:
+        found = real(log_dir, **given)
+        if log_dir == str(paths[0]) and (paths[0] / "orders-0").exists():
+            (paths[0] / "orders-0").rename(paths[1] / "orders-0")
+        return found
+
+    monkeypatch.setattr(planning, "list_partitions", listed)
+    assert rows(*paths) == list(range(40))
+
+
 def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
     paths = [broker(tmp_path, 1), broker(tmp_path, 2, cluster_id="another-cluster-000000")]
     copy(paths[0], PLAIN, 40)
@@ -378,6 +395,52 @@ def test_a_stream_goes_on_over_a_change_of_leaders(disks: list[Path]) -> None:
         out.write(Batch(1, word="new").encode(40))
     (disks[1] / "replication-offset-checkpoint").write_text("0\n1\norders 0 50\n")
     assert followed.look({P: 40}) == {P: 50}
+
+
+def test_a_stream_begins_anew_with_a_topic_that_was_made_again(disks: list[Path]) -> None:
+    """What was handed out of the old topic says nothing of the new one's high watermark."""
+    for disk in disks[:2]:
+        copy(disk, PLAIN, 30, rests=False)
+    followed = FollowedPartitions(options(*disks[:2], streaming=True, failOnDataLoss="false"))
+    assert followed.look() == {P: 30}
+    for disk in disks[:2]:
+        shutil.rmtree(disk / "orders-0")
+        copy(disk, PLAIN, 5, topic_id="B" * 22, rests=False)
+    followed.look({P: 30})
+    assert followed.take_remade() == {P}
+    assert followed.look({}) == followed.look({P: 5}) == {P: 5}
+    assert followed.views[P].log_end_offset == 5
+
+
+def test_a_stream_goes_on_when_the_number_of_replicas_changes(disks: list[Path]) -> None:
+    copy(disks[0], PLAIN, 10)
+    log = disks[0] / "orders-0" / f"{0:020d}.log"
+    metadata(disks[0], partition(replicas=(1,), isr=(1,)))
+    followed = FollowedPartitions(options(disks[0], streaming=True))
+    assert followed.look() == {P: 40}
+
+    def change_replicas(nodes: list[int], end_offset: int) -> None:
+        with (disks[0] / "__cluster_metadata-0" / f"{0:020d}.log").open("ab") as out:
+            out.write(cluster_kit.batch([change(replicas=nodes, isr=nodes)], end_offset))
+
+    for turn in range(2):
+        end = 40 + 10 * turn
+        change_replicas([1, 2, 3], 2 + 2 * turn)
+        with log.open("ab") as out:
+            out.write(Batch(0).encode(end))
+        assert followed.look({P: end}) == {P: end}, "the high watermark is not known to be further"
+        change_replicas([1], 3 + 2 * turn)
+        assert followed.look({P: end}) == {P: end + 10}
+
+
+def test_a_stream_waits_for_a_checkpoint_that_went_away(disks: list[Path]) -> None:
+    copy(disks[0], PLAIN, 20)
+    followed = FollowedPartitions(options(disks[0], streaming=True))
+    assert followed.look() == {P: 20}
+    (disks[0] / "replication-offset-checkpoint").unlink()
+    assert followed.look({P: 20}) == {P: 20}
+    (disks[0] / "replication-offset-checkpoint").write_text("0\n1\norders 0 30\n")
+    assert followed.look({P: 20}) == {P: 30}
 
 
 def test_few_places_are_compared_of_many_copies(disks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog.engine.files import OS_FILES, OsFiles
+from kafkalog.engine.files import OS_FILES, OsFiles, SystemClock
 from kafkalog.engine.files.api import GLANCE_FIELDS
 from kafkalog.engine.files.mounts import mount, unmount
 from kafkalog.engine.format.names import TopicPartition
@@ -23,7 +24,7 @@ from kafkalog.engine.format.partition_metadata import PartitionMetadata
 from kafkalog.engine.log.checkpoint_lines import RESTS_MS
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException, IllegalStateException, UnknownTopicOrPartitionException
-from kafkalog.spark import followed
+from kafkalog.spark import followed, glances
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.offsets import Conversions
 from kafkalog.spark.options import parse_options
@@ -399,6 +400,51 @@ def test_looks_are_the_same_after_any_change(root: Path, monkeypatch: pytest.Mon
     assert quick > 5
 
 
+@pytest.mark.parametrize("has_glances", [True, False])
+def test_times_of_whole_seconds(root: Path, monkeypatch: pytest.MonkeyPatch, has_glances: bool) -> None:
+    """A segment comes in the second of another change of its folder, and nothing else tells of it."""
+    if not has_glances:
+        monkeypatch.setattr(OsFiles, "glances", lambda *given: None)
+    path, folder = newest(root / "t-3"), root / "t-3"
+    (root / "recovery-point-offset-checkpoint").unlink()
+    os.replace(path, root / "aside")
+    in_one_second(monkeypatch)
+    (folder / "other").touch()
+    looks = Looks(root, monkeypatch)
+    before = looks.check()[T[3]]
+    looks.check()
+    os.replace(root / "aside", path)
+    assert looks.check()[T[3]] > before
+
+
+def in_one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All happens in the middle of one second; times are whole ones, as FAT, sshfs and some NFS have them."""
+    second = int(time.time())
+    stat, look_into, rows_of = OsFiles.stat, OsFiles.look_into, OsFiles.glances
+    monkeypatch.setattr(SystemClock, "milliseconds", lambda clock: second * 1000 + 500)
+    monkeypatch.setattr(glances.time, "time_ns", lambda: second * 10**9 + 500 * 10**6)
+
+    def whole(found: Any) -> Any:
+        return found and found._replace(mtime_ms=min(found.mtime_ms // 1000, second) * 1000)
+
+    def inside(files: OsFiles, path: str, suffix: str) -> Any:
+        found = whole(look_into(files, path, suffix))
+        return found and found._replace(stats={name: whole(each) for name, each in found.stats.items()})
+
+    def rows(files: OsFiles, place: str, names: bytes) -> bytes | None:
+        found = rows_of(files, place, names)
+        if found is None:
+            return None
+        made = np.frombuffer(found, np.int64).reshape(-1, len(GLANCE_FIELDS)).copy()
+        made[:, :2] = np.minimum(made[:, :2] // 10**9, second) * 10**9
+        return made.tobytes()
+
+    monkeypatch.setattr(OsFiles, "stat", lambda files, path: whole(stat(files, path)))
+    monkeypatch.setattr(OsFiles, "look_into", inside)
+    if OsFiles.glances(OS_FILES, ".", b"") is not None:
+        monkeypatch.setattr(OsFiles, "glances", rows)
+
+
 def test_without_such_a_call_each_partition_is_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OsFiles, "glances", lambda *given: None)
     looks = Looks(root, monkeypatch)
@@ -411,8 +457,6 @@ def test_without_such_a_call_each_partition_is_asked(root: Path, monkeypatch: py
 
 
 def test_a_glance_is_a_stat(root: Path) -> None:
-    import numpy as np
-
     listed = [".", "t-0", "t-0/leader-epoch-checkpoint", "missing", "t-0/leader-epoch-checkpoint/x", "t-1"]
     found = OS_FILES.glances(str(root), "".join(f"{name}\0" for name in listed).encode())
     assert found is not None

@@ -43,6 +43,7 @@ ROWS: list[tuple[bytes, Any, bool]] = [
     (b'{"s":-0,"d":-0}', ("0", None, 0.0, None, None), True),
     (b'{"s":NaN}', ('"NaN"', None, None, None, None), True),
     (b'{"s":"\\ud800"}', ("?", None, None, None, None), True),
+    (b'{"s":"a\xed\xa0\x80b\xed\xbfc\xe2\x82"}', ("a\ufffdb\ufffdc\ufffd", None, None, None, None), True),
     (b'{"a":[1,"x",3],"i":5}', (None, 5, None, None, None), True),
     (b'{"i":1,"i":"x"}', (None, 1, None, None, None), True),
     (b"{'i':1}", (None, 1, None, None, None), True),

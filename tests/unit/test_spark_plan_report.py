@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,6 +125,9 @@ def test_bytes_that_a_stream_is_behind(root: Path) -> None:
         found = behind_latest(progress(read, latest), str(root))
         assert found["bytesBehindLatest"] == str(expected)
         assert found == behind_latest(progress(read, latest), [str(root)])
+    other = shutil.copytree(root, root.with_name("another broker's"))
+    both = behind_latest(progress({"0": 0, "1": 40}, latest), [str(root), str(other)])
+    assert both["bytesBehindLatest"] == str(sizes[0])
     gone = behind_latest(progress({"9": 3}, {"9": 5}), str(root))
     assert (gone["maxOffsetsBehindLatest"], gone["bytesBehindLatest"]) == ("2", "0")
     assert behind_latest({"endOffset": None, "latestOffset": None}, str(root)) == {}

@@ -22,7 +22,13 @@ from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogE
 
 KEEPS_MS = 10  # for who looks at many partitions
 RESTS_MS = 50  # a file system's times may be some milliseconds coarse
+COARSE_RESTS_MS = 2050  # whole seconds are those of one that has no finer times, or but each other second
 RECENT_MOST = len(names.OFFSET_CHECKPOINT_FILES)
+
+
+def had_rested(mtime_ms: int, seen_ms: int) -> bool:
+    """Whether what has this time, and was looked at then, gets another one if it changes again."""
+    return seen_ms - mtime_ms > (RESTS_MS if mtime_ms % 1000 else COARSE_RESTS_MS)
 
 
 class Told(NamedTuple):
@@ -78,15 +84,15 @@ def _parsed(path: str, files: Files, stat: FileStat, before: _Parsed | None) -> 
     known = next((each for whose, at, each in _recent if whose is files and at == path), None)
     if known is not None and known.is_still(stat):
         return known
-    had_rested = SYSTEM_CLOCK.milliseconds() - stat.mtime_ms > RESTS_MS
+    rested = had_rested(stat.mtime_ms, SYSTEM_CLOCK.milliseconds())
     data = read_small(path, files)
     if before is not None and before.data == data:
-        return before._replace(stat=stat, had_rested=had_rested)
+        return before._replace(stat=stat, had_rested=rested)
     if known is not None and known.data == data:
-        found = known._replace(stat=stat, had_rested=had_rested)
+        found = known._replace(stat=stat, had_rested=rested)
     else:
         entries = OffsetCheckpointFile(path, files, create=False).decode(data)
-        found = _Parsed(stat, data, len(data.split(None, 2)) < 2, dict(entries), had_rested)
+        found = _Parsed(stat, data, len(data.split(None, 2)) < 2, dict(entries), rested)
     others = [each for each in _recent if each[0] is not files or each[1] != path]
     _recent = ((files, path, found), *others[: RECENT_MOST - 1])
     return found

@@ -24,12 +24,12 @@ from kafkalog._limits import LONG_MAX
 from kafkalog._native.codec import batches
 from kafkalog._native.state.blocks import Closing
 from kafkalog._native.state.walk import walked
-from kafkalog.engine.files import OS_FILES, File, Files, FileStat, local_path
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, File, Files, FileStat, local_path
 from kafkalog.engine.format import names
 from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log import load_cases
-from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines, had_rested
 from kafkalog.engine.log.snapshot import SegmentView, Snapshot, SnapshotFiles
 from kafkalog.engine.segment.loss import MISFIT, all_zero, reason
 from kafkalog.engine.segment.order import highest_offset, misfits
@@ -94,6 +94,7 @@ class PartitionView(Closing):
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
         self._closed = False
+        self._looked_ms = 0  # when the last look began
         self.snapshot = self._empty(frozenset(), ())  # replaced whole, by the holder of _refreshing
         self.refresh()
 
@@ -148,6 +149,7 @@ class PartitionView(Closing):
         self.check_usable()  # the lock may be held for ever in a forked child
         with self._refreshing:
             for look in range(LOOKS_MAX):
+                self._looked_ms = SYSTEM_CLOCK.milliseconds()
                 try:
                     self.snapshot = self._look()
                     break
@@ -168,13 +170,15 @@ class PartitionView(Closing):
         """It never was to ring."""
 
     def has_changed(self) -> bool:
-        """Whether the last segment's file is another than at the last look, or the directory is: two questions."""
+        """Whether the last segment's file may be another than at the last look, or the directory may: two questions."""
         return self._has_changed_since(self.snapshot)
 
     def _has_changed_since(self, seen: Snapshot) -> bool:
         try:
             if self._files.stat(self.directory).mtime_ms != seen.mtime_ms:
                 return True
+            if not had_rested(seen.mtime_ms, self._looked_ms):
+                return True  # another change may have the same time
             last = seen.segments[-1] if seen.segments else None
             if last is None:
                 return False
