@@ -180,3 +180,36 @@ def test_iceberg_needs_a_catalog(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(IllegalArgumentException, match="found catalog None and namespace 'logs'"):
         jobs.export(spark, tmp_path / "logs", tmp_path / "lake", format="iceberg", namespace="logs")
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_note_between_others_is_gone(lake: Lake) -> None:
+    """What it has brought may have been deleted since, and must not come back."""
+    lake.export("t")
+    fill(lake.root, "t-0", 20)
+    lake.export("t")
+    first, _ = sorted((lake.target / "_kafkalog" / "tables").glob("*/*.json"))
+    lake.delete_all("t")
+    first.unlink()
+    with pytest.raises(IllegalStateException, match="registration 1 of this export, 0 is missing among its notes"):
+        lake.export("t")
+    assert lake.rows("t") == []
+
+
+def test_a_run_that_was_killed_before_the_export_had_its_name(lake: Lake) -> None:
+    tables = lake.target / "_kafkalog" / "tables"
+    tables.mkdir(parents=True)
+    (tables / "export-id.json.tmp").write_text("{")
+    lake.export("t")
+    assert lake.rows("t") == lake.expected("t")
+
+
+def test_a_target_that_the_format_cannot_name(lake: Lake) -> None:
+    """Refused before anything is written: Delta's package would read the table of `a b` for `a%20b`."""
+    target, bad = lake.target, {"delta": "%20", "iceberg": "#"}
+    lake.target = target / f"a{bad.pop(lake.format)}b"
+    with pytest.raises(IllegalArgumentException, match=r"found '(%20|#)' in the target, which (delta|iceberg) takes"):
+        lake.export("t")
+    assert not target.exists()
+    lake.target = target / f"a {bad.popitem()[1]}b"
+    lake.export("t")
+    assert lake.rows("t") == lake.expected("t")
