@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,3 +215,26 @@ def test_a_target_that_the_format_cannot_name(lake: Lake) -> None:
     lake.target = target / f"a {bad.popitem()[1]}b"
     lake.export("t")
     assert lake.rows("t") == lake.expected("t")
+
+
+def test_the_command(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    need("deltalake")
+    import deltalake
+
+    from kafkalog.cli import spark_export
+
+    monkeypatch.setattr(spark_export, "session", lambda master, conf: contextlib.nullcontext(spark))
+
+    def run(*more: str) -> dict[str, Any]:
+        argv = [str(tmp_path / "logs"), "--to", str(tmp_path / "lake"), "--json", *more]
+        assert spark_export.command.main(argv, standalone_mode=False) == 0
+        return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
+
+    fill(tmp_path / "logs", "t-0", 30)
+    assert run()["records"] == 30
+    fill(tmp_path / "logs", "t-0", 10)
+    assert run("--format", "delta")["records"] == 10
+    assert run("--format", "delta")["records"] == 0
+    assert deltalake.DeltaTable(tmp_path / "lake").to_pyarrow_table().num_rows == 40
+    with pytest.raises(Exception, match="'iceberg' is not one of 'parquet', 'delta'"):  # which needs a catalog
+        run("--format", "iceberg")
