@@ -98,12 +98,12 @@ def examined(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, wri
 
 def _printable(check: Check) -> Check:
     """Names of files may have bytes that are no text, and line ends."""
-    said = {
-        field: "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-        for field, text in (("place", check.place), ("check", check.check), ("found", check.found),
-                            ("advice", check.advice))
-    }  # fmt: skip
-    return check._replace(**said)
+    return check._replace(place=_shown(check.place), check=_shown(check.check), found=_shown(check.found),
+                          advice=_shown(check.advice))  # fmt: skip
+
+
+def _shown(text: str) -> str:
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 # --- asking -------------------------------------------------------------------------------------------
