@@ -238,7 +238,7 @@ def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: C
                 for each in synced:
                     each.result()
             if write.cursor is not None:
-                txn.commit_offsets(_moved(cursor, store, ends, topics, write.metadata), cursor=write.cursor)
+                txn.commit_offsets(_moved(cursor, store, ends, topics, write), cursor=write.cursor)
             is_whole = True
     except KafkalogError as error:
         if appended and not is_whole:  # else the end of the transaction failed, and the decision may stand
@@ -315,17 +315,20 @@ def _read(file: File, run: Run, path: str) -> ReadyBatches:
     return batches
 
 
-def _moved(cursor: Cursor, store: Store, ends: Mapping[TopicPartition, int], topics: Set[str], metadata: str) -> Cursor:
+def _moved(
+    cursor: Cursor, store: Store, ends: Mapping[TopicPartition, int], topics: Set[str], write: WriteId
+) -> Cursor:
     """One entry a topic, so that who deletes one topic leaves the others', and none that expires: of partition 0, with
     the end of what the query or the application has written there."""
     moved: dict[TopicPartition, CommittedOffset] = {}
     for topic in topics:
         place = TopicPartition(topic, 0)
         before = cursor.get(place)
+        topic_id = store.describe_topic(topic).topic_id or ZERO_UUID
         moved[place] = CommittedOffset(
             ends.get(place, 0 if before is None else before.offset),
-            metadata=metadata,
+            metadata=write.metadata(topic_id),
             expire_timestamp=LONG_MAX,
-            topic_id=store.describe_topic(topic).topic_id or ZERO_UUID,
+            topic_id=topic_id,
         )
     return moved

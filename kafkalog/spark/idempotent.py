@@ -21,6 +21,7 @@ from kafkalog.errors import IllegalArgumentException
 
 APP_ID = "txnAppId"
 VERSION = "txnVersion"
+TOPIC_ID = "topicId"
 CURSOR_PREFIX = "spark-app-"
 # Names of cursors are strings of Kafka's protocol, at most so many bytes of UTF-8.
 APP_ID_BYTES_MAX = 32767 - len(CURSOR_PREFIX)
@@ -50,12 +51,14 @@ def parse_app_version(given: Mapping[str, str]) -> AppVersion | None:
             f"found option {found} without option {missing}",
             hint="an idempotent write needs both: who writes, and the number of this write",
         )
-    if not re.fullmatch(r"[0-9]+", text.strip()) or int(text) > LONG_MAX:
+    digits = re.fullmatch(r"0*([0-9]{1,19})", text.strip())
+    if digits is None or int(digits[1]) > LONG_MAX:
+        shown = repr(text) if len(text) <= 100 else f"{text[:50]!r}... of {len(text)} characters"
         raise IllegalArgumentException(
-            f"option {VERSION} is {text!r}", hint=f"expected a whole number from 0 to {LONG_MAX}"
+            f"option {VERSION} is {shown}", hint=f"expected a whole number from 0 to {LONG_MAX}"
         )
     _check_app_id(app_id)
-    return AppVersion(app_id, int(text))
+    return AppVersion(app_id, int(digits[1]))
 
 
 def _check_app_id(app_id: str) -> None:
@@ -74,9 +77,10 @@ def _check_app_id(app_id: str) -> None:
         )
 
 
-def metadata_of(app: AppVersion) -> str:
-    """What the cursor of a topic says of the last write."""
-    return json.dumps({VERSION: app.version})
+def metadata_of(app: AppVersion, topic_id: str) -> str:
+    """What the cursor of a topic says of the last write.  The id is said here as well: of an offset that never expires
+    Kafka's format has no field for it."""
+    return json.dumps({VERSION: app.version, TOPIC_ID: topic_id})
 
 
 def topics_done(
@@ -86,17 +90,19 @@ def topics_done(
     there: what the cursor says of an earlier topic of the same name counts no more."""
     done = set()
     for place, committed in cursor.items():
-        topic_id, its = topic_ids.get(place.topic), committed.topic_id
+        topic_id, (version, said) = topic_ids.get(place.topic), _said(committed.metadata)
+        its = said or committed.topic_id
         is_another = topic_id is None or (ZERO_UUID not in (topic_id, its) and topic_id != its)
-        if not is_another and _version_of(committed.metadata) >= app.version:
+        if not is_another and version >= app.version:
             done.add(place.topic)
     return frozenset(done)
 
 
-def _version_of(metadata: str) -> int:
-    """-1 if somebody else has set the cursor."""
+def _said(metadata: str) -> tuple[int, str | None]:
+    """The version, and the topic's id if it is said; -1 if somebody else has set the cursor."""
     try:
-        found = json.loads(metadata)[VERSION]
-    except (ValueError, TypeError, KeyError):
-        return -1
-    return found if isinstance(found, int) else -1
+        found = json.loads(metadata)
+        version, topic_id = found[VERSION], found.get(TOPIC_ID)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return -1, None
+    return version if isinstance(version, int) else -1, topic_id

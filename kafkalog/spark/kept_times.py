@@ -24,6 +24,8 @@ from kafkalog.errors import (
 OPTION = "keepTimestamps"
 COLUMN = "timestamp"
 NO_TIMESTAMP = -1  # of a record that has none, in a log and in what is read of it
+MS_US = 1000
+KEY_SHOWN = 100  # characters of a key in a message
 
 
 def check_timestamp(columns: Mapping[str, str]) -> None:
@@ -48,34 +50,39 @@ def kept_times(rows: Any, topic: str, rules: TopicRules, now_ms: int) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = rows.column(COLUMN).combine_chunks().cast(pa.timestamp("us", "UTC"))
-    times = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    least, most = pc.min_max(pc.filter(times, pc.not_equal(times, NO_TIMESTAMP))).as_py().values()
+    column = rows.column(COLUMN).combine_chunks().cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    least, most = pc.min_max(pc.filter(column, pc.not_equal(column, NO_TIMESTAMP * MS_US))).as_py().values()
     if least is None:
-        return times
+        return pc.divide(column, MS_US)
     if least < 0:
         raise IllegalArgumentException(
-            f"Invalid timestamp: {least}. Timestamp should always be non-negative or null: "
-            f"found {_row_of(rows, times, least, topic)}",
+            f"Invalid timestamp: {least // MS_US}. Timestamp should always be non-negative or null: "
+            f"found {_row_of(rows, column, least, topic)}",
             hint=f"without option {OPTION} records get the time of the write",
         )
     bounds = TimeRules(now_ms, rules.before_max_ms, rules.after_max_ms)
-    for time in (least, most) if rules.create_time else ():
+    for time_us in (least, most) if rules.create_time else ():
+        time = time_us // MS_US
         if now_ms - time > bounds.before_max_ms or time - now_ms > bounds.after_max_ms:
             raise InvalidTimestampException(
-                f"found {_row_of(rows, times, time, topic)}: {out_of_range(0, time, 0, bounds).hint}",
+                f"found {_row_of(rows, column, time_us, topic)}: {out_of_range(0, time, 0, bounds).hint}",
                 hint="topic settings of that name say how old or new records may be; with "
                 "message.timestamp.type=LogAppendTime they get the time of the write",
             )
-    return times
+    return pc.divide(column, MS_US)
 
 
-def _row_of(rows: Any, times: Any, time_ms: int, topic: str) -> str:
+def _row_of(rows: Any, times: Any, time_us: int, topic: str) -> str:
+    """A row that has this time, whatever the calendars of Python and the session's time zone make of it."""
+    import numpy as np
     import pyarrow.compute as pc
 
-    row = pc.index(times, time_ms).as_py()
-    key = rows.column("key")[row].as_py() if "key" in rows.column_names else None
-    return f"a row of topic {topic!r} with the key {key!r} and the timestamp {rows.column(COLUMN)[row]}"
+    row = pc.index(times, time_us).as_py()
+    key = repr(rows.column("key")[row].as_py()) if "key" in rows.column_names else None
+    if key is not None and len(key) > KEY_SHOWN:
+        key = f"{key[:KEY_SHOWN]}... of {len(key)} characters"
+    moment = str(np.datetime64(max(time_us, 1 - (1 << 63)), "us")).replace("T", " ")
+    return f"a row of topic {topic!r} with the key {key} and the timestamp {moment} UTC"
 
 
 @contextlib.contextmanager

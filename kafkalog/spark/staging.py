@@ -82,10 +82,9 @@ class WriteId(NamedTuple):
             return self.app.cursor
         return None if self.batch_id is None else f"spark-{self.name}"
 
-    @property
-    def metadata(self) -> str:
-        """What the cursor says once it is done."""
-        return metadata_of(self.app) if self.app is not None else json.dumps({"batchId": self.batch_id})
+    def metadata(self, topic_id: str) -> str:
+        """What the cursor says of a topic once it is done."""
+        return metadata_of(self.app, topic_id) if self.app is not None else json.dumps({"batchId": self.batch_id})
 
 
 class Run(NamedTuple):

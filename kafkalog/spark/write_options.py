@@ -122,8 +122,8 @@ def _bounded(given: Mapping[str, str], name: str) -> int | None:
 
 def _milliseconds(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name.lower(), str(default)).strip()
-    if not re.fullmatch(r"\d+", text):
-        raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected milliseconds")
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise IllegalArgumentException(f"option {name} is {text[:50]!r}", hint="expected milliseconds")
     return int(text)
 
 

@@ -49,6 +49,21 @@ def test_a_directory_that_is_not_there(spark: Any, log_dir: Path, tmp_path: Path
     assert all("readable for uid" in each.advice for each in failed)
 
 
+def test_names_that_are_no_text_and_many_paths(spark: Any, log_dir: Path, tmp_path: Path) -> None:
+    from kafkalog.spark import jobs
+
+    odd = tmp_path / os.fsdecode(b"a '\"\n\xff,b")
+    os.makedirs(odd / os.fsdecode(b"\xfe\n-0"))
+    none = tmp_path / os.fsdecode(b"none\xff")
+    paths = [log_dir, odd, none, *(tmp_path / f"none-{number}" for number in range(100))]
+    rows = jobs.doctor(spark, paths).collect()
+    shown = str(tmp_path) + "/a '\"\\n\\udcff,b"
+    assert {row.ok for row in rows if row.check == shown} == {True}
+    failed = [row.check for row in rows if not row.ok]
+    assert len(failed) == 2 * 101
+    assert failed.count(f"{tmp_path}/none\\udcff") == 2
+
+
 def test_a_sample_of_a_file_that_grows(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(os.urandom(300_000))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,3 +182,59 @@ def test_iceberg_needs_a_catalog(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(IllegalArgumentException, match="found catalog None and namespace 'logs'"):
         jobs.export(spark, tmp_path / "logs", tmp_path / "lake", format="iceberg", namespace="logs")
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_note_between_others_is_gone(lake: Lake) -> None:
+    """What it has brought may have been deleted since, and must not come back."""
+    lake.export("t")
+    fill(lake.root, "t-0", 20)
+    lake.export("t")
+    first, _ = sorted((lake.target / "_kafkalog" / "tables").glob("*/*.json"))
+    lake.delete_all("t")
+    first.unlink()
+    with pytest.raises(IllegalStateException, match="registration 1 of this export, 0 is missing among its notes"):
+        lake.export("t")
+    assert lake.rows("t") == []
+
+
+def test_a_run_that_was_killed_before_the_export_had_its_name(lake: Lake) -> None:
+    tables = lake.target / "_kafkalog" / "tables"
+    tables.mkdir(parents=True)
+    (tables / "export-id.json.tmp").write_text("{")
+    lake.export("t")
+    assert lake.rows("t") == lake.expected("t")
+
+
+def test_a_target_that_the_format_cannot_name(lake: Lake) -> None:
+    """Refused before anything is written: Delta's package would read the table of `a b` for `a%20b`."""
+    target, bad = lake.target, {"delta": "%20", "iceberg": "#"}
+    lake.target = target / f"a{bad.pop(lake.format)}b"
+    with pytest.raises(IllegalArgumentException, match=r"found '(%20|#)' in the target, which (delta|iceberg) takes"):
+        lake.export("t")
+    assert not target.exists()
+    lake.target = target / f"a {bad.popitem()[1]}b"
+    lake.export("t")
+    assert lake.rows("t") == lake.expected("t")
+
+
+def test_the_command(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    need("deltalake")
+    import deltalake
+
+    from kafkalog.cli import spark_export
+
+    monkeypatch.setattr(spark_export, "session", lambda master, conf: contextlib.nullcontext(spark))
+
+    def run(*more: str) -> dict[str, Any]:
+        argv = [str(tmp_path / "logs"), "--to", str(tmp_path / "lake"), "--json", *more]
+        assert spark_export.command.main(argv, standalone_mode=False) == 0
+        return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
+
+    fill(tmp_path / "logs", "t-0", 30)
+    assert run()["records"] == 30
+    fill(tmp_path / "logs", "t-0", 10)
+    assert run("--format", "delta")["records"] == 10
+    assert run("--format", "delta")["records"] == 0
+    assert deltalake.DeltaTable(tmp_path / "lake").to_pyarrow_table().num_rows == 40
+    with pytest.raises(Exception, match="'iceberg' is not one of 'parquet', 'delta'"):  # which needs a catalog
+        run("--format", "iceberg")

@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kafkalog
+from kafkalog.config import LogConfig
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.types import TopicRules
+from kafkalog.errors import IllegalArgumentException, InvalidTimestampException
+from kafkalog.spark.kept_times import kept_times
 from tests.spark.kit import START_MS, fill
 from tests.spark.test_sink import create, write
 
@@ -88,3 +94,25 @@ def test_what_a_topic_refuses_names_its_row_and_writes_nothing(spark: Any, tmp_p
             write(spark.sql(f"select 'v' value, {kind} timestamp"), data, {"topic": "t", "keepTimestamps": "true"})
     with pytest.raises(Exception, match="Required attribute 'timestamp' not found"):
         write(spark.sql("select 'v' value"), data, {"topic": "t", "keepTimestamps": "true"})
+
+
+def test_times_that_calendars_or_zones_do_not_have_are_refused_in_words() -> None:
+    """Seconds that are milliseconds in truth lie behind the year 9999; Arrow does not know all names of zones."""
+    rules = TopicRules.of(LogConfig.from_props(ManagerSettings().default_config, {}))
+
+    def kept(times_us: list[int], zone: str = "UTC", key: bytes = b"k") -> list[int]:
+        column = pa.array(times_us, pa.timestamp("us", zone))
+        return list(
+            kept_times(pa.table({"key": [key] * len(times_us), "timestamp": column}), "t", rules, START_MS).to_pylist()
+        )
+
+    for zone in ("UTC", "PST", "GMT+08:00"):
+        with pytest.raises(InvalidTimestampException, match=r"key b'k' and the timestamp 55840-11-08 22:13:20.*UTC: "):
+            kept([0, START_MS * 1_000_000], zone)
+        with pytest.raises(IllegalArgumentException, match="Invalid timestamp: -9223372036854776"):
+            kept([0, -(1 << 63)], zone)
+    with pytest.raises(IllegalArgumentException, match=r"key b'x+\.\.\. of 100003 characters"):
+        kept([-2000], key=b"x" * 100_000)
+    with pytest.raises(IllegalArgumentException, match="Invalid timestamp: -1"):
+        kept([-1])  # a microsecond before 1970 is a time; -1 millisecond is how a log says that there is none
+    assert kept([-1000, 0, 1999], "PST") == [-1, 0, 1]

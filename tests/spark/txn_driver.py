@@ -9,6 +9,7 @@ file `done-<n>` for each version, and stops in order when `stop` lies in its fol
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
@@ -18,6 +19,11 @@ from typing import Any
 ROWS = 500
 APP_ID = "numbers' app"
 TOPICS = ("even", "odd")
+PARENT = os.getppid()
+
+
+def is_to_stop(place: Path) -> bool:
+    return (place / "stop").exists() or os.getppid() != PARENT
 
 
 def session(place: Path) -> Any:
@@ -51,7 +57,7 @@ def write(rows: Any, place: Path, version: int, **options: str) -> None:
 def batch(spark: Any, place: Path) -> None:
     """Each life begins with version 0, as a job that knows nothing of an earlier one."""
     version = 0
-    while not (place / "stop").exists():
+    while not is_to_stop(place):
         numbers = spark.range(version * ROWS, (version + 1) * ROWS, 1, 2)
         write(numbers.selectExpr("if(id % 2 = 0, 'even', 'odd') topic", "cast(id as string) value"), place, version)
         (place / f"done-{version}").touch()
@@ -67,7 +73,7 @@ def foreach_batch(spark: Any, place: Path) -> None:
 
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2).load()
     query = stream.writeStream.foreachBatch(both).option("checkpointLocation", str(place / "checkpoint")).start()
-    while query.isActive and not (place / "stop").exists():
+    while query.isActive and not is_to_stop(place):
         time.sleep(0.05)
     if query.exception() is not None:
         print(query.exception(), file=sys.stderr)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,6 +73,7 @@ def data(tmp_path: Path) -> Path:
         ({"txnAppId": "a", "txnVersion": "1.0"}, "option txnVersion is '1.0'"),
         ({"txnAppId": "a", "txnVersion": "²"}, "option txnVersion is '²'"),
         ({"txnAppId": "a", "txnVersion": str(1 << 63)}, "expected a whole number from 0 to 9223372036854775807"),
+        ({"txnAppId": "a", "txnVersion": "1" * 5000}, "option txnVersion is '11111"),
         ({"txnAppId": "", "txnVersion": "1"}, "option txnAppId is ''"),
         ({"txnAppId": " ", "txnVersion": "1"}, "option txnAppId is ' '"),
         ({"txnAppId": "a\nb", "txnVersion": "1"}, "expected printable text"),
@@ -91,8 +94,8 @@ def test_an_application_is_no_query() -> None:
     assert query.cursor == f"spark-{query.name}"
     assert app.cursor == app.transactional_id == f"spark-app-{query.name}"
     assert WriteId("0123").cursor is None
-    assert json.loads(query.metadata) == {"batchId": 3}
-    assert json.loads(app.metadata) == {"txnVersion": 3}
+    assert json.loads(query.metadata("id")) == {"batchId": 3}
+    assert json.loads(app.metadata("id")) == {"txnVersion": 3, "topicId": "id"}
     assert parse_app_version({}) is None
     assert parse_app_version({"txnappid": "a/b c", "txnversion": " 7 "}) == AppVersion("a/b c", 7)
 
@@ -100,14 +103,18 @@ def test_an_application_is_no_query() -> None:
 @pytest.mark.parametrize(
     ("metadata", "topic_id", "is_done"),
     [
-        (metadata_of(AppVersion("a", 4)), "one", False),
-        (metadata_of(AppVersion("a", 5)), "one", True),
-        (metadata_of(AppVersion("a", 6)), "one", True),
-        (metadata_of(AppVersion("a", 6)), ZERO_UUID, True),
-        (metadata_of(AppVersion("a", 6)), "another", False),
+        (metadata_of(AppVersion("a", 4), "one"), ZERO_UUID, False),
+        (metadata_of(AppVersion("a", 5), "one"), ZERO_UUID, True),
+        (metadata_of(AppVersion("a", 6), "one"), ZERO_UUID, True),
+        (metadata_of(AppVersion("a", 6), ZERO_UUID), ZERO_UUID, True),
+        (metadata_of(AppVersion("a", 6), "another"), ZERO_UUID, False),
+        ('{"txnVersion": 6}', ZERO_UUID, True),
+        ('{"txnVersion": 6}', "one", True),
+        ('{"txnVersion": 6}', "another", False),
         ('{"batchId": 9}', "one", False),
         ("", "one", False),
         ("[]", "one", False),
+        ("[" * 100_000, "one", False),
         ('{"txnVersion": "9"}', "one", False),
     ],
 )
@@ -161,6 +168,26 @@ def test_a_topic_that_is_made_again_has_nothing(data: Path) -> None:
         store.create_topic("t")
     assert not is_done(options)
     write(options, ["b"])
+    assert found(data) == ["b"]
+
+
+def test_a_topic_whose_folders_were_replaced_has_nothing(data: Path, tmp_path: Path) -> None:
+    """By another of the same name, beside the store, as of a backup: the cursor is of the topic before."""
+    options = options_of(data, topic="t", txnAppId="app", txnVersion=1)
+    write(options, ["a"])
+    with kafkalog.open(tmp_path / "other") as store:
+        for topic in ("t", "u"):
+            store.create_topic(topic, 2)
+    for name in ("t-0", "t-1", "u-0", "u-1"):
+        shutil.rmtree(data / name)
+        shutil.copytree(tmp_path / "other" / name, data / name)
+    for name in os.listdir(data):
+        if name.endswith("checkpoint") or name == ".kafkalog_topics":
+            (data / name).unlink()
+    shutil.copy(tmp_path / "other" / ".kafkalog_topics", data)
+    assert not is_done(options)
+    for _ in range(2):
+        write(options, ["b"])
     assert found(data) == ["b"]
 
 

@@ -93,7 +93,17 @@ def examined(spark: Any, log_dirs: Dirs = (), *, staging: str | None = None, wri
         for each in others:
             place = f"{each['host']}/{each['executor']}"
             checks += _judged(place, each, mine, gone)
-    return [each._replace(advice="" if each.ok else each.advice) for each in checks]
+    return [_printable(each._replace(advice="" if each.ok else each.advice)) for each in checks]
+
+
+def _printable(check: Check) -> Check:
+    """Names of files may have bytes that are no text, and line ends."""
+    return check._replace(place=_shown(check.place), check=_shown(check.check), found=_shown(check.found),
+                          advice=_shown(check.advice))  # fmt: skip
+
+
+def _shown(text: str) -> str:
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 # --- asking -------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from kafkalog.engine.log.source import check_isolation
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.remote import RemoteStorage
-from kafkalog.spark.jobs.lake_tables import Tables, check_tables, register
+from kafkalog.spark.jobs.lake_tables import Tables, check_tables, check_target, register
 from kafkalog.spark.jobs.run import (
     Chosen,
     Dirs,
@@ -221,6 +221,7 @@ def export_ranges(
         _refuse_twice(chosen)
         place = os.path.realpath(local_path(target, what="target"))
         _refuse_log_directory(place, roots)
+        check_target(place, tables)
         layout = Layout(headers, isolation)
         check_session(spark)
         shared = begun.enter_context(_target(place))

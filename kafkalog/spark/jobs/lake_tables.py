@@ -51,6 +51,7 @@ TABLES = "tables"
 NAME_FILE = "export-id.json"
 PARTITIONED_BY = ("topic", "hour")  # of a Delta table: what the files' paths say
 NONE_YET = -1
+_UNNAMED = {"delta": re.compile("%[0-9A-Fa-f]{2}"), "iceberg": re.compile("[#?]")}
 _NUMBER = re.compile(r"(\d{20})\.json")
 
 
@@ -99,6 +100,18 @@ def check_tables(tables: Tables) -> None:
                 hint='format="iceberg" needs both: catalog=pyiceberg.catalog.load_catalog(...), namespace="logs"; each '
                 "topic becomes a table of its own name in the namespace",
             )
+
+
+def check_target(target: str, tables: Tables) -> None:
+    """IllegalArgumentException for a path that the table cannot name: Iceberg takes files' URLs as they are, and the
+    package of Delta would look into `a b` for a table that is in `a%20b`."""
+    found = _UNNAMED[tables.format].search(target) if tables.format in _UNNAMED else None
+    if found is not None:
+        raise IllegalArgumentException(
+            f"found {found[0]!r} in the target, which {tables.format} takes for something else",
+            path=target,
+            hint="choose another target",
+        )
 
 
 def _need(package: str) -> Any:
@@ -151,14 +164,16 @@ def _register(target: str, export_id: str, table: LakeTable, partitions: Sequenc
     known = _registrations(notes)
     last = max(known, default=NONE_YET)
     done = table.last(export_id)
-    if done > last:
+    lost = sorted({*range(last + 1)} - {*known})
+    if done > last or lost:
+        found = f"{lost[0]} is missing among its notes" if lost else f"its notes end at {last}"
         raise IllegalStateException(
-            f"table {table.id} has registration {done} of this export, its notes end at {last}",
+            f"table {table.id} has registration {done} of this export, {found}",
             path=notes,
             hint="restore the folder of notes; or drop the table and remove the folder: the next export registers all",
         )
     for number in range(done + 1, last + 1):  # a run was cut short between the two
-        table.add(export_id, number, _files_of(target, known.get(number, [])))
+        table.add(export_id, number, _files_of(target, known[number]))
     there = {range_ for its in known.values() for range_ in its}
     new = [note for note in _notes(target, partitions) if note.range not in there]
     if any(note.files for note in new):
@@ -216,7 +231,8 @@ def _export_id(target: str) -> str:
     path = os.path.join(target, NOTES, TABLES, NAME_FILE)
     if not OS_FILES.exists(path):
         folder = os.path.dirname(path)
-        if OS_FILES.is_dir(folder) and OS_FILES.list_dir(folder):
+        listed = OS_FILES.list_dir(folder) if OS_FILES.is_dir(folder) else []
+        if any(name != f"{NAME_FILE}.tmp" for name in listed):  # that one is of a run that was cut short here
             raise IllegalStateException(
                 f"{NAME_FILE} is gone, by which tables know this export: all files would come in again",
                 path=folder,
