@@ -63,7 +63,7 @@ TESTS = {
         "test_many_small_partitions_are_few_tasks",
         "test_a_source_that_knows_the_session_makes_tasks_for_its_cores",
     ),
-    "test_decoding.py": ("test_what_cannot_be_decoded", "test_debezium", "test_what_is_no_event"),
+    "test_decoding.py": ("test_what_cannot_be_decoded", "test_debezium", "test_a_value_is_parsed_once"),
     "test_changes.py": ("test_columns_and_what_is_refused",),
 }
 
