@@ -23,14 +23,49 @@ from tests.sampling import SEED
 
 VERSIONS = {"4.0": "pyspark==4.0.*", "4.2": "pyspark==4.2.*"}
 
-# One test file for each way into Spark; PySpark 4.0 has neither streams nor Arrow writers for Python's sources.
-FILES = (
-    "test_source.py",
-    "test_batch_read.py",
-    "test_sql.py",
-    "test_sessions.py",
-    "test_sql_examples.py",
-)
+# A few short tests of each part; PySpark 4.0 has neither streams nor Arrow writers for Python's sources.
+TESTS = {
+    "test_source.py": (
+        "test_rows_are_the_records",
+        "test_schema_is_that_of_the_kafka_source",
+        "test_errors",
+        "test_data_loss_can_be_accepted",
+        "test_a_stream_asks_for_keys",
+    ),
+    "test_batch_read.py": (
+        "test_filters_give_the_same_rows_pushed_or_not",
+        "test_a_frame_that_is_used_twice_is_right_by_default",
+        "test_latest_as_of_an_offset_and_pruned",
+    ),
+    "test_sql.py": (
+        "test_a_table_is_read",
+        "test_a_statements_options_go_before_the_tables",
+        "test_rows_are_inserted",
+        "test_a_table_without_options",
+        "test_a_table_as_a_stream",
+    ),
+    "test_sessions.py": (
+        "test_timestamps_without_a_time_zone",
+        "test_columns_that_are_not_null",
+        "test_arrow_and_names",
+        "test_sparks_own_settings_are_no_users",
+        "test_a_thread_reads",
+        "test_a_thread_writes",
+    ),
+    "test_option_errors.py": (
+        "test_a_sentence_at_the_end",
+        "test_a_stream_is_refused_when_it_is_built",
+        "test_paths_with_commas",
+        "test_modes_of_a_write",
+    ),
+    "test_json_values.py": ("test_with_other_options", "test_by_a_schema", "test_a_stream"),
+    "test_packing.py": (
+        "test_many_small_partitions_are_few_tasks",
+        "test_a_source_that_knows_the_session_makes_tasks_for_its_cores",
+    ),
+    "test_decoding.py": ("test_what_cannot_be_decoded", "test_debezium", "test_a_value_is_parsed_once"),
+    "test_changes.py": ("test_columns_and_what_is_refused",),
+}
 
 
 def folder(version: str) -> Path:
@@ -58,10 +93,10 @@ def start(version: str, pytest_args: Sequence[str]) -> subprocess.Popen[bytes]:
         "KAFKALOG_EXPECT_PYSPARK": version,
     }
     env.pop("SPARK_HOME", None)
-    files = [str(ROOT / "tests" / "spark" / name) for name in FILES]
+    tests = [f"{ROOT / 'tests' / 'spark' / file}::{name}" for file, names in TESTS.items() for name in names]
     with open(ROOT / "build" / f"pyspark-{version}.log", "wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-q", *files, *pytest_args],
+            [sys.executable, "-m", "pytest", "-q", "-rs", *tests, *pytest_args],
             cwd=ROOT,
             env=env,
             stdout=log,

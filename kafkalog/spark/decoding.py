@@ -8,7 +8,7 @@ evaluates one at a time; Avro's branches all read into one reader schema.  `func
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import Column
@@ -117,21 +117,26 @@ def debezium(
     if decoded:
         if schema is not None:
             raise IllegalArgumentException("a schema is given for a value that is decoded", hint="leave it out")
-        return F.when(column.isNotNull(), F.struct(*[column[name].alias(name) for name in ENVELOPE]))
+        return _once(
+            column, lambda each: F.when(each.isNotNull(), F.struct(*[each[name].alias(name) for name in ENVELOPE]))
+        )
     rows, text = _row_type(schema), column.cast("string")
     kinds = (StringType(), rows, rows, MapType(StringType(), StringType()), LongType(), StringType())
     fields = [StructField(name, kind) for name, kind in zip((*ENVELOPE, "message"), kinds, strict=True)]
     parsed = F.from_json(text, StructType([*fields, StructField("payload", StructType(fields))]), {"mode": mode})
-    event = F.when(parsed["payload"].isNotNull(), parsed["payload"]).otherwise(
-        F.struct(*[parsed[name].alias(name) for name in (*ENVELOPE, "message")])
-    )
     why = F.concat(
         F.lit(f"{_name(value)}: found "),
         F.when(F.length(text) > 60, F.concat(F.substring(text, 1, 60), F.lit("..."))).otherwise(text),
         F.lit(", expected a change event of Debezium: a JSON object with op, before and after"),
     )
     bad = F.raise_error(why) if mode == "FAILFAST" else F.lit(None)
-    return F.when(column.isNull(), F.lit(None)).when(event["op"].isNotNull(), event).otherwise(bad)
+
+    def event_of(whole: Column) -> Column:
+        bare = F.struct(*[whole[name].alias(name) for name in (*ENVELOPE, "message")])
+        event = F.when(whole["payload"].isNotNull(), whole["payload"]).otherwise(bare)
+        return F.when(event["op"].isNotNull(), event).otherwise(bad)
+
+    return F.when(column.isNotNull(), _once(parsed, event_of))
 
 
 def _row_type(schema: str | DataType | None) -> DataType:
@@ -144,6 +149,12 @@ def _row_type(schema: str | DataType | None) -> DataType:
             f"schema: found {shown(schema)}, expected such as 'id bigint, email string', or a type of Spark's"
         )
     return DataType.fromDDL(schema)
+
+
+def _once(column: Column, use: Callable[[Column], Column]) -> Column:
+    """What `use` makes of a column that takes long to compute: Spark computes an expression again wherever a condition
+    or a field of it is asked for, the argument of a lambda function once."""
+    return F.transform(F.array(column), use)[0]
 
 
 def _check_mode(mode: str) -> None:
@@ -221,7 +232,7 @@ def _avro(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, 
     def branch(text: str) -> Column:
         made: Column = from_avro(wire.payload, text, more)
         # Of what it cannot read Spark makes a struct of nulls, which a record may be, too.
-        return F.when(made[READ], made.dropFields(READ)) if is_told_apart else made
+        return _once(made, lambda each: F.when(each[READ], each.dropFields(READ))) if is_told_apart else made
 
     return wire.chosen({number: branch(text) for number, text in texts.items()})
 
@@ -313,7 +324,7 @@ def _json(wire: _Wire, loaded: list[Schema], reader: object, options: dict[str, 
     # Of what it cannot read Spark makes a struct of nulls, which an object may be, too.
     told = StructType([*kind.fields, StructField(BROKEN, StringType())])
     found = F.from_json(text, told, {**options, "columnNameOfCorruptRecord": BROKEN})
-    return F.when(found[BROKEN].isNull(), found.dropFields(BROKEN))
+    return _once(found, lambda each: F.when(each[BROKEN].isNull(), each.dropFields(BROKEN)))
 
 
 __all__ = ["debezium", "from_registry", "schema_id"]

@@ -45,6 +45,7 @@ ROOT = "kafka-tiered-storage"  # as in engine/remote/local_tiered.py, which nobo
 log = logging.getLogger("kafkalog.spark")
 _SECRET = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@]*:[^/@]*@")
 _HADOOP_PREFIXES = ("fs.s3a.", "fs.gs.", "fs.azure.")
+_SPARKS_OWN = ("fs.s3a.vectored.",)  # Spark 4.0 sets some in each session
 
 
 class Place(NamedTuple):
@@ -312,8 +313,9 @@ def hadoop_options(spark: Any) -> dict[str, str]:
     prefix = "spark.hadoop."
     is_classic = getattr(spark, "_jsparkSession", None) is not None  # Spark Connect shows its server's as settings
     found = dict(spark.sparkContext.getConf().getAll()) if is_classic else spark.conf.getAll
+    settings = {name[len(prefix) :]: value for name, value in found.items() if name.startswith(prefix)}
     return {
-        name[len(prefix) :]: value
-        for name, value in found.items()
-        if name.startswith(prefix) and name[len(prefix) :].startswith(_HADOOP_PREFIXES)
+        name: value
+        for name, value in settings.items()
+        if name.startswith(_HADOOP_PREFIXES) and not name.startswith(_SPARKS_OWN)
     }

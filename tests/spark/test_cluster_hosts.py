@@ -22,6 +22,7 @@ pytest.importorskip("s3fs")
 import kafkalog
 from kafkalog.remote import RemoteStorage
 from kafkalog.toolbox.backup import backup
+from tests.sampling import LONG
 from tests.spark.kit import fill
 from tests.spark.tier_kit import KEY, SECRET, make_full, s3_server, tiered
 
@@ -34,13 +35,15 @@ exec unshare -m sh -c '
 mount -t tmpfs none "{hidden}" && mount --bind "{mounted}" "{mounted}" && mount -o remount,bind,ro "{mounted}" || exit 1
 exec "{python}" "$@"' sh "$@"
 """
+# Executors of their own, or the driver's, whose Python alone is one of its own.
+EXECUTORS, MASTER = (2, "local-cluster[2,1,1024]") if LONG else (1, "local[2]")
 DRIVER = """
 import json, sys
 from pyspark.sql import SparkSession
 from kafkalog.spark import jobs
-snapshot, shared, bucket, options = sys.argv[1:]
+master, snapshot, shared, bucket, options = sys.argv[1:]
 options = json.loads(options)
-builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.executor.memory", "512m")
+builder = SparkSession.builder.master(master).config("spark.executor.memory", "512m")
 for name, value in {"ui.enabled": "false", "driver.host": "127.0.0.1", "driver.bindAddress": "127.0.0.1",
                     **{f"hadoop.fs.s3a.{key}": text for key, text in options.items()}}.items():
     builder = builder.config(f"spark.{name}", value)
@@ -87,13 +90,13 @@ def test_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         environment = {**os.environ, "PYTHONPATH": path, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
         environment["PYSPARK_PYTHON"] = str(wrapper)
         done = subprocess.run(
-            [sys.executable, "-c", DRIVER, *map(str, paths), json.dumps(options)],
+            [sys.executable, "-c", DRIVER, MASTER, *map(str, paths), json.dumps(options)],
             capture_output=True, text=True, timeout=400, env=environment, cwd=ROOT,
         )  # fmt: skip
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT")] or [done.stderr[-3000:]]
     found = json.loads(line.removeprefix("RESULT "))
     assert found["doctor"] == []
-    assert (found["snapshot"], found["shared"], found["executors"]) == (200, 301, 2)
+    assert (found["snapshot"], found["shared"], found["executors"]) == (200, 301, EXECUTORS)
     assert 1000 < found["bucket"] < 1251
     assert found["writable"] == [False, False]
 

@@ -242,6 +242,18 @@ def test_debezium(session: Any) -> None:
     assert tuple(typed[3].before) == (2, "c")
 
 
+def test_a_value_is_parsed_once(session: Any) -> None:
+    """Spark parses once for each time that an expression stands in the plan, and for each field of it."""
+    frame = of_bytes(session, [b""])
+    envelope = "before string, after string, source string, op string, ts_ms bigint"
+    typed = K.from_registry("value", format="json", reader=envelope)
+    permissive = K.from_registry("value", format="json", reader="a int, b int, c int", mode="PERMISSIVE")
+    columns = {"debezium": K.debezium("value"), "decoded": K.debezium(typed, decoded=True), "permissive": permissive}
+    for name, column in columns.items():
+        plan = frame.select(column.alias("e"))._jdf.queryExecution().analyzed().toString()
+        assert plan.count("from_json") == 1, name
+
+
 @pytest.mark.parametrize("value", ['{"id": 1}', "[]", "", '"text"', '{"before": null, "after": {"id": 1}}'])
 def test_what_is_no_event(session: Any, value: str) -> None:
     frame = of_texts(session, [value])

@@ -9,6 +9,7 @@ import pytest
 
 import kafkalog
 from tests.spark.json_texts import DDL, texts
+from tests.spark.versions import needs_streams
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -100,9 +101,8 @@ def test_filters_are_pushed_as_ever(spark: Any, log_dir: str) -> None:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@needs_streams
 def test_a_stream(spark: Any, log_dir: str, tmp_path: Path) -> None:
-    if not _streams():
-        pytest.skip("this PySpark has no such streams")
     stream = spark.readStream.format("kafkalog").option("path", log_dir).option("subscribe", "orders")
     frame = stream.option("startingOffsets", "earliest").option("valueSchema", ORDERS).load().select("value.*")
     rows: list[Any] = []
@@ -111,14 +111,6 @@ def test_a_stream(spark: Any, log_dir: str, tmp_path: Path) -> None:
     assert query.awaitTermination(60)
     assert sorted(row.id for row in rows if row.id is not None) == sorted([*range(100), *range(100)])
     assert len(rows) == 202
-
-
-def _streams() -> bool:
-    try:
-        from kafkalog.spark import streaming
-    except ImportError:
-        return False
-    return streaming is not None
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from kafkalog.spark.source import KafkalogDataSource
 from tests.spark.kit import fill
+from tests.spark.versions import needs_streams
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -66,6 +67,7 @@ def test_what_spark_shows_of_a_read(spark: Any, root: Path) -> None:
     assert "segments" not in scan
 
 
+@needs_streams
 def test_what_spark_shows_of_a_stream(spark: Any, root: Path, tmp_path: Path) -> None:
     stream = spark.readStream.format("kafkalog").options(subscribe="orders", startingOffsets="earliest")
     query = (

@@ -13,6 +13,7 @@ import pytest
 
 import kafkalog
 from tests.spark.kit import damage_tail
+from tests.spark.versions import needs_writes
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -79,12 +80,11 @@ def test_paths_with_commas(spark: Any, log_dir: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def written(spark: Any, log_dir: str) -> Any:
-    from kafkalog.spark import writing  # noqa: F401  # PySpark 4.2
-
+def written(spark: Any) -> Any:
     return spark.createDataFrame([("k", "v")], "key string, value string")
 
 
+@needs_writes
 def test_modes_of_a_write(spark: Any, written: Any, log_dir: str) -> None:
     """Spark asks no Python source whether it would take them: an upgrade that does is told by this test."""
     writer = written.write.format("kafkalog").option("topic", "t")
@@ -105,6 +105,7 @@ def counts(spark: Any, folder: Path) -> Any:
     return numbers.groupBy("key").count().selectExpr("key", "cast(count as string) value")
 
 
+@needs_writes
 def test_output_mode_update(spark: Any, written: Any, log_dir: str, tmp_path: Path) -> None:
     stream = counts(spark, tmp_path / "in").writeStream.outputMode("update").trigger(availableNow=True)
     with pytest.raises(Exception, match="does not support Update mode"):

@@ -10,6 +10,7 @@ import pytest
 
 import kafkalog
 from kafkalog.spark.source import KafkalogDataSource, register
+from tests.spark.versions import PYSPARK, needs_replacing, needs_streams
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 PARTITIONS = 300
@@ -32,7 +33,8 @@ def frame_of(spark: Any, root: str, **options: Any) -> Any:
 
 
 def test_many_small_partitions_are_few_tasks(spark: Any, many: str) -> None:
-    spark.dataSource.register(KafkalogDataSource)  # which knows nothing of the session
+    if PYSPARK >= (4, 1):
+        spark.dataSource.register(KafkalogDataSource)  # which knows nothing of the session
     frame = frame_of(spark, many)
     assert frame.rdd.getNumPartitions() < 50
     found = frame.groupBy("partition").agg({"offset": "count", "key": "max"}).collect()
@@ -40,6 +42,7 @@ def test_many_small_partitions_are_few_tasks(spark: Any, many: str) -> None:
     assert {(row[1], bytes(row[2])) for row in found} == {(RECORDS, b"k4")}
 
 
+@needs_replacing
 def test_a_source_that_knows_the_session_makes_tasks_for_its_cores(spark: Any, many: str) -> None:
     register(spark)
     try:
@@ -53,6 +56,7 @@ def test_a_source_that_knows_the_session_makes_tasks_for_its_cores(spark: Any, m
         spark.dataSource.register(KafkalogDataSource)
 
 
+@needs_streams
 def test_a_stream_packs_too(spark: Any, many: str, tmp_path: Path) -> None:
     source = spark.readStream.format("kafkalog").options(subscribe="t", startingOffsets="earliest").load(many)
     counts: list[tuple[int, int]] = []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog.errors import IllegalArgumentException
+from tests.spark.versions import needs_streams
 from tests.unit.replica_kit import Batch, broker, copy, metadata, partition
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -69,9 +70,8 @@ def test_an_export_takes_one_broker(spark: Any, disks: list[str], tmp_path: Path
         jobs.export(spark, disks, tmp_path / "lake", ["orders"])
 
 
+@needs_streams
 def test_a_stream_waits_for_the_watermark(spark: Any, disks: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need PySpark 4.2")
-
     def run() -> list[int]:
         frames = spark.readStream.format("kafkalog").option("subscribe", "orders").option("path", ",".join(disks))
         found: list[int] = []

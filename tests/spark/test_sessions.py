@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.spark.places import hadoop_options
 from kafkalog.spark.source import register
 from tests.spark.versions import needs_streams, needs_writes
 
@@ -173,6 +174,10 @@ def in_a_thread(work: Callable[[], Any]) -> Any:
     if isinstance(found[0], Exception):
         raise found[0]
     return found[0]
+
+
+def test_sparks_own_settings_are_no_users(spark: Any) -> None:
+    assert hadoop_options(spark) == {}
 
 
 def test_a_thread_reads(spark: Any, log_dir: str) -> None:

@@ -13,4 +13,5 @@ assert EXPECTED in (None, ".".join(map(str, PYSPARK))), f"found PySpark {PYSPARK
 
 needs_writes = pytest.mark.skipif(PYSPARK < (4, 2), reason="PySpark before 4.2 has no Arrow writers for data sources")
 needs_pushdown = pytest.mark.skipif(PYSPARK < (4, 1), reason="PySpark 4.0 pushes no filters into Python's sources")
+needs_replacing = pytest.mark.skipif(PYSPARK < (4, 1), reason="PySpark 4.0 keeps the source that it has found")
 needs_streams = pytest.mark.skipif(PYSPARK < (4, 2), reason="PySpark before 4.2 tells a stream no start of its batches")
