@@ -28,6 +28,7 @@ from kafkalog._face.arrow import NO_LIMITS
 from kafkalog._face.chunk_reader import UNREADABLE, ChunkReader
 from kafkalog._face.latest import BATCH_BYTES, CHUNK_BYTES, MEMORY_BYTES, Latest
 from kafkalog._native.codec.latest import LatestOffsets
+from kafkalog.engine.files import OS_FILES
 from kafkalog.errors import KafkalogError, KafkaStorageException
 
 if TYPE_CHECKING:
@@ -238,4 +239,4 @@ class _Values:
 def scratch_folder() -> str | None:
     """Where Spark has its own temporary files on an executor; None for the system's folder."""
     listed = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return next((folder for folder in listed if folder and os.path.isdir(folder)), None)
+    return next((folder for folder in listed if folder and OS_FILES.is_dir(folder)), None)

@@ -7,8 +7,8 @@ array says without doubt which ones are meant.
 from __future__ import annotations
 
 import json
-import os
 
+from kafkalog.engine.files import OS_FILES
 from kafkalog.errors import IllegalArgumentException
 
 EXAMPLE = '["/disk1/kafka-logs","/disk2/kafka-logs"]'
@@ -22,14 +22,14 @@ def listed_paths(text: str) -> list[str]:
         listed_paths("/disk1/logs,/disk2/logs")  ->  ["/disk1/logs", "/disk2/logs"]
     """
     text = text.strip()
-    if text.startswith("[") and not os.path.isdir(text):
+    if text.startswith("[") and not OS_FILES.is_dir(text):
         return array_of_paths(text, "path")
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if len(parts) < 2 and "," not in text:
         return parts
-    if not os.path.isdir(text):
+    if not OS_FILES.is_dir(text):
         return parts
-    if parts and all(os.path.isdir(part) for part in parts):
+    if parts and all(OS_FILES.is_dir(part) for part in parts):
         raise IllegalArgumentException(
             f"option path is {text!r}: there is a directory of that name, and each part between commas is one, too",
             hint=f"give it as a JSON array: {json.dumps([text])} or {json.dumps(parts)}",

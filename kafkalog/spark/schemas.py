@@ -16,10 +16,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from kafkalog.engine.files import OS_FILES
 from kafkalog.engine.format.values import shown
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -77,7 +77,7 @@ def load_schemas(
     if isinstance(schemas, Mapping):
         found = {_id(number, "schemas"): _content(content, number) for number, content in schemas.items()}
     elif isinstance(schemas, str | os.PathLike):
-        found = _of_folder(Path(schemas), kind)
+        found = _of_folder(os.fspath(schemas), kind)
     else:
         raise IllegalArgumentException(
             f"schemas: found {shown(schemas)}, expected a map of ids to schemas, a folder, or a registry's address"
@@ -116,21 +116,23 @@ def _content(content: object, number: object) -> str | bytes:
     )
 
 
-def _of_folder(folder: Path, kind: str) -> dict[int, str | bytes]:
+def _of_folder(folder: str, kind: str) -> dict[int, str | bytes]:
     """{id}.avsc, {id}.json, {id}.proto or {id}.desc, which counts before a .proto."""
     endings = ENDINGS[kind]
     expected = f"expected files {', '.join('{id}' + ending for ending in endings)}"
     try:
-        names = sorted(os.listdir(folder))
+        names = sorted(OS_FILES.list_dir(folder))
         found: dict[int, str | bytes] = {}
         for ending in reversed(endings):
             for name in names:
                 stem, dot = os.path.splitext(name)
                 if dot == ending and re.fullmatch(r"[0-9]+", stem):
-                    data = (folder / name).read_bytes()
-                    found[_id(int(stem), name)] = data if ending == ".desc" else _text(data, folder / name)
+                    path = os.path.join(folder, name)
+                    with OS_FILES.open(path, writable=False) as file:
+                        data = file.pread(file.size(), 0)
+                    found[_id(int(stem), name)] = data if ending == ".desc" else _text(data, path)
     except FileNotFoundError:
-        raise NoSuchFileException("no such folder of schemas", path=str(folder), hint=expected) from None
+        raise NoSuchFileException("no such folder of schemas", path=folder, hint=expected) from None
     except OSError as error:
         raise KafkaStorageException.because_of(error, "cannot read the schemas") from error
     if not found:
@@ -138,7 +140,7 @@ def _of_folder(folder: Path, kind: str) -> dict[int, str | bytes]:
     return found
 
 
-def _text(data: bytes, path: Path) -> str:
+def _text(data: bytes, path: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "kafkalog"
 # Text, or facts about the process.
 TEXT = {
     "PathLike", "fspath", "fsdecode", "fsencode", "sep", "curdir", "pardir", "environ", "environ.get", "getpid",
-    "getuid", "register_at_fork", "strerror", "path", "path.abspath", "path.basename", "path.commonpath",
+    "getuid", "cpu_count", "register_at_fork", "strerror", "path", "path.abspath", "path.basename", "path.commonpath",
     "path.dirname",
     "path.isabs", "path.join", "path.normpath", "path.relpath", "path.sep", "path.split", "path.splitext",
 }  # fmt: skip
@@ -36,7 +36,28 @@ ALLOWED = {
     ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
     **{
         (f"spark/jobs/{name}.py", "path.realpath"): "executors are told one name, whatever the driver's folder"
-        for name in ("exporting", "importing", "run", "shared")
+        for name in ("doctor", "exporting", "importing", "run", "shared")
+    },
+    ("_face/changes.py", "tempfile"): "values before the start, in a file of the task's own",
+    **{
+        ("spark/proto_schemas.py", use): "protoc and the files that it reads, in a folder of their own"
+        for use in ("pathlib", "shutil", "tempfile")
+    },
+    **{
+        ("spark/jobs/probe.py", use): "is sent to executors whose Python may have no kafkalog; doctor shares its walk"
+        for use in (
+            "R_OK",
+            "X_OK",
+            "access",
+            "builtin open",
+            "close",
+            "fstat",
+            "getppid",
+            "path.isdir",
+            "scandir",
+            "statvfs",
+            "tempfile",
+        )
     },
     **{
         ("spark/jobs/shared.py", use): "a task's own temporary folder, with a link to the partition's"

@@ -37,7 +37,7 @@ def test_what_a_workflow_names_is_there(path: Path) -> None:
             if "uses" in step:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+(\.\d+\.\d+)?|release/v\d+)", step["uses"]), step
             elif step["run"].startswith("make "):
-                assert step["run"].removeprefix("make ") in targets, step
+                assert step["run"].removeprefix("make ").partition(" ")[0] in targets, step  # NAME=value may follow
 
 
 def test_the_checks_run_on_every_python_that_gets_a_wheel() -> None:

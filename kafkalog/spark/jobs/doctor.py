@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from kafkalog.engine.files import local_path
+from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.engine.format import names
 from kafkalog.errors import KafkalogError, UnsupportedOperationException
 from kafkalog.remote import is_address
@@ -151,16 +151,16 @@ def _samples(paths: Sequence[str]) -> tuple[probe.Sampled, ...]:
     found = []
     for path in paths:
         with contextlib.suppress(OSError):
-            folders = sorted(name for name in os.listdir(path) if probe._is_partition(name))
+            folders = sorted(name for name in OS_FILES.list_dir(path) if probe._is_partition(name))
             for name in folders[:: max(len(folders) // SAMPLES, 1)]:
-                found += [probe.sample(each, os.path.getsize(each)) for each in _logs(os.path.join(path, name))]
+                found += [probe.sample(each, OS_FILES.stat(each).size) for each in _logs(os.path.join(path, name))]
     return tuple(found)
 
 
 def _logs(folder: str) -> list[str]:
     """The first and the last segment."""
     with contextlib.suppress(OSError):
-        found = sorted(name for name in os.listdir(folder) if name.endswith(names.LOG_FILE_SUFFIX))
+        found = sorted(name for name in OS_FILES.list_dir(folder) if name.endswith(names.LOG_FILE_SUFFIX))
         return [os.path.join(folder, name) for name in dict.fromkeys([*found[:1], *found[-1:]])]
     return []
 
@@ -176,10 +176,9 @@ def _remove_staged(seen: dict[str, Any]) -> bool:
     if name is None:
         return True
     try:
-        os.remove(name)
+        return OS_FILES.unlink_if_exists(name)
     except OSError:
         return False
-    return True
 
 
 # --- judging ------------------------------------------------------------------------------------------
