@@ -132,11 +132,13 @@ class Copies:
         found: Mapping[TopicPartition, Sequence[str]],
         tell: Tell,
         floors: Mapping[TopicPartition, int] | None = None,
+        topic_ids: Mapping[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, list[CopyView]]:
         """Views of the chosen copies of those partitions that are a cluster's; the others have none, and are read as
         they are.
 
-        `found` has the directories of each; up to its floor a partition was below the high watermark before.
+        `found` has the directories of each; up to its floor a partition was below the high watermark before, if its
+        topic is still that of `topic_ids`.
         IllegalStateException, or with failOnDataLoss=false a warning, where copies contradict each other, or none is in
         sync.
         """
@@ -149,6 +151,8 @@ class Copies:
         mine = {
             each: dirs for each, dirs in found.items() if not (ours.isdisjoint(dirs) or _is_alone(each, dirs, seen))
         }
+        known = {**(topic_ids or {}), **self._topic_ids}
+        self._topic_ids = {each: known[each] for each in mine if each in known}
         pairs = sum(len(dirs) - 1 for dirs in mine.values())
         self._samples = max(1, min(SAMPLES_MOST, SAMPLES_ALL // max(1, pairs)))
         logs, seen = self._logs(mine, seen, tell)
@@ -410,9 +414,10 @@ class Copies:
 
 
 def _is_alone(partition: TopicPartition, log_dirs: Sequence[str], seen: BrokersSeen) -> bool:
-    """Whether the partition has one replica, by the metadata, and one folder: nothing of it is taken back."""
+    """Whether the partition has one replica, by the metadata, and one folder, which is that broker's: nothing of it is
+    taken back."""
     said = seen.said(partition, ()) if len(log_dirs) == 1 else None
-    return said is not None and len(said.replicas) == 1
+    return said is not None and len(said.replicas) == 1 and seen.node_of(log_dirs[0]) in (None, *said.replicas)
 
 
 def _until(chosen: _Chosen) -> str:

@@ -65,9 +65,11 @@ class FollowedPartitions:
         ends = {}
         # What was handed out before lay below the high watermark, also where no checkpoint says so yet.
         floors = known if isinstance(known, Mapping) else {}
+        if self._remade:
+            floors = {partition: end for partition, end in floors.items() if partition not in self._remade}
         starts = {path: lines_at_once(path) for path in self._options.paths}
         there = find_partitions(self._options, self._known, self._tell_once, self._copies.brokers)
-        copies = self._copies.look(there, self._tell_once, floors)
+        copies = self._copies.look(there, self._tell_once, floors, self._topic_ids)
         for partition, (log_dir, *_) in there.items():
             if partition in copies:
                 (copy,) = copies[partition]

@@ -258,6 +258,18 @@ def test_no_copy_is_in_sync(disks: list[Path], told: pytest.LogCaptureFixture) -
     assert "records behind that may be missing" in told.text
 
 
+def test_the_only_replica_is_another_brokers(disks: list[Path], told: pytest.LogCaptureFixture) -> None:
+    """The partition was moved while broker 1 was down, and its new broker's disk is not among the paths."""
+    copy(disks[0], PLAIN, 40)
+    metadata(disks[2], partition(replicas=(2,), isr=(2,), leader=2, epoch=1))
+    with pytest.raises(IllegalStateException, match="no copy here is in sync"):
+        rows(disks[0], disks[2])
+    with pytest.raises(IllegalStateException, match="no copy here is in sync"):
+        FollowedPartitions(options(disks[0], disks[2], streaming=True)).look()
+    assert rows(disks[0], disks[2], failOnDataLoss="false") == list(range(40))
+    assert "no copy here is in sync" in told.text
+
+
 def test_partitions_of_brokers_that_are_away(disks: list[Path], told: pytest.LogCaptureFixture) -> None:
     one = {"replicas": (1,), "isr": (1,)}
     three = {"replicas": (3,), "isr": (3,), "leader": 3}
@@ -410,6 +422,25 @@ def test_a_stream_begins_anew_with_a_topic_that_was_made_again(disks: list[Path]
     assert followed.take_remade() == {P}
     assert followed.look({}) == followed.look({P: 5}) == {P: 5}
     assert followed.views[P].log_end_offset == 5
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_a_topic_that_is_made_again_with_more_replicas(disks: list[Path], is_planned: bool) -> None:
+    """What was read of the old one, whose only replica needed no high watermark, says nothing of the new one."""
+    copy(disks[0], PLAIN, 40)
+    metadata(disks[0], partition(replicas=(1,), isr=(1,)))
+    followed = FollowedPartitions(options(disks[0], streaming=True, failOnDataLoss="false"))
+    assert followed.look({P: 30}) == {P: 40}
+    shutil.rmtree(disks[0] / "orders-0")
+    copy(disks[0], PLAIN, 5, topic_id="B" * 22)
+    if is_planned:  # a batch's plan is the first to see the new one
+        followed.refresh(P)
+        assert followed.is_remade(P)
+    cluster_kit.metadata_log(disks[0], cluster_kit.topic("orders", nodes=(1, 2, 3), topic_id="B" * 22))
+    followed.look({P: 40})
+    assert followed.take_remade() == {P}
+    assert followed.views[P].log_end_offset == 5
+    assert followed.look({}) == {P: 5}
 
 
 def test_a_stream_goes_on_when_the_number_of_replicas_changes(disks: list[Path]) -> None:
