@@ -122,7 +122,7 @@ class Copies:
         self._known: dict[tuple[str, TopicPartition], Copy] = {}
         self._lines: dict[str, CheckpointLines] = {}
         self._told: dict[TopicPartition, str] = {}
-        self._compared: dict[TopicPartition, tuple[str, ...]] = {}
+        self._compared: dict[TopicPartition, list[tuple[str, str | None]]] = {}  # by directory and topic id
         self._wrong: dict[TopicPartition, str] = {}  # what contradicted at the last look
         self._topic_ids: dict[TopicPartition, str] = {}  # as of the copies that were chosen last
         self._samples = SAMPLES_MOST
@@ -354,7 +354,7 @@ class Copies:
             if parted is not None:
                 return parted
         # Batches are looked at once for each choice: what lies below the high watermark stays as it is.
-        who = (copy.log_dir, *(each.log_dir for each in others))
+        who = [(each.log_dir, each.topic_id) for each in (copy, *others)]
         if not others or self._compared.get(partition) == who:
             return None
         for other in others:

@@ -424,6 +424,18 @@ def test_a_stream_begins_anew_with_a_topic_that_was_made_again(disks: list[Path]
     assert followed.views[P].log_end_offset == 5
 
 
+def test_copies_of_a_topic_that_was_made_again_are_compared(disks: list[Path]) -> None:
+    for disk in disks[:2]:
+        copy(disk, PLAIN, 30)
+    followed = FollowedPartitions(options(*disks[:2], streaming=True))
+    assert followed.look() == {P: 30}
+    for disk, word in zip(disks, ("new", "other"), strict=False):
+        shutil.rmtree(disk / "orders-0")
+        copy(disk, [Batch(0, word=word)] * 4, 30, topic_id="B" * 22)
+    with pytest.raises(IllegalStateException, match="have different records from offset"):
+        followed.look({P: 30})
+
+
 @pytest.mark.parametrize("is_planned", [False, True])
 def test_a_topic_that_is_made_again_with_more_replicas(disks: list[Path], is_planned: bool) -> None:
     """What was read of the old one, whose only replica needed no high watermark, says nothing of the new one."""
