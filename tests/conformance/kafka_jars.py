@@ -114,11 +114,15 @@ def driver(*, profile: str | None = None) -> Driver:
 
 def tools() -> Driver:
     """Kafka's command-line tools (`main="org.apache.kafka.tools.DumpLogSegments"`), in a class path of their own."""
-    java = find_tool("java")
+    return Driver(find_tool("java"), os.pathsep.join(fetched(TOOLS / "pom.xml", "tools", "Kafka's tools")))
+
+
+def fetched(pom: Path, name: str, what: str) -> list[str]:
+    """Paths of the jars that a pom asks for, by Maven, once.  KafkaMissingError if it cannot fetch `what`."""
     maven = find_tool("mvn")
-    target = Path(os.environ.get("KAFKALOG_DRIVER_TARGET", DRIVER / "target")).absolute() / "tools"
+    target = Path(os.environ.get("KAFKALOG_DRIVER_TARGET", DRIVER / "target")).absolute() / name
     target.mkdir(parents=True, exist_ok=True)
-    paths, pom = target / "classpath", TOOLS / "pom.xml"
+    paths = target / "classpath"
     with (target / ".build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         fresh = paths.exists() and paths.stat().st_mtime > pom.stat().st_mtime
@@ -127,9 +131,9 @@ def tools() -> Driver:
             command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={found}"]
             done = _maven(command)
             if done.returncode != 0:
-                raise KafkaMissingError(f"Maven could not fetch Kafka's tools:\n{done.stdout[-3000:]}")
+                raise KafkaMissingError(f"Maven could not fetch {what}:\n{done.stdout[-3000:]}")
             paths.write_text(found.read_text().strip())
-    return Driver(java, paths.read_text())
+        return paths.read_text().split(os.pathsep)
 
 
 def _sources_digest() -> str:

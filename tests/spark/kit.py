@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,6 +35,22 @@ def fill(
                     for n in range(first, first + 10)
                 ]
             )
+
+
+def rows_of(root: Path | str, columns: Sequence[str], **options: str) -> list[dict[str, Any]]:
+    """What a batch read of topic `t` gives, without Spark: by its plan and its tasks' reader."""
+    from kafkalog.spark.options import parse_options
+    from kafkalog.spark.planning import plan
+    from kafkalog.spark.tasks import read_range
+
+    parsed = parse_options({"path": str(root), "subscribe": "t", **options})
+    found: list[dict[str, Any]] = []
+    for work in plan(parsed):
+        for batch in read_range(work, parsed, columns):
+            assert batch.num_rows
+            assert tuple(batch.schema.names) == tuple(columns)
+            found += batch.to_pylist()
+    return found
 
 
 def files_of(folder: Path | str) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaStorageException
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
+from tests.spark.kit import rows_of
 
 pytest.importorskip("pyspark")
 
@@ -70,14 +71,7 @@ def expected(records: Records, start: int, end: int, unknown: str = "insert") ->
 
 
 def rows(root: Path | str, columns: Any = COLUMNS, **options: str) -> list[dict[str, Any]]:
-    parsed = parse_options({"path": str(root), "subscribe": "t", "changes": "true", **options})
-    found = []
-    for work in plan(parsed):
-        for batch in read_range(work, parsed, columns):
-            assert batch.num_rows
-            assert tuple(batch.schema.names) == tuple(columns)
-            found += batch.to_pylist()
-    return found
+    return rows_of(root, columns, changes="true", **options)
 
 
 def between(start: int, end: int, topic: str = "t") -> dict[str, str]:

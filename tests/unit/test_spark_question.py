@@ -13,6 +13,7 @@ from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
 from kafkalog.spark.question import Question
 from kafkalog.spark.write_options import parse_sink_options
+from tests.spark.kit import rows_of
 
 START_MS = 1_700_000_000_000
 COUNT = 60
@@ -35,16 +36,7 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def rows(log_dir: str, columns: Any = COLUMNS, **options: str) -> list[dict[str, Any]]:
     pytest.importorskip("pyspark")
-    from kafkalog.spark.tasks import read_range
-
-    parsed = parse_options({"path": log_dir, "subscribe": "t", **options})
-    found = []
-    for work in plan(parsed):
-        for batch in read_range(work, parsed, columns):
-            assert batch.num_rows
-            assert tuple(batch.schema.names) == tuple(columns)
-            found += batch.to_pylist()
-    return found
+    return rows_of(log_dir, columns, **options)
 
 
 WHERE = "offset >= 7 and partition = 1 and key is not null"

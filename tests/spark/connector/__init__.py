@@ -7,7 +7,6 @@ is made for one version of Spark: `make spark-connector` has an environment of i
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,20 +33,7 @@ def missing() -> str | None:
 
 def jars() -> list[str]:
     """The connector's jars, fetched by Maven on first use."""
-    target = kafka_jars.DRIVER / "target" / "connector"
-    target.mkdir(parents=True, exist_ok=True)
-    listing = target / "classpath"
-    if not listing.exists() or listing.stat().st_mtime < POM.stat().st_mtime:
-        command = [kafka_jars.find_tool("mvn"), "-q", "-B", "-f", str(POM), "dependency:build-classpath"]
-        done = subprocess.run(
-            [*command, f"-Dmdep.outputFile={listing}"],
-            capture_output=True,
-            text=True,
-            timeout=kafka_jars.BUILD_SECONDS_MAX,
-        )
-        if done.returncode != 0:
-            raise kafka_jars.KafkaMissingError(f"Maven could not fetch the connector:\n{done.stdout[-3000:]}")
-    paths = listing.read_text().strip().split(os.pathsep)
+    paths = kafka_jars.fetched(POM, "connector", "the connector")
     return [path for path in paths if Path(path).name.rsplit("-", 1)[0] in JARS]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,20 +38,7 @@ def missing() -> str | None:
 
 def jars() -> list[str]:
     """Paths of the jars.  KafkaMissingError if Maven cannot fetch them."""
-    target = kafka_jars.DRIVER / "target" / "lake"
-    target.mkdir(parents=True, exist_ok=True)
-    listing = target / "classpath"
-    if not listing.exists() or listing.stat().st_mtime < POM.stat().st_mtime:
-        command = [kafka_jars.find_tool("mvn"), "-q", "-B", "-f", str(POM), "dependency:build-classpath"]
-        done = subprocess.run(
-            [*command, f"-Dmdep.outputFile={listing}"],
-            capture_output=True,
-            text=True,
-            timeout=kafka_jars.BUILD_SECONDS_MAX,
-        )
-        if done.returncode != 0:
-            raise kafka_jars.KafkaMissingError(f"Maven could not fetch Delta's jars:\n{done.stdout[-3000:]}")
-    return listing.read_text().strip().split(os.pathsep)
+    return kafka_jars.fetched(POM, "lake", "Delta's jars")
 
 
 def recipes() -> list[str]:
