@@ -1,4 +1,4 @@
-"""docs/spark-cluster.md: executors that are processes of their own and see other mounts than the driver.
+"""docs/how-to/spark-cluster.md: executors that are processes of their own and see other mounts than the driver.
 
 Their Python runs in a mount namespace in which the driver's own directories are hidden, and what the page has mounted
 is there read-only: a snapshot, the log directory that a process appends to, or nothing but a bucket.
@@ -29,7 +29,7 @@ from tests.spark.tier_kit import KEY, SECRET, make_full, s3_server, tiered
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "spark-cluster.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "spark-cluster.md").read_text()
 WRAPPER = """#!/bin/sh
 exec unshare -m sh -c '
 mount -t tmpfs none "{hidden}" && mount --bind "{mounted}" "{mounted}" && mount -o remount,bind,ro "{mounted}" || exit 1
@@ -108,7 +108,7 @@ def test_the_page(
     fill(tmp_path / "kafka-logs", "t-0", 30)
     monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {}
-    exec(compile(code, "docs/spark-cluster.md", "exec"), space)
+    exec(compile(code, "docs/how-to/spark-cluster.md", "exec"), space)
     assert space["exit_code"] == 0
     assert "advice" in capfd.readouterr().out
     fill(tmp_path / "var", "t-0", 30)

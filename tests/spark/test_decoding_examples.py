@@ -1,4 +1,4 @@
-"""Every example of docs/spark-decoding.md runs, beside a registry in a process of its own."""
+"""Every example of docs/how-to/spark-decoding.md runs, beside a registry in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.spark.test_decoding import SUBJECTS, V1, WHOLE_V2, avro, event
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark-decoding.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "spark-decoding.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 STATEMENTS = re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL)
 EXPECTED = {
@@ -83,7 +83,7 @@ def test_an_example_runs(
     place = r'"(kafka-logs|lake/customers|checkpoints/customers)"'
     code = re.sub(place, lambda found: repr(str(tmp_path / found[1])), code)
     code = code.replace("http://registry:8081", registry.address)
-    exec(compile(code, "docs/spark-decoding.md", "exec"), {})
+    exec(compile(code, "docs/how-to/spark-decoding.md", "exec"), {})
     out = capfd.readouterr().out
     wanted = [pattern for word, pattern in EXPECTED.items() if word in code]
     assert wanted

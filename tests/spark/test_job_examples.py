@@ -1,4 +1,4 @@
-"""Every example of docs/spark-jobs.md runs, in a folder with two small log directories."""
+"""Every example of docs/how-to/spark-jobs.md runs, in a folder with two small log directories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.spark.kit import START_MS, fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark-jobs.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "spark-jobs.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -29,7 +29,7 @@ def test_an_example_runs(
     # Paths are the driver's: a session's workers are in the folder where it began.
     code = re.sub(r'"(kafka-logs(?:-2)?|lake|checkpoints/orders)"', lambda found: repr(str(tmp_path / found[1])), code)
     space: dict[str, Any] = {}
-    exec(compile(code, "docs/spark-jobs.md", "exec"), space)
+    exec(compile(code, "docs/how-to/spark-jobs.md", "exec"), space)
     assert space["spark"] is spark or space["spark"].sparkContext is spark.sparkContext
     assert space.get("exit_code", 0) == 0
     out = capfd.readouterr().out

@@ -1,4 +1,4 @@
-"""Every recipe of docs/spark-lake.md runs, with the real packages, and does what its text says."""
+"""Every recipe of docs/how-to/spark-lake.md runs, with the real packages, and does what its text says."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def place(tmp_path: Path) -> Path:
 
 def run(code: str, place: Path) -> dict[str, Any]:
     space: dict[str, Any] = {}
-    exec(compile(lake.in_place(code, place), "docs/spark-lake.md", "exec"), space)
+    exec(compile(lake.in_place(code, place), "docs/how-to/spark-lake.md", "exec"), space)
     return space
 
 

@@ -1,4 +1,4 @@
-"""What Spark shows of a read, and what it does not: docs/spark-metrics.md holds, and its examples run."""
+"""What Spark shows of a read, and what it does not: docs/reference/spark-metrics.md holds, and its examples run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spark.versions import needs_streams
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark-metrics.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "spark-metrics.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 OUTPUT = (
     r"plan of orders in \S+: 1 of 1 partitions, \d+ of \d+ segments, [0-9.]+ KiB of [0-9.]+ KiB, 1 task",
@@ -43,7 +43,7 @@ def test_an_example_runs(
         pytest.skip("this Spark collects no logs of its Python processes")
     space: dict[str, Any] = {"__name__": "example"}
     try:
-        exec(compile(code, "docs/spark-metrics.md", "exec"), space)
+        exec(compile(code, "docs/reference/spark-metrics.md", "exec"), space)
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     finally:
         spark.dataSource.register(KafkalogDataSource)  # the next test's knows nothing of the session

@@ -1,4 +1,4 @@
-"""The examples of docs/spark-options.md run, in a folder with a small log directory."""
+"""The examples of docs/reference/spark-options.md run, in a folder with a small log directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.spark.kit import fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark-options.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "spark-options.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -24,7 +24,7 @@ def test_an_example_runs(spark: Any, code: str, tmp_path: Path, capfd: pytest.Ca
     # Paths are the driver's: a session's workers are in the folder where it began.
     code = re.sub(r'"(kafka-logs|checkpoints/orders)"', lambda found: repr(str(tmp_path / found[1])), code)
     space: dict[str, Any] = {}
-    exec(compile(code, "docs/spark-options.md", "exec"), space)
+    exec(compile(code, "docs/reference/spark-options.md", "exec"), space)
     out = capfd.readouterr().out
     assert "+--" in out
     if "subscribePattern" in code:

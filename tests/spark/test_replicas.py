@@ -1,5 +1,5 @@
 """Spark reads the disks of several brokers as one: the leader's copy, up to the high watermark.  Also each example of
-docs/spark-replicas.md."""
+docs/how-to/spark-replicas.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.replica_kit import Batch, broker, copy, metadata, partition
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark-replicas.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "spark-replicas.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -94,7 +94,7 @@ def test_a_stream_waits_for_the_watermark(spark: Any, disks: list[str], tmp_path
 @pytest.mark.parametrize("code", EXAMPLES, ids=[f"line{TEXT[: TEXT.index(each)].count(chr(10))}" for each in EXAMPLES])
 def test_an_example_runs(spark: Any, disks: list[str], code: str, capfd: pytest.CaptureFixture[str]) -> None:
     code = re.sub(r'"broker-(\d)"', lambda found: repr(disks[int(found[1]) - 1]), code)
-    exec(compile(code, "docs/spark-replicas.md", "exec"), {})
+    exec(compile(code, "docs/how-to/spark-replicas.md", "exec"), {})
     out = capfd.readouterr().out
     assert "|        0|" in out
     assert "29|" in out if "replicas" not in code else "39|" in out

@@ -1,4 +1,4 @@
-"""Every example of docs/spark-speed.md runs, in a folder with a small log directory."""
+"""Every example of docs/how-to/spark-speed.md runs, in a folder with a small log directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import kafkalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark-speed.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "spark-speed.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -22,7 +22,7 @@ def test_an_example_runs(spark: Any, code: str, tmp_path: Path, capfd: pytest.Ca
         log.append_many([(b'{"id":%d,"price":%d.25,"tags":["new"]}' % (n, n), None) for n in range(9)])
     space: dict[str, Any] = {}
     code = code.replace('"kafka-logs"', repr(str(tmp_path / "kafka-logs")))
-    exec(compile(code, "docs/spark-speed.md", "exec"), space)
+    exec(compile(code, "docs/how-to/spark-speed.md", "exec"), space)
     out = capfd.readouterr().out
     assert "+--" in out
     if "valueSchema" in code:

@@ -1,4 +1,4 @@
-"""Every SQL block of docs/spark-sql.md runs, from top to bottom, in a directory with a small topic of orders."""
+"""Every SQL block of docs/how-to/spark-sql.md runs, from top to bottom, in a directory with a small topic of orders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spark.versions import PYSPARK
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark-sql.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "spark-sql.md").read_text()
 STATEMENTS = re.findall(r"```sql\n(.*?);\n```", TEXT, re.DOTALL)
 START_MS = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 PER_PARTITION = 30

@@ -1,4 +1,4 @@
-"""As much of FastAPI as the examples of docs/processes.md ask for, where it is not installed."""
+"""As much of FastAPI as the examples of docs/how-to/processes.md ask for, where it is not installed."""
 
 from __future__ import annotations
 

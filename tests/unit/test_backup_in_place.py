@@ -1,4 +1,4 @@
-"""docs/backup.md, followed to the letter: one topic, or what salvage saved, joins a directory with other topics."""
+"""Follows docs/how-to/backup.md: one topic, or the output of salvage, joins a directory with other topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.cli_kit import Run, run
 __all__ = ["run"]
 
 BACKUP = "/backups/2026-11-28"
-PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "backup.md"
 
 
 def steps(heading: str) -> list[list[str]]:

@@ -199,7 +199,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
     assert kinds == wanted.get(command, kinds)
 
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "json-lines.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "json-lines.md").read_text()
 GROUPS = {"state", "type", "protocolType", "members", "logDir", "offsetsPartition"}  # named in a sentence there
 
 

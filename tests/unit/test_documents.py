@@ -20,13 +20,13 @@ from kafkalog.engine.files import lines
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kafkalog"
 DOCUMENTS = [
-    ROOT / "docs" / "format.md",
-    ROOT / "docs" / "backup.md",
-    ROOT / "docs" / "broker.md",
-    ROOT / "docs" / "full-disk.md",
-    ROOT / "docs" / "json-lines.md",
-    ROOT / "docs" / "processes.md",
-    ROOT / "docs" / "tiered-storage.md",
+    ROOT / "docs" / "explanation" / "format.md",
+    ROOT / "docs" / "how-to" / "backup.md",
+    ROOT / "docs" / "how-to" / "broker.md",
+    ROOT / "docs" / "how-to" / "full-disk.md",
+    ROOT / "docs" / "reference" / "json-lines.md",
+    ROOT / "docs" / "how-to" / "processes.md",
+    ROOT / "docs" / "how-to" / "tiered-storage.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "README.md",
     *sorted((ROOT / "docs" / "internals").glob("*.md")),
@@ -131,11 +131,11 @@ def fields_of(layout: struct.Struct | np.dtype[Any]) -> list[tuple[int, int]]:
     return [(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
 
 
-LAYOUTS = LAYOUT.findall((ROOT / "docs" / "format.md").read_text())
+LAYOUTS = LAYOUT.findall((ROOT / "docs" / "explanation" / "format.md").read_text())
 
 
 def test_no_layout_is_passed_over() -> None:
-    assert len(LAYOUTS) == (ROOT / "docs" / "format.md").read_text().count("| at | bytes |") > 0
+    assert len(LAYOUTS) == (ROOT / "docs" / "explanation" / "format.md").read_text().count("| at | bytes |") > 0
 
 
 @pytest.mark.parametrize(("dotted", "rows"), LAYOUTS, ids=[dotted for dotted, _ in LAYOUTS])
@@ -148,7 +148,7 @@ def test_names_of_files_are_those_of_the_tables() -> None:
     """The first column of the directory's tables, where it is one whole name."""
     names = resolved("kafkalog.engine.format.names")
     known = {value for name, value in vars(names).items() if name.endswith(("_FILE", "_SUFFIX")) and name.isupper()}
-    text = (ROOT / "docs" / "format.md").read_text().partition("## A remote tier")[0]
+    text = (ROOT / "docs" / "explanation" / "format.md").read_text().partition("## A remote tier")[0]
     first_column = re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
     for name in first_column:
         if not name.startswith(("topic-", "0000", "…")):
@@ -159,7 +159,7 @@ def test_names_of_files_are_those_of_the_tables() -> None:
 
 def test_names_of_objects_are_those_of_the_layouts() -> None:
     local, aiven = resolved("kafkalog.engine.remote.local_tiered"), resolved("kafkalog.engine.remote.aiven")
-    text = (ROOT / "docs" / "format.md").read_text().partition("## A remote tier")[2]
+    text = (ROOT / "docs" / "explanation" / "format.md").read_text().partition("## A remote tier")[2]
     first, _, second = text.partition("### Aiven")
     suffixes = re.compile(r"[>`…](\.[a-z_-]+)(?=`)")
     assert set(suffixes.findall(first)) == {local.LOG, *local.SUFFIXES.values()}

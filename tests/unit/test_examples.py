@@ -28,11 +28,11 @@ from kafkalog._native.state.blocks import Closing
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
     "README.md",
-    "docs/broker.md",
-    "docs/processes.md",
-    "docs/reading.md",
-    "docs/testing.md",
-    "docs/tiered-storage.md",
+    "docs/how-to/broker.md",
+    "docs/how-to/processes.md",
+    "docs/how-to/find-records.md",
+    "docs/how-to/testing.md",
+    "docs/how-to/tiered-storage.md",
 )
 # Spark's and the command line's are run in tests of theirs.
 ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
@@ -118,12 +118,12 @@ import kafkalog
 from tests.unit.log_kit import batch
 batches = batch()
 """,
-    "docs/broker.md": """
+    "docs/how-to/broker.md": """
 import kafkalog
 with kafkalog.open("disk1") as store:
     store.create_topic("orders")
 """,
-    "docs/processes.md": """
+    "docs/how-to/processes.md": """
 import asyncio
 import kafkalog
 from tests.unit.fastapi_double import put_up
@@ -131,7 +131,7 @@ put_up()
 with kafkalog.open("shop") as store:
     store.create_topic("orders", exist_ok=True).append(b"{}")
 """,
-    "docs/tiered-storage.md": """
+    "docs/how-to/tiered-storage.md": """
 import kafkalog
 from pathlib import Path
 from tests.unit.tier_kit import tiered
@@ -145,7 +145,7 @@ for name in ("orders", "payments"):
     store.create_topic(name)
 reader = store.reader("biller", topics=["orders"])
 """,
-    "docs/reading.md": """
+    "docs/how-to/find-records.md": """
 import kafkalog
 with kafkalog.open("shop") as store:
     store.create_topic("orders", 3).append(b'{"id": 1, "amount": 12.5}', key=b"customer-7", partition=0)

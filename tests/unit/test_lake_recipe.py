@@ -1,4 +1,4 @@
-"""Recipes of docs/reading.md that write files or look for bad values: what they promise, over two days."""
+"""Recipes of docs/how-to/find-records.md that write files or look for bad values: what they promise, over two days."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import kafkalog
 duckdb = pytest.importorskip("duckdb")
 pa = pytest.importorskip("pyarrow")
 
-TEXT = (Path(__file__).parents[2] / "docs" / "reading.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "find-records.md").read_text()
 DAYS = (date(2026, 11, 20), date(2026, 11, 21))
 NOON_MS = 1_795_176_000_000  # of the first
 DAY_MS = 86_400_000

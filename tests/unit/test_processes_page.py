@@ -1,4 +1,4 @@
-"""The web service of docs/processes.md: its two applications side by side, and what the second writer is told."""
+"""The web service of docs/how-to/processes.md: its two applications, and the refusal of a second writer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import kafkalog
 from tests.unit import fastapi_double
 
-PAGE = Path(__file__).parents[2] / "docs" / "processes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "processes.md"
 
 
 def application(name: str) -> dict[str, Any]:

@@ -18,7 +18,10 @@ import pytest
 import kafkalog
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "internals"),
+]
 PRIVATE = re.compile(r"kafkalog[./]_\w+|\b_(?:face|native|limits)\b")
 PACKAGES = ("spark", "toolbox")  # what they list are modules
 

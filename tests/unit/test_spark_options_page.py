@@ -1,4 +1,4 @@
-"""The tables of docs/spark-options.md beside the options that are known, and the defaults that the code has."""
+"""The tables of docs/reference/spark-options.md agree with the options and the defaults of the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalog.spark.triggers import TriggerOptions
 
 pytest.importorskip("pyarrow")
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark-options.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "spark-options.md").read_text()
 
 
 def table(title: str) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The tests of docs/testing.md pass, a second time in the same folder, too; and a leak is told as it says."""
+"""The tests of docs/how-to/testing.md pass, a second time in the same folder, too; and a leak is told as it says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "testing.md").read_text()
 [CODE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 [LEAKS] = re.findall(r"\npytest (-W error::ResourceWarning .*)\n", PAGE)
 LEAK = """

@@ -29,7 +29,7 @@ ROUNDS = 5
 WAIT_S = 0.3
 SKEW_S = 1.0
 FREE_BYTES = 1 << 30
-SAME_FILES = "mount the same directory at the same path on every host (docs/spark-cluster.md)"
+SAME_FILES = "mount the same directory at the same path on every host (docs/how-to/spark-cluster.md)"
 
 
 class Check(NamedTuple):

@@ -41,13 +41,13 @@ def main(place: Path) -> None:
     space: dict[str, Any] = {}
     for records in (30, 20):
         fill(place / "kafka-logs", "orders-0", records)
-        exec(compile(code, "docs/spark-lake.md", "exec"), space)
+        exec(compile(code, "docs/how-to/spark-lake.md", "exec"), space)
     stream = spark.read.format("delta").load(str(place / "lake" / "delta-stream"))
     print("streamed", *stream.selectExpr("count(*)", "count(distinct offset)", "max(offset)").first())
     commits = sorted((place / "checkpoints" / "delta" / "commits").glob("[0-9]*"))
     commits[-1].unlink()  # as if the driver had been killed before it noted the last micro-batch
     commits[-1].with_name(f".{commits[-1].name}.crc").unlink()
-    exec(compile(code, "docs/spark-lake.md", "exec"), space)
+    exec(compile(code, "docs/how-to/spark-lake.md", "exec"), space)
     print("again", stream.count())
     exported = place / "exported"
     if exported.exists():  # by the test, as a Delta table without any jar

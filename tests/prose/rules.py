@@ -1,0 +1,48 @@
+"""The rules of plain English that a program can check.
+
+A sentence begins with its subject: not with "Of", "Those", "What" or "Whoever".  It has no more than 35 words.  A
+question may begin with "What".  Nothing here knows whether a sentence is true, or has a verb: people check that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.prose.text import ROOT, Sentence, sentences
+
+WORDS_MAX = 35
+OPENERS = re.compile(r"^[\"'(]*(of|those|what|whatever|whoever|whose|whomever)\b(?! course)", re.IGNORECASE)
+WHOEVER = re.compile(r"\bwho(m)?ever\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    path: Path
+    sentence: Sentence
+    rule: str
+
+    def __str__(self) -> str:
+        path = self.path.relative_to(ROOT) if self.path.is_relative_to(ROOT) else self.path
+        shown = self.sentence.text if len(self.sentence.text) < 160 else self.sentence.text[:157] + "..."
+        return f"{path}:{self.sentence.line}: {self.sentence.kind}: {self.rule}: {shown}"
+
+
+def broken(sentence: Sentence) -> Iterator[str]:
+    """The names of the rules that a sentence breaks."""
+    opener = OPENERS.match(sentence.text)
+    if opener and not sentence.text.rstrip("\"')").endswith("?"):
+        yield f'opens with "{opener[1].lower()}"'
+    if WHOEVER.search(sentence.text):
+        yield 'has "whoever"'
+    if sentence.words > WORDS_MAX:
+        yield f"more than {WORDS_MAX} words"
+
+
+def findings(path: Path) -> Iterator[Finding]:
+    """Everything in a file that breaks a rule."""
+    for sentence in sentences(path):
+        for rule in broken(sentence):
+            yield Finding(path, sentence, rule)
