@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help man demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark bench-spark-remote bench-spark-table spark-connector spark-versions microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help docs docs-serve man demo demo-tiered check quick quick-tests nightly durations planted test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark bench-spark-remote bench-spark-table spark-connector spark-versions microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -25,7 +25,7 @@ $(VENV)/.python:
 
 # Everything that the tests, the demo and the benchmarks use, from the package registry.
 $(VENV)/.packages: pyproject.toml | $(VENV)/.python
-	$(PY) -m pip install -q --group test --group lint --group spark --group peers
+	$(PY) -m pip install -q --group test --group lint --group docs --group spark --group peers
 	@touch $@
 
 # "compat": modules stand on the path, where pkgutil sees them; so Spark finds pyspark_kafkalog from any folder.
@@ -34,6 +34,12 @@ $(VENV)/.built: $(NATIVE) setup.py pyproject.toml Makefile $(VENV)/.packages
 	@touch $@
 
 build: $(VENV)/.built  ## the environment and the native modules, in place
+
+docs: $(VENV)/.built  ## the site, in build/site; a broken link or reference is an error
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+
+docs-serve: $(VENV)/.built  ## the site at http://127.0.0.1:8000, built again with each change
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve
 
 man: $(VENV)/.built  ## man pages of the commands, in build/man
 	$(PY) -m kafkalog.cli.man_pages build/man

@@ -1,7 +1,8 @@
 """The rules of plain English that a program can check.
 
 A sentence begins with its subject: not with "Of", "Those", "What" or "Whoever".  It has no more than 35 words.  A
-question may begin with "What".  Nothing here knows whether a sentence is true, or has a verb: people check that.
+question may begin with "What".  proselint adds its rules: archaisms, redundancy, clichés and others.  Nothing here
+knows whether a sentence is true, or has a verb: people check that.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from proselint.checks import __register__
+from proselint.config import DEFAULT
+from proselint.registry import CheckRegistry
+from proselint.tools import LintFile
+
 from tests.prose.text import ROOT, Sentence, sentences
 
 WORDS_MAX = 35
 OPENERS = re.compile(r"^[\"'(]*(of|those|what|whatever|whoever|whose|whomever)\b(?! course)", re.IGNORECASE)
 WHOEVER = re.compile(r"\bwho(m)?ever\b", re.IGNORECASE)
+# Code and numbers look like typography, repeated words and dates to proselint.
+OFF = ("typography", "lexical_illusions", "dates_times")
+
+CheckRegistry().register_many(__register__)
+_CONFIG = {"max_errors": 10_000, "checks": {**DEFAULT["checks"], **dict.fromkeys(OFF, False)}}
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,16 @@ def broken(sentence: Sentence) -> Iterator[str]:
 
 def findings(path: Path) -> Iterator[Finding]:
     """Everything in a file that breaks a rule."""
-    for sentence in sentences(path):
+    found = list(sentences(path))
+    for sentence in found:
         for rule in broken(sentence):
             yield Finding(path, sentence, rule)
+    # proselint reads a whole text: it also looks for words that are spelled in two ways.
+    text = "\n\n".join(each.text for each in found)
+    starts = [0]
+    for each in found:
+        starts.append(starts[-1] + len(each.text) + 2)
+    for result in LintFile(content=text, source=str(path)).lint(_CONFIG) if text else ():
+        at = result.check_result.span[0] - 1  # it puts a line break before the text
+        number = max(index for index, start in enumerate(starts[:-1]) if start <= max(at, 0))
+        yield Finding(path, found[number], f"proselint: {result.check_result.message}")

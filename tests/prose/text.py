@@ -218,7 +218,7 @@ def _of_page(text: str) -> Iterator[Sentence]:
         if stripped.startswith("|"):
             yield from flush()
             for cell in stripped.strip("|").split("|"):
-                yield from _split(cell.strip(), number, "page")
+                yield from _split(cell.strip(), number, "cell")
             continue
         if re.match(r"([-*+] |\d+\. |> )", stripped):
             yield from flush()

@@ -1,0 +1,37 @@
+"""What a page may assume: each function prepares the page's directory, and may give names to its Python blocks.
+
+A function is a context manager that gets the directory.  Times in these logs are fixed, so that outputs are too.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import kafkalog
+
+SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
+MARCH = 1_772_323_200_000  # 2026-03-01T00:00:00Z, in ms
+
+
+@contextmanager
+def kafka_logs(place: Path) -> Iterator[None]:
+    """`kafka-logs/`: partitions that Apache Kafka 4.4.0 wrote."""
+    for scenario, name in (("append_basic", "foo-0"), ("compact_txn", "foo-0")):
+        target = place / "kafka-logs" / ("orders-0" if scenario == "append_basic" else "payments-0")
+        shutil.copytree(SCENARIOS / scenario / "final" / "logs" / name, target)
+    yield
+
+
+@contextmanager
+def shop(place: Path) -> Iterator[dict[str, Any]]:
+    """`shop/`: a closed store with the topic `orders`, two partitions, 300 records of March 2026."""
+    with kafkalog.open(place / "shop") as store:
+        orders = store.create_topic("orders", partitions=2)
+        for number in range(300):
+            value = b'{"order": %d, "customer": "c-%d", "amount": %d}' % (number, number % 7, number * 3 % 100)
+            orders.append(value, key=b"c-%d" % (number % 7), timestamp=MARCH + number * 3_600_000)
+    yield {}
