@@ -50,9 +50,14 @@ demo: $(VENV)/.built  ## the main job: a partition of real Kafka's, shown, verif
 demo-tiered: $(VENV)/.built  ## a store tiers to a local S3 server, Spark reads the bucket, a partition is restored
 	$(PY) -m tests.demo_tiered
 
+# The site's tests open its pages in Chromium.  KAFKALOG_APT=1, as root, installs it from Debian's packages.
+$(VENV)/.browser: | $(VENV)/.python
+	@command -v chromium >/dev/null || [ "$(KAFKALOG_APT)" != 1 ] || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium) >/dev/null
+	@touch $@
+
 # Long lanes: so many seconds of one processor, which go to some of their files, others each day (tests/sampling.py).
 LANES_SECONDS ?= 150
-check: $(VENV)/.built  ## what CI runs: lint, types, sanitizers, wheel, tests (of long lanes the day's sample)
+check: $(VENV)/.built $(VENV)/.browser  ## what CI runs: lint, types, sanitizers, wheel, tests (of long lanes the day's sample)
 	$(MAKE) --no-print-directory -j 2 sanitize checked-lint-and-wheel
 	$(IN_MEMORY) $(PYTEST) $(TEST_FLAGS) $(SHORT_FLAGS) tests/unit tests/golden tests/property $(PYTEST_FLAGS)
 	KAFKALOG_LANES_SECONDS=$(LANES_SECONDS) $(MAKE) --no-print-directory lanes

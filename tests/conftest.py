@@ -36,6 +36,8 @@ def pytest_report_header() -> str:
 
 def missing_tool(marker: str) -> str | None:
     """Why tests with this marker can't run here, or None."""
+    if marker == "browser":
+        return None if shutil.which("chromium") else "no browser (`chromium` is not on the PATH)"
     if shutil.which("java") is None:
         return "no JDK (`java` is not on the PATH)"
     if marker in ("jvm", "broker") and (shutil.which("mvn") is None or shutil.which("javac") is None):
@@ -81,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Long files begin first: none stands alone at the end, when the other workers have nothing left.
     items.sort(key=lambda item: -seconds_of(item.path))
     for item in items:
-        for marker in ("jvm", "spark", "broker"):
+        for marker in ("jvm", "spark", "broker", "browser"):
             if item.get_closest_marker(marker) is None:
                 continue
             reason = missing_tool(marker)

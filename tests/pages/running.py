@@ -1,8 +1,9 @@
 """Runs a page's blocks in a directory.
 
-Python runs in this process, so that a test's fixtures (a Spark session) can be among its names.  Commands run in bash
-with `kafkalog` and `python` of this environment before all others on the PATH; a server that a page starts with `&` is
-stopped when the page ends.  Output goes through a file: a server that keeps it open does not hold the page up.
+Python runs in this process, so that what `setups.py` prepares (a Spark session) can be among its names.  Commands run
+in bash with `kafkalog` and `python` of this environment before all others on the PATH.  A server that a page starts
+with `&` is stopped when the page ends.  Output goes through a file: a server that keeps it open does not hold the page
+up.
 """
 
 from __future__ import annotations
@@ -42,13 +43,12 @@ class Mismatch(AssertionError):
     """A block failed, or printed something else than the page shows."""
 
 
-def run(page: Page, place: Path, names: dict[str, Any] | None = None, *, write: bool = False) -> None:
+def run(page: Page, place: Path, *, write: bool = False) -> None:
     """Runs a page in the empty directory `place`.
 
     Args:
         page: The page.
         place: The directory in which its blocks run.
-        names: Names that its Python blocks may use, such as `spark`.
         write: Puts what was printed into the page, instead of comparing.
 
     Raises:
@@ -56,7 +56,7 @@ def run(page: Page, place: Path, names: dict[str, Any] | None = None, *, write: 
     """
     from tests.pages import setups
 
-    space: dict[str, Any] = {"__name__": "__main__", **(names or {})}
+    space: dict[str, Any] = {"__name__": "__main__"}
     changes: list[tuple[int, int, str]] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(_working_directory(place))

@@ -35,3 +35,13 @@ def shop(place: Path) -> Iterator[dict[str, Any]]:
             value = b'{"order": %d, "customer": "c-%d", "amount": %d}' % (number, number % 7, number * 3 % 100)
             orders.append(value, key=b"c-%d" % (number % 7), timestamp=MARCH + number * 3_600_000)
     yield {}
+
+
+@contextmanager
+def spark(place: Path) -> Iterator[dict[str, Any]]:
+    """`spark`: a session that ends with the page.  Its JVM starts in the page's directory."""
+    from tests.spark.session import local_session
+
+    session = local_session(place / "warehouse")
+    yield {"spark": session}
+    session.stop()
