@@ -1,8 +1,8 @@
-"""The face for services: the `Partition` that `kafkalog.open_log` gives, and a store's `topic.partition(0)`.
+"""The public class `Partition`, returned by `kafkalog.open_log` and by `Topic.partition` of a store.
 
-It acts as one replica: every append is at once below the high watermark.  Two ways to be open: writable, which stands
-on what appends (`StorePartition`) and on a `Source`, and read-only, which touches nothing and stands on a Source
-alone.  Safe to use from several threads; each iterator belongs to one thread.
+A Partition acts as a single replica: each append is below the high watermark at once.  It is open in one of two ways. A
+writable Partition uses a `StorePartition`, which appends, and a `Source`, which reads.  A read-only Partition uses a
+Source alone and changes no file.  Threads may share a Partition; each iterator belongs to one thread.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 __all__ = ["Partition", "PartitionDescription", "Writer"]
 
 DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
-DEDUPE_BUFFER_BYTES_MIN = 72  # of two keys
+DEDUPE_BUFFER_BYTES_MIN = 72  # room for two keys
 TRANSACTION_TIMEOUT_MS = 60_000  # transaction.timeout.ms
 
 
 class _Awaited(NamedTuple):
-    """An offset that somebody waits for, until a source shows it."""
+    """An offset that a thread waits for until the source shows it."""
 
     source: Source
     offset: int
@@ -58,7 +58,23 @@ class _Awaited(NamedTuple):
 
 
 class Partition(Closing, ClosingAsync, Readable):
-    """One partition.  Made by `open_log`, and by `Topic.partition` for one of a store."""
+    """One partition of a topic, returned by `kafkalog.open_log` and `Topic.partition`.
+
+    A Partition is a context manager and is thread-safe.  It belongs to the process that opened it.
+
+    Attributes:
+        topic_partition: The topic's name and the partition's number, as a `TopicPartition`.
+
+    Example:
+        >>> with kafkalog.open_log("logs", "orders-0") as log:
+        ...     offset = log.append(b"value", key=b"key")
+        ...     print(log.topic, log.partition, log.read_only, log.closed)
+        ...     print(log.log_start_offset, log.end_offset, log.high_watermark, log.last_stable_offset)
+        orders 0 False False
+        0 1 1 1
+        >>> log.closed
+        True
+    """
 
     _inner = frozenset({"appends", "is_forked_copy", "ready_to_read"})
 
@@ -72,8 +88,16 @@ class Partition(Closing, ClosingAsync, Readable):
         close: Callable[[], object] | None = None,
         how_to_write: str = "open it with read_only=False",
     ) -> None:
-        """`life` and `bells` (of those who wait) are those of what it was opened with; `close` ends one that is
-        read-only, `how_to_write` is its hint."""
+        """Creates a Partition for `open_log` and `Store`.
+
+        Args:
+            source: Reads the partition.
+            appends: Writes to the partition; None for a read-only Partition.
+            life: Tells whether the log or store that opened it is still open.
+            bells: Wakes threads that wait for an offset.
+            close: Closes a read-only Partition.
+            how_to_write: The hint of the error for a write to a read-only Partition.
+        """
         self.topic_partition = source.topic_partition
         self.appends = appends
         self._source = source
@@ -82,34 +106,34 @@ class Partition(Closing, ClosingAsync, Readable):
         self._close = close
         self._how_to_write = how_to_write
 
-    # --- life --------------------------------------------------------------------------------------
+    # --- open and close ----------------------------------------------------------------------------
 
     def __enter__(self) -> Partition:
         return self
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or belongs to another process."""
+        """True if the Partition was closed, or if another process opened it."""
         return not self._life.live
 
     @property
     def is_forked_copy(self) -> bool:
-        """Whether another process opened it, from which this one was forked: nothing can be done with it here."""
+        """True if this process was forked from the one that opened the Partition: it cannot be used here."""
         return self._life.forked
 
     @property
     def read_only(self) -> bool:
-        """Whether it was opened to be read alone."""
+        """True if the Partition was opened with `read_only=True`."""
         return self.appends is None
 
     @property
     def engine(self) -> UnifiedLog | None:
-        """The UnifiedLog below, with everything that Kafka's class of that name has; None when read-only."""
+        """The UnifiedLog, which has all methods of Kafka's class of that name; None for a read-only Partition."""
         return None if self.appends is None else self.appends.engine
 
     @property
     def log_dir(self) -> str:
-        """The directory that has it now."""
+        """The path of the log directory that holds the partition now."""
         return self._source.log_dir if self.appends is None else self.appends.log_dir
 
     @property
@@ -119,16 +143,26 @@ class Partition(Closing, ClosingAsync, Readable):
 
     @property
     def partition(self) -> int:
-        """Its number in the topic, from 0 on."""
+        """The partition's number in its topic, counted from 0."""
         return self.topic_partition.partition
 
     def close(self) -> None:
-        """Close as a broker's clean shutdown does: trim, flush, snapshot, checkpoints; a second call does nothing.
+        """Closes the partition as a broker's clean shutdown does.
 
-        One of a store is closed with its store, and this does nothing.  Of one that `open_log` gave, transactions that
-        are still open are aborted.  With the last log of the directory the clean-shutdown marker is
-        written and the lock given back.  When flushing fails (KafkaStorageException) no checkpoint and no marker are
-        written: the next open recovers.
+        It trims the files, flushes them, and writes the producer snapshot and the checkpoints.  Open transactions are
+        aborted.  The last log of a directory that is closed also writes the clean-shutdown marker and releases the
+        lock. A second call does nothing.  A Partition of a store is closed with its store, so this call does nothing
+        for it.
+
+        Raises:
+            KafkaStorageException: A flush failed.  Neither checkpoints nor the marker are written, so the next open
+                recovers the log.
+
+        Example:
+            >>> log = kafkalog.open_log("logs", "orders-0")
+            >>> log.close()
+            >>> log.closed
+            True
         """
         if self.appends is not None:
             self.appends.close()
@@ -138,7 +172,24 @@ class Partition(Closing, ClosingAsync, Readable):
             self._bells.ring()
 
     def refresh(self) -> None:
-        """Read-only: look at the directory again for what a broker has written since.  Writable: nothing to do."""
+        """Reads the directory again, to find what another process has written since.
+
+        A writable Partition is always up to date, so the call does nothing for it.
+
+        Raises:
+            KafkaStorageException: The directory cannot be read.
+            IllegalStateException: The Partition was opened by another process.
+
+        Example:
+            >>> writer = kafkalog.open_log("logs", "orders-0")
+            >>> view = kafkalog.open_log("logs", "orders-0", read_only=True)
+            >>> offset = writer.append(b"value")
+            >>> view.refresh()
+            >>> view.end_offset
+            1
+            >>> view.close()
+            >>> writer.close()
+        """
         if self._life.forked:
             raise self._life.elsewhere(f"{self.topic_partition} of {self.log_dir}")
         if self._life.live:
@@ -163,11 +214,11 @@ class Partition(Closing, ClosingAsync, Readable):
             raise self._life.refusal(f"{self.topic_partition} of {self.log_dir}")
         return self._source
 
-    # --- where it stands ---------------------------------------------------------------------------
+    # --- offsets -----------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first offset that can be read."""
         return self._readable().log_start_offset
 
     @property
@@ -179,20 +230,36 @@ class Partition(Closing, ClosingAsync, Readable):
 
     @property
     def high_watermark(self) -> int:
-        """Up to where (exclusive) readers see; here always the log's end."""
+        """The end (exclusive) of what read_uncommitted readers see; in kafkalog it is always the log's end."""
         return self._readable().visible_end()
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where (exclusive) read_committed readers see: before the oldest open transaction."""
+        """The end (exclusive) of what read_committed readers see, before the oldest open transaction."""
         return self._readable().visible_end("read_committed")
 
     def offset_for_time(self, timestamp_ms: Moment) -> int | None:
-        """The first offset with a timestamp at or after a time (ms since 1970, an aware datetime, or ISO text); None
-        where there is none.
+        """Returns the first offset whose record has a timestamp at or after `timestamp_ms`.
 
-        A negative time lies before all records: the log's start, None when the log is empty.  (What Kafka asks for by
-        -1, -2 ... is at `engine.fetch_offset_by_timestamp`.)
+        A negative time is before all records.  Kafka's special timestamps (-1, -2 ...) are accepted by
+        `engine.fetch_offset_by_timestamp` alone.
+
+        Args:
+            timestamp_ms: Milliseconds since 1970, a datetime with a time zone, or ISO 8601 text.
+
+        Returns:
+            The offset, or None if no record has such a timestamp.
+
+        Raises:
+            IllegalArgumentException: `timestamp_ms` is not a time.
+            CorruptRecordException: The log is damaged where it is searched.
+            KafkaStorageException: The log cannot be read.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offsets = log.append_many([(b"a", None, (), 1000), (b"b", None, (), 2000)])
+            ...     print(log.offset_for_time(1500), log.offset_for_time(9000))
+            1 None
         """
         timestamp_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
         source = self.ready_to_read()
@@ -202,14 +269,32 @@ class Partition(Closing, ClosingAsync, Readable):
         return source.offset_for_time(timestamp_ms)
 
     def await_offset(self, offset: int, *, isolation: str = "read_uncommitted", timeout_ms: int | None = None) -> bool:
-        """Wait until readers of `isolation` are shown `offset`; False where `timeout_ms` (by default none) went first.
+        """Waits until readers can see `offset`.
 
-        For readers that follow the log: `log.await_offset(reader.offset)`, then read on.  An offset below the log's
-        start, or of a control or an aborted record, counts as shown.  An append or the end of a transaction wakes the
-        waiting thread at once, and so does what another process writes to a read-only log, where the system tells of
-        changed files (else it is looked at ten times a second).  After a truncation it waits for the offset to be given
-        anew.  IllegalStateException when the log is closed meanwhile, KafkaStorageException when its directory goes
-        offline.
+        A reader that follows the log calls `log.await_offset(reader.offset)`, then continues to read.  An append or the
+        end of a transaction wakes the waiting thread at once.  So does a write by another process to a read-only log,
+        if the operating system reports changed files; otherwise the directory is checked ten times a second.  An offset
+        below the log's start counts as visible, and so does the offset of a control record or of an aborted record.
+        After a truncation the call waits until the offset is assigned again.
+
+        Args:
+            offset: The offset to wait for.
+            isolation: "read_uncommitted" or "read_committed": which readers must see it.
+            timeout_ms: The longest wait in milliseconds; by default there is no limit.
+
+        Returns:
+            True if the offset is visible, False if `timeout_ms` passed first.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value.
+            IllegalStateException: The log was closed during the wait.
+            KafkaStorageException: The directory went offline.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offset = log.append(b"value")
+            ...     print(log.await_offset(offset), log.await_offset(offset + 1, timeout_ms=10))
+            True False
         """
         check_isolation(isolation)
         offset = values.offset(offset, low=0)
@@ -222,7 +307,7 @@ class Partition(Closing, ClosingAsync, Readable):
             while True:
                 awaited = _Awaited(self._readable(), offset, isolation)
                 self.refresh()
-                if self.appends is not None:  # a directory that goes offline moves no end
+                if self.appends is not None:  # a directory that goes offline does not change the end
                     self.appends.on_log(lambda log: log.local_log.check_appendable())
                 if awaited.may_have_more():
                     return True
@@ -232,13 +317,29 @@ class Partition(Closing, ClosingAsync, Readable):
                 waiting.wait([awaited], left_s, lambda: not self._life.live)
 
     def describe(self, *, sample_rows: int = SAMPLE_ROWS, exact: bool = False) -> PartitionDescription:
-        """What it holds, without reading it: records, from when to when, bytes, segments, and `sample_rows` records
-        from places that are spread over all offsets.
+        """Returns what the partition holds, without reading all of it.
 
-            print(log.describe().records)
+        The count of records is exact for a small log.  For a large log it is the number of offsets, which compaction
+        and transactions make larger than the number of records; `is_exact` tells which.
 
-        Records are counted exactly in a small log; else they are the span of offsets, which compaction and
-        transactions make too many (`is_exact` says which).  `exact` has every batch header read.  Errors as a read.
+        Args:
+            sample_rows: How many sample records to return, from positions that are spread over all offsets.
+            exact: Read every batch header, so that the count is exact however large the log is.
+
+        Returns:
+            A PartitionDescription: records, oldest and newest timestamp (ms), bytes, segments and the sample.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value.
+            IllegalStateException: The Partition is closed.
+            KafkaStorageException: The log cannot be read.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offsets = log.append_many([b"one", b"two"])
+            ...     found = log.describe(sample_rows=1)
+            >>> found.records, found.is_exact, len(found.sample)
+            (2, True, 1)
         """
         sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
         budget = Budget(exact=values.flag(exact, "exact"))
@@ -251,18 +352,18 @@ class Partition(Closing, ClosingAsync, Readable):
     def _parts(self, partitions: object) -> Sequence[Partition]:
         if partitions is not None:
             raise IllegalArgumentException(
-                f"partitions: found {values.shown(partitions)} for one partition", hint="leave it out"
+                f"partitions: found {values.shown(partitions)} for a single partition", hint="leave it out"
             )
         return (self,)
 
     def ready_to_read(self) -> Source:
-        """Its Source, as the directory is now."""
+        """Returns the Source, up to date with the directory."""
         self._readable()
         self.refresh()
         return self._readable()
 
     def _start_at(self, start: int | None, start_time: Moment | None) -> int | None:
-        """Where to begin, of an offset or a time; looks at the directory again."""
+        """Returns the offset to begin at, from an offset or a time; reads the directory again."""
         if start_time is None:
             self._readable()
             self.refresh()
@@ -275,8 +376,32 @@ class Partition(Closing, ClosingAsync, Readable):
         return self._readable().visible_end() if found is None else found
 
     def reader(self, offset: int | None = None, *, start_time: Moment | None = None, **options: Any) -> ChunkReader:
-        """A ChunkReader from `offset`, or the first record at or after `start_time`, on; by default from the
-        log's start.  It reads all that lies behind, older records too.  Its options are documented there."""
+        """Returns a ChunkReader, which reads the log in chunks of whole batches.
+
+        It reads every record from its start on, also records with older timestamps than `start_time`.
+
+        Args:
+            offset: The first offset to read; by default the log's start.
+            start_time: Begin at the first record with a timestamp at or after this time (milliseconds since 1970, a
+                datetime with a time zone, or ISO 8601 text) instead of at an offset.
+            **options: The keyword arguments of `ChunkReader`.
+
+        Returns:
+            A ChunkReader at that offset.
+
+        Raises:
+            IllegalArgumentException: Both `offset` and `start_time` are given, or an argument has a wrong type or
+                value.
+            IllegalStateException: The Partition is closed.
+            KafkaStorageException: The log cannot be read.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offsets = log.append_many([b"one", b"two"])
+            ...     with log.reader(1) as reader:
+            ...         print([record.value for record in reader.records()])
+            [b'two']
+        """
         offset = None if offset is None else values.offset(offset, low=0)
         offset = self._start_at(offset, start_time)
         return ChunkReader(self._readable(), offset, **options)
@@ -284,7 +409,35 @@ class Partition(Closing, ClosingAsync, Readable):
     def send_to(
         self, sock: socket.socket, offset: int, max_bytes: int = CHUNK_BYTES, *, isolation: str = "read_uncommitted"
     ) -> int:
-        """Answer a fetch on a blocking socket with a MessageSetSend (os.sendfile); returns the bytes written."""
+        """Sends batches to a blocking socket with os.sendfile, framed as a MessageSetSend.
+
+        Args:
+            sock: A connected blocking socket.
+            offset: The offset to send from.
+            max_bytes: How many bytes of batches to send at most; at least one whole batch is sent if there is one.
+            isolation: "read_uncommitted" or "read_committed".
+
+        Returns:
+            The number of bytes written to the socket, including the frame.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value.
+            IllegalStateException: The Partition is closed.
+            OSError: The socket failed.
+
+        Example:
+            >>> import socket
+            >>> from kafkalog.reader import receive_message_set
+            >>> sender, receiver = socket.socketpair()
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offset = log.append(b"value")
+            ...     sent = log.send_to(sender, 0)
+            >>> error_code, data = receive_message_set(receiver)
+            >>> error_code, sent - len(data)
+            (0, 6)
+            >>> sender.close()
+            >>> receiver.close()
+        """
         check_isolation(isolation)
         offset = values.offset(offset, low=0)
         max_bytes = values.whole(max_bytes, "max_bytes", low=0, expected="bytes")
@@ -304,13 +457,29 @@ class Partition(Closing, ClosingAsync, Readable):
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> int:
-        """Append one record; returns its offset.
+        """Appends one record.
 
-        `value` and `key` are bytes (bytearray, memoryview, a numpy array: any C-contiguous buffer) or None; `headers`
-        pairs of str and such bytes; `timestamp` ms since 1970 as a whole number, by default now, -1 for none.
-        IllegalArgumentException for anything else, and nothing is appended.
+        Args:
+            value: Bytes, or any C-contiguous buffer (bytearray, memoryview, a numpy array); None is a tombstone.
+            key: Bytes or such a buffer; None for a record without a key.
+            headers: Pairs of a str and bytes (or None).
+            timestamp: Milliseconds since 1970 as an int; by default the current time, -1 for none.
 
-        Kafka's errors: RecordTooLargeException, RecordValidationException, KafkaStorageException ...
+        Returns:
+            The offset of the record.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value; nothing is appended.
+            RecordTooLargeException: The record is larger than `max.message.bytes`.
+            RecordValidationException: The topic's settings do not allow the record, for example a record without a key
+                on a compacted topic.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     log.append(b"value", key=b"key", headers=[("trace", b"7")], timestamp=1_700_000_000_000)
+            0
         """
         own = self.appends
         if own is None:
@@ -319,15 +488,32 @@ class Partition(Closing, ClosingAsync, Readable):
 
     @takes()
     def append_many(self, records: Iterable[RecordInput]) -> range:
-        """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
+        """Appends records in as few batches as `max.message.bytes` allows.
 
-        A record is a value (bytes or None), a tuple `(value, key[, headers[, timestamp]])`, or anything with these
-        attributes (a Record; its timestamp of -1 stands for now).  Types and errors are those of `append`.
+        Nothing of a list or tuple is appended if one of its records is refused (a wrong type, too large, without a key
+        on a compacted topic).  Other iterables are appended 50,000 records at a time.  Records of another thread may
+        come between these parts, and the error's `appended` has the offsets of the parts before it.  A full disk, a
+        close or a crash may also come between two batches of one call; use `transaction` if that matters.
 
-        Nothing of a list is appended where one of its records is refused (of a wrong type, too large, without a key on
-        a compacted topic, ...).  Of anything else 50,000 records at a time are taken so: what another thread appends
-        may come between, and the error's `appended` has the offsets of those before.  A full disk, a close or a crash
-        may come between two batches of one call: use `transaction` where that matters.
+        Args:
+            records: Each record is a value (bytes or None), a tuple `(value, key[, headers[, timestamp]])`, or an
+                object with these attributes, such as a Record (whose timestamp of -1 means now).  Types are those of
+                `append`.
+
+        Returns:
+            The offsets of the records.
+
+        Raises:
+            IllegalArgumentException: A record has a wrong type or value.
+            RecordTooLargeException: A record is larger than `max.message.bytes`.
+            RecordValidationException: The topic's settings do not allow a record.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     log.append_many([b"one", (b"two", b"key")])
+            range(0, 2)
         """
         return self._must_own().append_as(NO_PRODUCER, records)
 
@@ -340,94 +526,226 @@ class Partition(Closing, ClosingAsync, Readable):
         timestamps: Sequence[Any] | None = None,
         headers: Sequence[Any] | None = None,
     ) -> range:
-        """Append columns of equal length; returns the offsets.  Several times as fast as `append_many`.
+        """Appends columns of equal length, several times as fast as `append_many`.
 
-        Lists of what `append` takes; numpy arrays (timestamps integers or datetime64[ms]); or what speaks Arrow's
-        interface (pyarrow, polars): values and keys binary or text, timestamps integers or timestamp (of another unit
-        than ms only where no digit is lost), headers a list of structs of key and value.  Timestamps are now where they
-        are null or not given.  IllegalArgumentException names the first entry that is none of these; then, and where a
-        record is refused as `append_many` refuses it, nothing is appended.
+        A column is a list of what `append` accepts, a numpy array, or an object with Arrow's interface (pyarrow,
+        polars). Nothing is appended if an entry or a record is refused.
+
+        Args:
+            values: The values: bytes or None; Arrow columns are binary or text.
+            keys: The keys, as `values`; by default the records have no keys.
+            timestamps: Milliseconds since 1970 as integers, numpy's datetime64[ms], or Arrow's timestamp (of another
+                unit only if no digit is lost).  An entry that is null, or not given, is the current time.
+            headers: The headers of each record; in Arrow a list of structs of key and value.
+
+        Returns:
+            The offsets of the records.
+
+        Raises:
+            IllegalArgumentException: A column is not one of these; the error names the first wrong entry.
+            RecordTooLargeException: A record is larger than `max.message.bytes`.
+            RecordValidationException: The topic's settings do not allow a record.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     log.append_columns([b"one", b"two"], keys=[b"a", b"b"], timestamps=[1000, 2000])
+            range(0, 2)
         """
         return self._must_own().append_columns(values, keys, headers, timestamps)
 
     def append_batches(self, data: bytes | bytearray | memoryview) -> range:
-        """Append one batch in Kafka's format (any C-contiguous buffer), as a producer would send it; returns the
-        offsets."""
+        """Appends one batch in Kafka's format, as a producer would send it.
+
+        Args:
+            data: The bytes of the batch: any C-contiguous buffer.
+
+        Returns:
+            The offsets of its records.
+
+        Raises:
+            IllegalArgumentException: `data` is not a buffer.
+            CorruptRecordException: The batch is damaged.
+            InvalidRecordException: A record of the batch is invalid.
+            RecordBatchTooLargeException: The batch is too large for the topic's settings.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offset = log.append(b"value")
+            ...     with log.reader() as reader:
+            ...         batch = bytes(reader.read_chunk().data)
+            ...     log.append_batches(batch)
+            range(1, 2)
+        """
         return self._must_own().append_batches(data)
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch that appends carry: the log's latest, or 0."""
+        """The leader epoch that appends carry: the latest one of the log, or 0."""
         return self._writable().leader_epoch
 
     def flush(self) -> None:
-        """fsync everything appended so far: it survives power loss afterwards."""
+        """Calls fsync for everything appended so far, so that it survives a power loss.
+
+        Raises:
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offset = log.append(b"value")
+            ...     log.flush()
+        """
         self._must_own().flush()
 
     def writer(self, name: str) -> Writer:
-        """An idempotent writer: a record that is appended twice under one sequence number is in the log once.
+        """Returns an idempotent writer: a record appended twice under one sequence number is stored once.
 
-        See `Writer` for how its state survives restarts.
+        See `Writer` for how its state survives a restart.
+
+        Args:
+            name: The writer's name; the same name continues its sequence in a later process.
+
+        Returns:
+            The Writer of that name.
+
+        Raises:
+            IllegalArgumentException: `name` is empty or not text.
+            LogReadOnlyException: The Partition is read-only.
+            IllegalStateException: The Partition is closed.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     writer = log.writer("import")
+            ...     print(writer.append(b"one", sequence=0), writer.append(b"one", sequence=0))
+            0 None
         """
         own = self._writable()
         own.check_appendable()
         return Writer(own, name)
 
     def transaction(self, transactional_id: str, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> TransactionOfPartition:
-        """`with log.transaction("job-7") as txn: txn.append(...)`: read_committed readers see all of it or nothing.
+        """Returns a transaction of this partition: read_committed readers see all of its records or none.
 
-        Commits at the end of the block, aborts when it raises.  It is a transaction as `Store.transaction` gives it,
-        whose records all go to this partition: the directory's coordinator (its topic `__transaction_state`, which is
-        made for the first transaction) has the last word.  Another one of the id that begins meanwhile, also on another
-        partition of the directory, aborts and fences this one (ProducerFencedException), and so does its being open for
-        longer than `timeout_ms`, which is looked at every ten seconds.  One that a crash left is ended as was decided,
-        by the next open of the partition.
-        IllegalArgumentException for an empty id; InvalidTxnTimeoutException for a timeout outside 1 to 900000.
+        Use it as a context manager: it commits at the end of the block and aborts if the block raises.  It works as the
+        transaction of `Store.transaction`, but all its records go to this partition.  The directory's transaction
+        coordinator decides; its topic `__transaction_state` is created for the first transaction.  Another transaction
+        of the same id in the directory aborts and fences this one (ProducerFencedException).  So does the timeout,
+        which is checked every ten seconds.  A transaction that a crash left open is ended by the next open of the
+        partition, as was decided.
+
+        Args:
+            transactional_id: A name that is not empty; one transaction at a time may use it.
+            timeout_ms: Milliseconds until an open transaction is aborted, from 1 to 900000.
+
+        Returns:
+            A Transaction.
+
+        Raises:
+            IllegalArgumentException: The id is empty.
+            InvalidTxnTimeoutException: The timeout is out of range.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     with log.transaction("job-7") as txn:
+            ...         offset = txn.append(b"value")
+            ...     print([record.value for record in log.records(isolation="read_committed")])
+            [b'value']
         """
         return self._must_own().transaction(transactional_id, timeout_ms)
 
     # --- shrinking ---------------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> int:
-        """Make everything below `before_offset` (-1: the high watermark) unreadable for ever; returns the new start.
+        """Makes all records below `before_offset` unreadable forever, as Kafka's DeleteRecords does.
 
-        Kafka's DeleteRecords: files go with the next retention pass, the start is checkpointed at once; on a full disk
-        later, which a warning tells, and a crash before that brings back what files there still are.
-        OffsetOutOfRangeException beyond the end, PolicyViolationException on a topic that is only compacted.
+        The new log start is written to its checkpoint at once, and the next retention pass deletes the files.  On a
+        full disk the checkpoint is written later, and a warning says so.  A crash before that makes the records
+        readable again whose files still exist.
+
+        Args:
+            before_offset: The first offset to keep; -1 stands for the high watermark.
+
+        Returns:
+            The new log start offset.
+
+        Raises:
+            OffsetOutOfRangeException: `before_offset` is beyond the end.
+            PolicyViolationException: The topic is compacted, and does not delete.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offsets = log.append_many([b"one", b"two"])
+            ...     print(log.delete_records(1), log.log_start_offset)
+            1 1
         """
         return self._must_own().delete_records(before_offset)
 
     def delete_old_segments(self) -> int:
-        """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went.
+        """Applies `retention.ms`, `retention.bytes` and the log start offset now.
 
-        Their files go after `file.delete.delay.ms`.  It works on a full disk, too: a warning says that the checkpoint
-        is written later.  DiskFull where there is no room for renaming a file; `kafkalog retain` needs none.
+        The files of a deleted segment are removed after `file.delete.delay.ms`.  The call also works on a full disk: a
+        warning says that the checkpoint is written later.
+
+        Returns:
+            The number of segments deleted.
+
+        Raises:
+            DiskFull: The disk has no room to rename a file; `kafkalog retain` needs none.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     log.delete_old_segments()
+            0
         """
         return self._must_own().delete_old_segments()
 
     def compact(
         self, *, passes: int | None = None, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES, roll: bool = False
     ) -> CompactionStats:
-        """Compact now, in this thread: of each key the last record stays, as far as Kafka's cleaner may go.
+        """Compacts the log now, in this thread: keeps the last record of each key, as Kafka's cleaner does.
 
-            with kafkalog.open_log("/data/logs", "prices-0", config={"cleanup.policy": "compact"}) as log:
-                stats = log.compact()
-                print(stats.records, "records went,", stats.bytes_gained, "bytes")
+        Three things are not compacted: the active segment, records that belong to no finished transaction yet, and
+        records that are younger than `min.compaction.lag.ms`.  `min.cleanable.dirty.ratio` is ignored.  A tombstone is
+        kept for `delete.retention.ms` after the first pass that kept it.  Records without a key are removed.  Offsets
+        do not change.
 
-        Left alone are the active segment (`roll=True` closes it first, and begins another), what no transaction has
-        decided, and what is younger than `min.compaction.lag.ms`; `min.cleanable.dirty.ratio` does not matter to who
-        asks.  A tombstone stays for `delete.retention.ms` after the first pass that kept it; records without a key
-        go.  Offsets do not change.  One pass takes as many keys as `dedupe_buffer_bytes` of memory hold, 24 bytes each
-        and 90 % full; there are as many as it takes, or at most `passes`.
+        Appends and reads continue in the meantime.  If another thread calls `truncate`, `delete_old_segments` or
+        `close`, compaction stops; after the first two it continues.  The directory's `cleaner-offset-checkpoint`
+        records how far it came, and a broker continues there.  An interrupt leaves each group of segments either as it
+        was or compacted.
 
-        Appends and reads go on meanwhile; `truncate`, `delete_old_segments` and `close` of other threads have it stop,
-        and after the first two it goes on.  How far it came is in the directory's `cleaner-offset-checkpoint`, where a
-        broker goes on.  What an interrupt leaves is the log as it was before a group of segments, or behind it.
+        Args:
+            passes: The most passes to make; by default as many as are needed.
+            dedupe_buffer_bytes: Memory for the keys of one pass in bytes, 24 bytes a key, filled to 90 %.
+            roll: Close the active segment first and begin another, so that it is compacted too.
 
-        Returns a CompactionStats.  PolicyViolationException where `cleanup.policy` has no compact;
-        CorruptRecordException with file and position at damage, and nothing is lost; KafkaStorageException;
-        IllegalStateException where the log is closed meanwhile, or a signal handler comes out of the same call;
-        LogCleaningAbortedException where others truncate the log so often that no pass comes to its end.
+        Returns:
+            A CompactionStats: records removed by reason, bytes before and after, passes and seconds.
+
+        Raises:
+            PolicyViolationException: `cleanup.policy` does not include compact.
+            CorruptRecordException: The log is damaged; the error names file and position, and nothing is lost.
+            KafkaStorageException: The disk failed.
+            IllegalStateException: The log was closed in the meantime, or a signal handler called it during the same
+                call.
+            LogCleaningAbortedException: Others truncate the log so often that no pass comes to its end.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "prices-0", config={"cleanup.policy": "compact"}) as log:
+            ...     offsets = log.append_many([(b"1", b"tea"), (b"2", b"tea")])
+            ...     stats = log.compact(roll=True)
+            ...     print(stats.records, [record.value for record in log.records()])
+            1 [b'2']
         """
         own = self._writable()
         passes = None if passes is None else values.whole(passes, "passes", low=1, expected="how many at most")
@@ -439,19 +757,35 @@ class Partition(Closing, ClosingAsync, Readable):
         return own.compact(config, passes_max=passes, rolls=roll)
 
     def truncate(self, offset: int) -> None:
-        """Drop everything from `offset` on; below the log's start: all of it, and the log goes on at `offset`.
+        """Removes all records from `offset` on.
 
-        A log is cut between batches.  Where `offset` lies inside one it is refused, for records below it would go with
-        the batch (Kafka's way, which `engine.truncate_to` has): IllegalArgumentException names the offsets before and
-        behind the batch.  What one `append_many` took is one batch, or a few.  So is an offset between the records of
-        a transaction and its end, with which what was committed or aborted would be undecided again.
-        IllegalArgumentException also when `offset` is negative.  A transaction that is open and loses records by it can
-        only be aborted.
+        A log is truncated between batches.  One `append_many` makes one batch, or a few.  An `offset` inside a batch is
+        refused, because records below it would be lost with the batch; `engine.truncate_to` truncates there, as Kafka
+        does. An `offset` between the records of a transaction and its end marker is refused too, because the
+        transaction would be undecided again.  An open transaction that loses records by a truncation can only be
+        aborted.
+
+        Args:
+            offset: The first offset to remove.  Below the log's start the whole log is removed, and the next record
+                gets this offset.
+
+        Raises:
+            IllegalArgumentException: `offset` is negative, inside a batch or inside a transaction.  The error names the
+                nearest offsets that are allowed.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The Partition is read-only.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     first, second = log.append(b"one"), log.append(b"two")
+            ...     log.truncate(second)
+            ...     print(log.end_offset)
+            1
         """
         self._must_own().truncate(offset)
 
     def __repr__(self) -> str:
-        log = self._source if self.appends is None else self.appends.engine  # neither waits, nor looks at the disk
+        log = self._source if self.appends is None else self.appends.engine  # neither waits nor reads the disk
         ends = _shown.or_none(lambda: f" [{log.log_start_offset}, {log.log_end_offset})")
         place = _shown.or_none(lambda: f" of {self.log_dir!r}")
         return f"<Partition {self.topic_partition}{ends or ''}{place or ''}, {self._state()}>"
@@ -462,7 +796,7 @@ class Partition(Closing, ClosingAsync, Readable):
         return "closed" if self.closed else "read-only" if self.read_only else "open"
 
     def _repr_html_(self) -> str | None:
-        """For notebooks."""
+        """Returns the description as HTML for notebooks."""
         return _shown.or_none(lambda: self.describe(sample_rows=0)._repr_html_())
 
 

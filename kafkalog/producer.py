@@ -1,24 +1,25 @@
-"""A producer: records from any thread, collected in batches that one thread of its own appends.
+"""A producer: any thread sends records, and the producer's own thread appends them in batches.
 
     with store.producer(linger_ms=20) as producer:
         future = producer.send("orders", b'{"id": 1}', key=b"customer-7")
         future.result()                                   # RecordMetadata(topic, partition, offset)
 
-`send` puts a record behind those of its partition and returns a future.  The sender takes what is ready: a partition of
-which `batch_bytes` have come, or whose oldest record waits for `linger_ms`; all of them where someone waits for a flush
-or for room.  While it is at work batches grow, up to GROWN_BYTES: the slower the disk, the larger the batches.  It
-encodes and appends them, syncs once for all of a round where the store is durable so, and answers.
+`send` adds a record to the batch of its partition and returns a future.  The sender thread takes a partition's batch
+once it has `batch_bytes`, or once its first record has waited for `linger_ms`.  It takes all batches if a thread waits
+for a flush or for room.  While the sender is busy, batches grow up to GROWN_BYTES, so a slower disk gets larger
+batches. The sender encodes and appends the batches, syncs once for a whole round if the store has durability "fsync",
+and sets the futures' results.
 
-Promised.  Order: records of one partition that one thread sends stay in order.  Memory: at most `buffer_bytes` of
-records are held, counted as the log has them (each takes some 50 bytes more here); who finds no room waits, as long as
-`max_block_ms`.  Errors: each future has its own record's.  Where the log refuses records (too large, without a key on a
-compacted topic, ...) their batch is divided until they are alone, and the others are appended.  Interrupts: `send`,
-`flush` and `close` may be cut anywhere; every record whose future was returned is answered, one whose `send` was cut is
-there once or not at all.
+Guarantees.  Order: records that one thread sends to one partition keep their order.  Memory: at most `buffer_bytes` of
+records are held, counted as stored in the log (each needs about 50 bytes more here).  A send that finds no room waits
+up to `max_block_ms`.  Errors: each future has the error of its own record.  If the log refuses records (too large,
+without a key on a compacted topic), their batch is divided until they are alone, and the other records are appended.
+Interrupts: `send`, `flush` and `close` may be interrupted anywhere.  Every record whose future was returned gets a
+result, and a record whose `send` was interrupted is stored once or not at all.
 
-`_lock` guards what is collected and the counts; it is re-entrant, and each step under it leaves things whole, for a
-signal's handler may send, too.  No append, no callback and no wait happens with it held.
-Source: RecordAccumulator, Sender, KafkaProducer (kafka-clients 4.4.0).
+`_lock` guards the collected records and the counts.  It is re-entrant, and each step under it leaves a consistent
+state, because a signal handler may send too.  No append, no callback and no wait happens while it is held. Source:
+RecordAccumulator, Sender, KafkaProducer (kafka-clients 4.4.0).
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ LINGER_MS = 5  # linger.ms
 BATCH_BYTES = 16_384  # batch.size
 BUFFER_BYTES = 32 << 20  # buffer.memory
 MAX_BLOCK_MS = 60_000  # max.block.ms
-GROWN_BYTES = BATCH_BYTES_MAX  # of a batch that waits for the sender: what makes one v2 batch
-ROOM_CHECK_S = 0.002  # of a coroutine that waits for room
-IDLE_S = 1.0  # a sender without work looks so often whether its store is there
-# What a log says of records; whatever else it says is of the whole batch.
+GROWN_BYTES = BATCH_BYTES_MAX  # the most that a waiting batch grows to: one v2 batch
+ROOM_CHECK_S = 0.002  # how often a coroutine that waits for room checks
+IDLE_S = 1.0  # how often an idle sender checks whether its store is still open
+# Errors of single records.  Any other error of a log concerns the whole batch.
 REFUSALS = (
     IllegalArgumentException,
     InvalidRecordException,
@@ -96,7 +97,7 @@ REFUSALS = (
 
 
 class BatchingSettings(NamedTuple):
-    """As `Store.producer` takes them, under Kafka's names."""
+    """The arguments of `Store.producer`, with Kafka's meaning."""
 
     linger_ms: int = LINGER_MS
     batch_bytes: int = BATCH_BYTES
@@ -106,7 +107,10 @@ class BatchingSettings(NamedTuple):
     name: str | None = None
 
     def checked(self) -> BatchingSettings:
-        """With exact types and in range; IllegalArgumentException, UnsupportedCompressionTypeException."""
+        """Returns the settings with exact types, in range.
+
+        Raises IllegalArgumentException or UnsupportedCompressionTypeException.
+        """
         if self.name is not None:
             producer_id_of(self.name)
         if self.compression is not None:
@@ -122,7 +126,7 @@ class BatchingSettings(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """A record on its way in."""
+    """A record that was not yet added to a batch."""
 
     partition: TopicPartition
     row: Row
@@ -130,9 +134,9 @@ class _Offer(NamedTuple):
 
 
 class RecordAccumulator(Intake):
-    """What a producer and its sender share: records that wait, and how they are answered.
+    """The state that a producer and its sender thread share: waiting records and their results.
 
-    Lives until the sender has ended; a Producer that is dropped has it send what it holds.
+    It exists until the sender has ended.  If a Producer is dropped, the accumulator still sends its records.
     """
 
     def __init__(self, home: Home, settings: BatchingSettings) -> None:
@@ -140,7 +144,7 @@ class RecordAccumulator(Intake):
         self.life = home.life
         self.settings = settings
         self.ended = False
-        self.is_hidden = False  # whether users know of the store alone
+        self.is_hidden = False  # True if users see only the store, not this producer
         self.set_up(
             home,
             ProducerBatch,
@@ -151,14 +155,14 @@ class RecordAccumulator(Intake):
             batch_bytes=settings.batch_bytes,
             record_overhead=RECORD_OVERHEAD_BYTES,
         )
-        self._taken: list[ProducerBatch] = []  # by the sender, and not answered yet
-        self._without_room: list[threading.Lock] = []  # who waits for some
-        self._appenders: dict[TopicPartition, _Appender] = {}  # the sender's
+        self._taken: list[ProducerBatch] = []  # by the sender, still without a result
+        self._without_room: list[threading.Lock] = []  # one lock for each thread that waits for room
+        self._appenders: dict[TopicPartition, _Appender] = {}  # used by the sender alone
         label = f"kafkalog-producer{'' if settings.name is None else ' ' + settings.name}"
         self.thread = threading.Thread(target=self._run, name=label, daemon=True)
 
     def start(self) -> None:
-        """Begins to send; the store's close waits for it from now on."""
+        """Starts the sender thread; from then on the store's close waits for it."""
         self.home.producers.add(self)
         try:
             self.thread.start()
@@ -168,43 +172,45 @@ class RecordAccumulator(Intake):
             self.closing = True
             raise
 
-    # --- taking records --------------------------------------------------------------------------------
+    # --- accepting records -----------------------------------------------------------------------------
 
     def refusal(self) -> KafkalogError:
-        """Why it takes no records."""
+        """Returns the error that says why no records are accepted."""
         if self.is_hidden or not self.life.live:
             return self.life.refusal(f"the store of {self.home.place}")
-        return IllegalStateException("the producer is closed", hint="store.producer() makes another one")
+        return IllegalStateException("the producer is closed", hint="store.producer() returns a new one")
 
     def check_may_wait(self, what: str) -> None:
-        """IllegalStateException where nobody would ever answer who waits for `what`: in a forked child, in a callback,
-        in a signal's handler that came out of a send."""
+        """Raises IllegalStateException if a wait for `what` would never end.
+
+        This is so in a forked child, in a callback, and in a signal handler that interrupted a send.
+        """
         if self.life.forked:
             raise self.refusal()
         if threading.current_thread() is self.thread:
             raise IllegalStateException(
-                f"a future's callback waits for {what}, and the sender for the callback",
-                hint="have the callback tell another thread, which waits",
+                f"a future's callback waits for {what}, and the sender waits for the callback",
+                hint="let another thread wait",
             )
         if self._lock._is_owned():  # type: ignore[attr-defined]
             raise IllegalStateException(
-                f"in the middle of a send something waits for {what}, and the sender for the end of that send",
-                hint="have a signal's handler set a flag",
+                f"a signal handler waits for {what} in the middle of a send, and the sender waits for that send",
+                hint="let the signal handler set a flag only",
             )
 
     def check_outside(self) -> None:
-        """IllegalStateException where a close of the store would wait for what called it; asked before any of it."""
+        """Raises IllegalStateException if a close of the store would wait for its own caller."""
         self.check_may_wait("a close of the store")
 
     def look(self, topic: str) -> Topic:
-        """A topic, with a sticky partition of this producer's own.  UnknownTopicOrPartitionException."""
+        """Returns a Topic with a sticky partition of this producer; raises UnknownTopicOrPartitionException."""
         topic = values.text(topic, "topic")
         self.home.info(topic)
         found: Topic = self.topics.setdefault(topic, Topic(self.home, topic))
         return found
 
     def check_size(self, size: int) -> None:
-        """RecordTooLargeException for a record for which there is never room."""
+        """Raises RecordTooLargeException for a record that is larger than the whole buffer."""
         limit = self.settings.buffer_bytes
         if size > limit:
             raise RecordTooLargeException(
@@ -214,23 +220,23 @@ class RecordAccumulator(Intake):
             )
 
     def exhausted(self, offer: _Offer) -> BufferExhaustedException:
-        """What who found no room in time is told."""
+        """Returns the error for a send that found no room in time."""
         limit = self.settings.buffer_bytes
         return BufferExhaustedException(
             f"Failed to allocate {offer.size} bytes within the configured max blocking time "
             f"{self.settings.max_block_ms} ms. Total memory: {limit} bytes. Available memory: "
             f"{max(limit - self.buffered_bytes, 0)} bytes.",
-            hint="send less, or give it more of buffer_bytes or max_block_ms",
+            hint="send less, or increase buffer_bytes or max_block_ms",
         )
 
     def put_waiting(self, partition: TopicPartition, row: Row, size: int) -> RecordFuture:
-        """`put` when there was no room: waits for some.  BufferExhaustedException."""
+        """Waits for room, then adds a record as `put` does; raises BufferExhaustedException after `max_block_ms`."""
         deadline = time.monotonic() + self.settings.max_block_ms / 1000
         while True:
             room = threading.Lock()
             room.acquire()
             with self._lock:
-                self._without_room.append(room)  # before the look: what makes room afterwards wakes us
+                self._without_room.append(room)  # first, so that room made from here on wakes this thread
             future: RecordFuture | None = self.put(partition, row, size)
             if future is not None:
                 return future
@@ -244,7 +250,7 @@ class RecordAccumulator(Intake):
             room.acquire(timeout=min(left_s, IDLE_S))
 
     def rush(self) -> list[ProducerBatch]:
-        """Has everything sent now that is there: the batches, of which none may be answered yet."""
+        """Makes the sender take all waiting batches now, and returns the batches without a result."""
         with self._lock:
             found = [*self._taken, *itertools.chain.from_iterable(self._waiting.values())]
         for batch in found:
@@ -253,8 +259,10 @@ class RecordAccumulator(Intake):
         return found
 
     def flush_until(self, deadline_s: float) -> bool:
-        """Has everything sent that is there, and waits until `time.monotonic()` is `deadline_s`; whether all of it is
-        answered, and is in the log or was refused."""
+        """Sends all waiting records, and waits until `time.monotonic()` reaches `deadline_s`.
+
+        Returns whether every record was appended or refused by then.
+        """
         if not self.thread.is_alive():
             return not self.buffered_bytes
         return all(batch.wait(max(deadline_s - time.monotonic(), 0), to_the_end=True) for batch in self.rush())
@@ -273,9 +281,9 @@ class RecordAccumulator(Intake):
             self._end(error)
 
     def _work(self) -> bool:
-        """One round: sends what is ready, or sleeps until something may be.  Whether another one is to follow."""
+        """Sends the batches that are ready, or sleeps until one may be; returns whether to run another round."""
         with self._lock:
-            is_over = self.closing or not self.life.live  # asked once: a close comes at any moment, and takes no lock
+            is_over = self.closing or not self.life.live  # read once: a close may come at any moment, and takes no lock
             left_s = self._take(all_of_it=is_over or bool(self._without_room))
             self._sleeping = not self._taken
             self._is_idle = not any(self._waiting.values())
@@ -295,7 +303,7 @@ class RecordAccumulator(Intake):
         return True
 
     def _take(self, *, all_of_it: bool) -> float:
-        """Has the batches that are ready taken; in how many seconds the next one is, by its age, IDLE_S at most."""
+        """Takes the batches that are ready, and returns the seconds until the next one is, at most IDLE_S."""
         now_s = time.monotonic()
         linger_s = self.settings.linger_ms / 1000
         next_s = IDLE_S
@@ -310,7 +318,7 @@ class RecordAccumulator(Intake):
                     break
                 taken.append(waiting.popleft())
         self._taken = taken
-        # Counted anew, as a send that was cut short may have counted a record that is not there.
+        # Counted again, because an interrupted send may have counted a record that was not added.
         self.buffered_bytes = sum(batch.collected.bytes for batch in itertools.chain(taken, *self._waiting.values()))
         return next_s
 
@@ -342,7 +350,7 @@ class RecordAccumulator(Intake):
         return _append_rows(appender.append, collected, 0, collected.rows, syncs=self.home.syncs)
 
     def _sync(self, partition: TopicPartition, outcomes: Sequence[Sequence[Outcome]]) -> Exception | None:
-        """Has what was appended on the disk; why it may not be."""
+        """Writes the appended records to the disk; returns the error if this failed."""
         last = max((each for listed in outcomes for each in listed if isinstance(each, int)), default=-1)
         try:
             if last >= 0:
@@ -353,7 +361,7 @@ class RecordAccumulator(Intake):
 
     def _answer(self, batch: ProducerBatch, outcomes: Sequence[Outcome]) -> None:
         size = batch.collected.bytes
-        batch.collected = Collected()  # futures that are kept keep no records, nor does a callback that takes its time
+        batch.collected = Collected()  # so that futures and slow callbacks keep no records in memory
         with self._lock:
             self.buffered_bytes = max(self.buffered_bytes - size, 0)
             waiting, self._without_room = self._without_room, []
@@ -362,7 +370,7 @@ class RecordAccumulator(Intake):
         batch.answer(outcomes)
 
     def _end(self, error: BaseException | None) -> None:
-        """The thread ends: what it leaves is answered."""
+        """Sets the results of the records that are left when the thread ends."""
         self.closing = True
         with self._lock:
             left = [*self._taken, *itertools.chain(*self._waiting.values())]
@@ -375,7 +383,7 @@ class RecordAccumulator(Intake):
         self.home.producers.discard(self)
 
     def close(self) -> None:
-        """Sends what is there, and ends; called by the sender's own callbacks, it does not wait for that."""
+        """Sends the waiting records and ends the thread; a call from the sender's callbacks does not wait for this."""
         if self.life.forked:
             return
         is_callback = threading.current_thread() is self.thread
@@ -385,17 +393,17 @@ class RecordAccumulator(Intake):
         self._wake.put(None)
         if is_callback:
             return
-        if self.thread.ident is not None:  # else its start was interrupted
+        if self.thread.ident is not None:  # None if its start was interrupted
             self.thread.join()
         self.home.producers.discard(self)
 
 
 class _Appender:
-    """How one producer appends to one partition."""
+    """Appends the batches of one producer to one partition."""
 
     def __init__(self, partition: StorePartition, settings: BatchingSettings) -> None:
         self._partition = partition
-        self._theirs = partition.batch_maker  # another one once the topic's settings were changed
+        self._theirs = partition.batch_maker  # replaced when the topic's settings change
         ours = settings.compression is not None
         self._maker = BatchMaker(partition.engine.config, settings.compression) if ours else None
         self._writer = None if settings.name is None else Writer(partition, settings.name)
@@ -404,7 +412,7 @@ class _Appender:
         return self._partition is partition and self._theirs is partition.batch_maker
 
     def append(self, rows: ColumnEncoder) -> range:
-        """Not on the disk yet."""
+        """Appends rows without syncing them."""
         if self._writer is None:
             return self._partition.append_as(NO_PRODUCER, rows, sync=False, maker=self._maker)
         return self._writer.append_as(rows, sync=False, maker=self._maker)
@@ -413,8 +421,10 @@ class _Appender:
 def _append_rows(
     append: Callable[[ColumnEncoder], range], collected: Collected, start: int, stop: int, *, syncs: bool
 ) -> Sequence[Outcome]:
-    """Appends rows [start, stop): the offset of each, or why it has none.  Rows that are refused take no others with
-    them."""
+    """Appends rows [start, stop); returns the offset or the error of each.
+
+    A row that is refused does not prevent the other rows from being appended.
+    """
     if start == stop:
         return []
     try:
@@ -422,7 +432,7 @@ def _append_rows(
     except Exception as error:
         done: list[Outcome] = list(error.appended) if isinstance(error, KafkalogError) else []
         if isinstance(error, KafkaStorageException) and syncs:
-            done = []  # there perhaps, but not on the disk
+            done = []  # perhaps in the log, but not on the disk
         start += len(done)
         if not isinstance(error, REFUSALS) or stop - start <= 1:
             return done + [error] * (stop - start)
@@ -433,11 +443,20 @@ def _append_rows(
 
 
 class Producer(Sends, ClosingAsync, Shown):
-    """Sends records to a store's topics; made by `Store.producer`.  Thread-safe.
+    """Sends records to a store's topics; returned by `Store.producer`.
 
-    Is closed at a `with` block's end, or by its store's close; what is in it then is sent first.  One that is dropped
-    sends what it holds, too, with a ResourceWarning.  At the end of the process what a store's producers hold is sent,
-    if that takes two seconds at most; what is left then is lost, and a ResourceWarning says so.
+    A Producer is a context manager and is thread-safe.  At the end of the block, or when its store is closed, it sends
+    the records that it holds.  A producer that is dropped without a close sends them too, with a ResourceWarning.  At
+    the end of the process, the producers of a store send their records for at most two seconds.  Records that are left
+    then are lost, and a ResourceWarning says so.
+
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     orders = store.create_topic("orders")
+        ...     with store.producer(linger_ms=20) as producer:
+        ...         future = producer.send("orders", b"value", key=b"customer-7")
+        ...         print(future.result().offset, producer.buffered_bytes, producer.closed)
+        0 0 False
     """
 
     _it: RecordAccumulator
@@ -451,12 +470,12 @@ class Producer(Sends, ClosingAsync, Shown):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, by itself or with its store."""
+        """True if the producer or its store was closed."""
         return self._it.closing or not self._it.life.live
 
     @property
     def buffered_bytes(self) -> int:
-        """Of records that are not answered yet, about."""
+        """The approximate number of bytes of records without a result."""
         return self._it.buffered_bytes
 
     if TYPE_CHECKING:
@@ -470,7 +489,32 @@ class Producer(Sends, ClosingAsync, Shown):
             headers: Sequence[Header] = (),
             timestamp: int | None = None,
             partition: int | None = None,
-        ) -> RecordFuture: ...
+        ) -> RecordFuture:
+            """Sends a record and returns a future of its position.
+
+            The record is in the log once the future is done.  A thread waits with `result()`; a coroutine awaits the
+            future, or calls `send_async`, which also waits for room without blocking the event loop.  Callbacks of the
+            future run in the sender's thread: they may send, but must not flush, wait, or close the store.
+
+            Args:
+                topic: The topic's name.
+                value: Bytes, or any C-contiguous buffer; None is a tombstone.
+                key: Bytes or such a buffer; None for a record without a key.
+                headers: Pairs of a str and bytes (or None).
+                timestamp: Milliseconds since 1970; by default the current time.
+                partition: The number of the partition; by default as for `Topic.append`.
+
+            Returns:
+                A future of the record's RecordMetadata.  It raises the errors of `Topic.append`, and
+                KafkaStorageException if the disk failed.
+
+            Raises:
+                IllegalArgumentException: An argument has a wrong type or value.
+                UnknownTopicOrPartitionException: The topic or partition does not exist.
+                RecordTooLargeException: The record is larger than the whole buffer.
+                BufferExhaustedException: There was no room for `max_block_ms`.
+                IllegalStateException: The producer is closed.
+            """
 
     async def send_async(
         self,
@@ -482,14 +526,39 @@ class Producer(Sends, ClosingAsync, Shown):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """As `send`, for a coroutine, which never blocks its loop: waits for room, and until the record is in the log;
-        where it is.  `await producer.send(...)` is the same, but for the wait for room.
+        """Sends a record from a coroutine, and waits until it is in the log, without blocking the event loop.
 
-            async def take(order: bytes) -> None:
-                await producer.send_async("orders", order, key=b"customer-7")
+        It also waits for room in the buffer, which `await producer.send(...)` does by blocking.  A task that is
+        cancelled while it waits for room has sent nothing; after that its record is still appended.
 
-        A task that is cancelled while it waits for room has sent nothing; behind that the record goes its way.
-        `timestamp` is ms since 1970.  Errors as `send`, and those of its future.
+        Args:
+            topic: The topic's name.
+            value: Bytes, or any C-contiguous buffer; None is a tombstone.
+            key: Bytes or such a buffer; None for a record without a key.
+            headers: Pairs of a str and bytes (or None).
+            timestamp: Milliseconds since 1970; by default the current time.
+            partition: The number of the partition; by default as for `Topic.append`.
+
+        Returns:
+            The topic, partition and offset of the record.
+
+        Raises:
+            BufferExhaustedException: There was no room for `max_block_ms`.
+            RecordTooLargeException: The record is larger than the buffer, or than `max.message.bytes`.
+            UnknownTopicOrPartitionException: The topic or partition does not exist.
+            IllegalArgumentException: An argument has a wrong type or value.
+            IllegalStateException: The producer is closed.
+            KafkaStorageException: The disk failed.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     with kafkalog.open("data") as store:
+            ...         orders = store.create_topic("orders")
+            ...         with store.producer() as producer:
+            ...             print(await producer.send_async("orders", b"value", key=b"customer-7"))
+            >>> asyncio.run(main())
+            RecordMetadata(topic='orders', partition=0, offset=0)
         """
         it = self._it
         deadline: float | None = None
@@ -501,7 +570,7 @@ class Producer(Sends, ClosingAsync, Shown):
             deadline = deadline or now_s + it.settings.max_block_ms / 1000
             if now_s >= deadline:
                 raise it.exhausted(future)
-            it.rush()  # what is there makes room
+            it.rush()  # sending the waiting records makes room
             await asyncio.sleep(ROOM_CHECK_S)
 
     def _send(
@@ -513,7 +582,7 @@ class Producer(Sends, ClosingAsync, Shown):
         timestamp: int | None,
         partition: int | None,
     ) -> RecordFuture:
-        """Of a record that is not of the usual kind, or finds no room."""
+        """Sends a record that has an unusual type, or that finds no room at once."""
         found = self._offer(topic, value, key, headers, timestamp, partition)
         return found if isinstance(found, RecordFuture) else self._it.put_waiting(*found)
 
@@ -526,7 +595,7 @@ class Producer(Sends, ClosingAsync, Shown):
         timestamp: int | None,
         partition: int | None,
     ) -> RecordFuture | _Offer:
-        """The future of a record; what `put_waiting` takes where there is no room for it now."""
+        """Returns the future of a record, or, if there is no room for it now, the arguments of `put_waiting`."""
         it = self._it
         row = as_row((value, key, headers, timestamp))
         if it.closing or not it.life.live:
@@ -538,7 +607,7 @@ class Producer(Sends, ClosingAsync, Shown):
         present = found.present()
         if partition is not None:
             number = found.checked(partition)
-            present = found.present()  # it may have come meanwhile
+            present = found.present()  # the partition may have been added meanwhile
         elif key is None:
             number = found.sticky.take(0 if value is None else len(value), present.available)
         else:
@@ -550,10 +619,25 @@ class Producer(Sends, ClosingAsync, Shown):
         return offer if future is None else future
 
     def flush(self, timeout_ms: int | None = None) -> bool:
-        """Sends without waiting for more, and waits until everything that was sent before is answered, and callbacks
-        have returned; False where `timeout_ms` (by default none) went first.
+        """Sends all records now, and waits until they have results and their callbacks have returned.
 
-        IllegalStateException in a callback of a future, where it would wait for itself.
+        Args:
+            timeout_ms: The longest wait in milliseconds; by default there is no limit.
+
+        Returns:
+            True if all records sent before have results, False if `timeout_ms` passed first.
+
+        Raises:
+            IllegalStateException: The call comes from a callback of a future, so it would wait for itself.
+            IllegalArgumentException: `timeout_ms` is not a whole number from 0 on.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     with store.producer(linger_ms=1000) as producer:
+            ...         future = producer.send("orders", b"value")
+            ...         print(producer.flush(), future.done())
+            True True
         """
         it = self._it
         seconds = None
@@ -567,9 +651,20 @@ class Producer(Sends, ClosingAsync, Shown):
         )
 
     def close(self) -> None:
-        """Sends everything that is there, waits until it is answered, and ends; a second call does nothing.
+        """Sends all records, waits until they have results, and ends the producer.
 
-        Errors are the futures'.  Called by a callback of a future, it does not wait.
+        A second call does nothing.  The futures have the errors of their records.  A call from a callback of a future
+        does not wait.
+
+        Raises:
+            IllegalStateException: A signal handler calls it in the middle of a send, so it would wait for itself.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     producer = store.producer()
+            ...     producer.close()
+            ...     print(producer.closed)
+            True
         """
         self._it.close()
 
@@ -581,11 +676,11 @@ class Producer(Sends, ClosingAsync, Shown):
         waits = "" if self.closed or not self.buffered_bytes else f", {_shown.size(self.buffered_bytes)} on the way"
         return f"<Producer {'' if name is None else name + ' '}of {self._it.home.place}, {state}{waits}>"
 
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be cleared by then
         it: RecordAccumulator | None = getattr(self, "_it", None)
         if it is None or it.closing or not it.life.live or is_finalizing():
             return
-        # No lock: this may come out of anything that holds one.
+        # No lock here: the finalizer may run in code that holds one.
         shown = self._shown("open")
         it.closing = True
         it._wake.put(None)
@@ -599,7 +694,7 @@ class Producer(Sends, ClosingAsync, Shown):
 
 
 class AppendingSender(Producer):
-    """What `Topic.append_async` sends with: its user knows nothing of it, and its store closes it."""
+    """The producer of `Topic.append_async`: users do not see it, and the store closes it."""
 
     def __init__(self, home: Home, settings: BatchingSettings) -> None:
         super().__init__(home, settings)
@@ -613,7 +708,7 @@ class AppendingSender(Producer):
 
 
 class AsyncAppends:
-    """How the topics of one handle append for asyncio: by a sender, which is started when it is first asked for."""
+    """Sends the asynchronous appends of one handle's topics; its producer starts at the first use."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -621,7 +716,7 @@ class AsyncAppends:
         self._sender: AppendingSender | None = None  # guarded by _lock
 
     def __call__(self) -> AppendingSender:
-        """LogReadOnlyException; IllegalStateException where the store is closed."""
+        """Returns the producer; raises LogReadOnlyException, or IllegalStateException if the store is closed."""
         self._home.check_writable()
         found = self._sender
         if found is None or found.closed:

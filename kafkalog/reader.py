@@ -1,4 +1,4 @@
-"""Reading several partitions of a store in turns: what `Store.reader` gives.
+"""Reading several partitions of a store round-robin: the StoreReader that `Store.reader` returns.
 
     with kafkalog.open("data") as store:
         store.create_topic("orders", partitions=4, exist_ok=True)
@@ -7,26 +7,30 @@
                 print(record.key, record.value)
                 reader.commit()
 
-Order: records of a partition come in the order of their offsets; partitions take turns, a chunk each.
+Order: records of a partition come in the order of their offsets.  The reader takes one chunk of each partition in turn.
 
-What is committed: the position of a partition lies behind the last record that was handed out: that a loop was given,
-or that was in a list or a record batch which a call has returned.  `commit` covers those, what lies between them that
-nobody is shown (control records, aborted ones, what filters leave out), and nothing else.  So who commits when he has
-dealt with a record never misses one, and gets again those since the last commit where a crash comes first; who commits
-before he deals with them may miss one.  After a crash a cursor is where the last commit that returned put it, or the
-one that was under way; with durability "os" a power loss may take it further back.
+Commits: the position of a partition is after the last record that was returned.  A record counts as returned once a
+loop received it, or once the call returned whose list or record batch contains it.  `commit` commits these positions.
+They also pass the records that nobody sees (control records, aborted records, records that filters exclude), and
+nothing else.  A program that commits after it has processed a record never misses one; after a crash it gets the
+records since the last commit again.  A program that commits before it processes records may miss some.  After a crash a
+cursor has the offsets of the last commit that returned, or of the commit that was running.  With durability "os" a
+power loss may set it further back.
 
-One thread at a time: a second one gets an IllegalStateException, or RuntimeError from an iterator.  `close` may come
-from any thread, and ends a wait.  Of iterators the one that was begun last counts; another that goes on is refused.
-An error leaves the position before what could not be read, and comes again; `seek` and `pause` lead on.  With
-`on_damage` reading goes on behind damage by itself: what is left out is told, and counts as handed out.  A loop that
-failed with records that it was given tries again after `rewind`, which goes back to what is committed.
+Threads: one thread at a time may use a reader.  A second one gets an IllegalStateException, or a RuntimeError from an
+iterator.  `close` may be called by any thread, and ends a wait.  Only the newest iterator of a reader is valid; an
+older one raises an error if it is used again.
 
-A reader is an Arrow stream, too, of the records from where it stands to the end as it is then: `pl.DataFrame(reader)`.
-It stands behind them afterwards, as behind `batches`.
+Errors: an error leaves the position before the data that could not be read, so the next call raises it again.  `seek`
+and `pause` pass it.  With `on_damage` the reader continues after damage automatically: the damage is reported, and
+counts as returned.  A loop that failed while it processed records can try again after `rewind`, which goes back to the
+committed offsets.
 
-For asyncio the same iterators are gone over by `async for`: disks are read and waits are spent in threads of their own.
-Where a task is cancelled nothing is lost: what was not handed out comes next time.
+A reader is also an Arrow stream of the records from its positions to the current end: `pl.DataFrame(reader)`.  After it
+the positions are at that end, as after `batches`.
+
+In asyncio, `async for` uses the same iterators: separate threads read the disk and wait.  If a task is cancelled,
+nothing is lost: records that were not returned come next time.
 """
 
 from __future__ import annotations
@@ -81,57 +85,80 @@ if TYPE_CHECKING:
 __all__ = ["ChunkReader", "MessageSetSend", "MultiMessageSetSend", "StoreReader", "receive_message_set"]
 
 T = TypeVar("T")
-Place = tuple["PartitionReader", int, int]  # whose, the offset behind it, its leader epoch
+Place = tuple["PartitionReader", int, int]  # a partition's reader, the next offset, its leader epoch
 Made = list[tuple[int, int, "pa.RecordBatch"]]
 
 POLL_RECORDS = 500  # max.poll.records
 ARROW_CHUNK_BYTES = 4 << 20
 BATCH_ROWS = 65_536
-PLACES_SHOWN = 4  # by a repr
+PLACES_SHOWN = 4  # partitions in a repr
 
 
 class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
-    """Several partitions, read in turns.  Made by `Store.reader`."""
+    """Reads several partitions of a store round-robin; returned by `Store.reader`.
+
+    A StoreReader is a context manager, and iterating over it reads the records that are available now.  One thread at a
+    time may use it.
+
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+        ...     with store.reader("billing", topics=["orders"]) as reader:
+        ...         print([record.value for record in reader])
+        ...         positions = reader.commit()
+        ...         print(reader.cursor, reader.assignment, reader.paused, reader.closed)
+        [b'one', b'two']
+        billing [TopicPartition(topic='orders', partition=0)] [] False
+    """
 
     _inner = frozenset({"is_of", "offsets_to_commit"})
 
     def __init__(self, home: Home, options: ReaderOptions) -> None:
         self._home = home
         self._options = options
-        self._turn = Turn()  # of the one thread that uses it
+        self._turn = Turn()  # held by the thread that uses the reader
         self._closed = False
-        self._is_stopped = False  # a thread that waits for a task that was cancelled
-        self._walk: RecordWalk | Iteration[pa.RecordBatch] | None = None  # the present iteration
-        self._iterations = 0  # that were begun
-        self._polling: RecordWalk | None = None  # the same, where it is poll's
-        self._undo: list[Place] | None = None  # of a poll that has not returned
+        self._is_stopped = False  # True while the thread of a cancelled task is to stop waiting
+        self._walk: RecordWalk | Iteration[pa.RecordBatch] | None = None  # the current iteration
+        self._iterations = 0  # how many were begun
+        self._polling: RecordWalk | None = None  # the current iteration if poll began it
+        self._undo: list[Place] | None = None  # the positions before a poll that has not returned
         if options.cursor is not None:
             home.cursor_readers.add(options.cursor, self, shared=options.shared)
         try:
             self._turns = PartitionTurns(home, options)
         except BaseException:
-            self._free_cursor()  # who catches the error may hold this reader by its traceback
+            self._free_cursor()  # the error's traceback may keep this reader alive
             raise
 
-    # --- life ----------------------------------------------------------------------------------------
+    # --- open and close ------------------------------------------------------------------------------
 
     def __enter__(self) -> StoreReader:
         return self
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, by itself or with its store."""
+        """True if the reader or its store was closed."""
         return self._closed or not self._home.life.live
 
     def close(self) -> None:
-        """Lets go of the files; commits nothing.  A thread that waits in it is told (IllegalStateException)."""
+        """Closes the files without a commit; a thread that waits in the reader gets an IllegalStateException.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     reader = store.reader(topics=["orders"])
+            ...     reader.close()
+            ...     print(reader.closed)
+            True
+        """
         self._closed = True
         if self._home.life.forked:
             return
         self._free_cursor()
         self._turns.waiting.release()
         with self._turn as mine:
-            if mine:  # else whoever is at work lets go of them with the reader
+            if mine:  # else the thread that uses the reader closes them when it is done
                 self._turns.close()
 
     def _free_cursor(self) -> None:
@@ -139,18 +166,18 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             self._home.cursor_readers.remove(self._options.cursor, self)
 
     def _check(self, mine: bool) -> None:
-        """Raises where this thread may not use it now."""
+        """Raises an error if this thread may not use the reader now."""
         self._home.check_open()
         if self._closed:
             raise IllegalStateException(f"{self._called} is closed")
         if not mine:
             raise IllegalStateException(
-                f"another thread is at work in {self._called}",
-                hint="a reader is one thread's at a time; make one for each",
+                f"another thread is using {self._called}",
+                hint="one thread at a time may use a reader; open one for each thread",
             )
 
     def _begin(self, mine: bool) -> dict[TopicPartition, PartitionReader]:
-        """Where a call begins: what an interrupted poll took is put back, and the positions are as they are now."""
+        """Begins a call: undoes an interrupted poll, updates the positions, and returns the partition readers."""
         self._check(mine)
         if self._undo is not None:
             self._walk = self._polling = None
@@ -167,9 +194,9 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
 
     @property
     def _called(self) -> str:
-        """In errors."""
+        """The reader's name in errors."""
         name = "" if self._options.cursor is None else f" {self._options.cursor!r}"
-        turns = getattr(self, "_turns", None)  # of one that was never made whole
+        turns = getattr(self, "_turns", None)  # None if __init__ failed
         of = _shown.number(0 if turns is None else len(turns.readers), "partition")
         return f"<StoreReader{name} of {of}, {'closed' if self.closed else 'open'}>"
 
@@ -195,16 +222,48 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         return self._records_async(True, 0.0)
 
     def records(self) -> RecordWalk:
-        """What is there when it is begun, in turns by partition; then it ends.  Errors as `follow`."""
+        """Returns an iterator over the records that are available now, one chunk of each partition in turn.
+
+        Returns:
+            An iterator of Records, which ends at the current end of each partition.
+
+        Raises:
+            KafkalogError: Any error of `follow`, also while iterating.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         print([record.value for record in reader.records()])
+            [b'one', b'two']
+        """
         return self._records(True, 0.0)
 
     def follow(self, timeout_ms: int | None = None) -> RecordWalk:
-        """What is there, and what comes; ends when nothing came for `timeout_ms` (None: never).
+        """Returns an iterator over the records that are available and over records that are appended later.
 
-        OffsetOutOfRangeException where the log has not got a position any more and `start` is "error";
-        UnknownTopicOrPartitionException where a topic was deleted, whose partitions are read no more;
-        CorruptRecordException at damage; KafkaStorageException; IllegalStateException when the store or the reader is
-        closed meanwhile.
+        Args:
+            timeout_ms: The iterator ends when no record came for so many milliseconds; None never ends it.
+
+        Returns:
+            An iterator of Records.
+
+        Raises:
+            OffsetOutOfRangeException: The log no longer has a position, and `start` is "error".
+            UnknownTopicOrPartitionException: A topic was deleted; its partitions are not read any more.
+            CorruptRecordException: The log is damaged.
+            KafkaStorageException: A log cannot be read.
+            IllegalStateException: The store or the reader is closed, or another thread uses the reader.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         for record in reader.follow(timeout_ms=10):
+            ...             print(record.value)
+            ...             positions = reader.commit()
+            b'one'
+            b'two'
         """
         return self._records(False, _timeout_s(timeout_ms))
 
@@ -218,7 +277,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
     def _walk_over(
         self, batches: Iterator[Batch], asynchronously: Callable[[], AsyncIterator[Record]] | None = None
     ) -> RecordWalk:
-        """The present iteration from now on, over these."""
+        """Makes an iteration over these batches the current one."""
         options = self._options
         self._take_over(CHUNK_BYTES)
         self._walk = walk = walk_selected(batches, options.selection, options.times, asynchronously)
@@ -234,7 +293,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         return IllegalStateException(f"another iteration of {self._called} has begun")
 
     def _batches(self, is_bounded: bool, timeout_s: float) -> Iterator[Batch]:
-        """What a walk goes over."""
+        """Yields the batches of an iteration."""
         turns, ends = self._turns, None
         while True:
             with self._turn as mine:
@@ -251,7 +310,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
 
     def _next_batch(self, ends: Ends | None, timeout_s: float) -> Batch | None:
         found = self._turns.find(ends)
-        # In a store that only reads somebody must look; our own logs are always known as they are.
+        # A read-only store must read its directories again; the logs of a writable one are always up to date.
         if found is None and ends is None and (timeout_s > 0 or self._home.read_only):
             found = self._turns.await_batch(timeout_s, self._is_over)
             if self._closed:
@@ -262,11 +321,32 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         return self._closed or self._is_stopped or not self._home.life.live
 
     def poll(self, max_records: int = POLL_RECORDS, timeout_ms: int | None = 0) -> list[Record]:
-        """Up to `max_records` records that are there now; none only if none came for `timeout_ms`.
+        """Returns a list of records, as soon as there is at least one.
 
-        They count as handed out when it returns.  Errors as `follow`, behind the records that lie before them.  A
-        KeyboardInterrupt may come between its return and what the caller does with the list: who goes on after one
-        seeks to where he knows that he is, or commits by offsets.  (A `for` loop over the reader has no such gap.)
+        The records count as returned when the call returns.  An error comes after the records before it: the next call
+        raises it.  A KeyboardInterrupt may come after the call returned, but before the caller has the list.  A program
+        that continues after such an interrupt must seek to a position that it knows, or commit explicit offsets.  A
+        `for` loop over the reader has no such gap.
+
+        Args:
+            max_records: The most records to return.
+            timeout_ms: How long to wait for a record, in milliseconds; 0 does not wait, None waits without a limit.
+
+        Returns:
+            The Records; an empty list if none came in time.
+
+        Raises:
+            KafkalogError: Any error of `follow`.
+            IllegalArgumentException: An argument has a wrong type or value.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         print([record.value for record in reader.poll(max_records=1)])
+            ...         print([record.value for record in reader.poll(timeout_ms=100)])
+            [b'one']
+            [b'two']
         """
         max_records = values.whole(max_records, "max_records", low=1, expected="records at most")
         timeout_s = _timeout_s(timeout_ms)
@@ -278,13 +358,13 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 self._poll(found, max_records)
                 while not found and self._next_batch(None, timeout_s) is not None:
                     self._poll(found, max_records)
-            except KafkalogError as error:  # it comes again, when what lies before it was taken
+            except KafkalogError as error:  # the next call raises it again, after the records before it
                 if not found:
                     self._undo = None
                     raise
                 if isinstance(error, UnknownTopicOrPartitionException):
-                    self._turns.untold = error  # what is gone is told once
-        self._undo = None  # no signal comes between this and the end
+                    self._turns.untold = error  # a deleted topic is reported once
+        self._undo = None  # no signal handler runs between this and the return
         return found
 
     def _poll(self, found: list[Record], max_records: int) -> None:
@@ -293,7 +373,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             walk = self._walk_over(self._batches(False, 0.0))
         self._polling = None
         found.extend(islice(walk, max_records))
-        if len(found) == max_records:  # else it is over
+        if len(found) == max_records:  # else the iteration has ended
             self._polling = walk
 
     # --- as Arrow ------------------------------------------------------------------------------------
@@ -306,15 +386,35 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         timeout_ms: int | None = 0,
         **decoding: Unpack[Decoding],
     ) -> Iteration[pa.RecordBatch]:
-        """Records as pyarrow record batches of up to `batch_rows` rows, each of one partition.
+        """Returns an iterator over records as pyarrow record batches, each of one partition.
 
-        By default what is there when it is begun; with `timeout_ms` what comes as well, until nothing came for so long
-        (None: for ever).  Columns are those of `Partition.read_arrow`, by default topic, partition, offset, timestamp,
-        timestamp_type, key, value, headers; `values`, `schema`, `errors` and `keys` decode as there.  JSON without a
-        schema has that of the values that come next: give `schema` where later calls are to have the same.
+        A batch counts as returned as a whole.
 
-        A batch counts as handed out as a whole.  Errors as `follow`; RecordDeserializationException, before the batch;
-        MissingPackageException without pyarrow.
+        Args:
+            columns: The columns, as for `Partition.read_arrow`; by default topic, partition, offset, timestamp,
+                timestamp_type, key, value and headers.
+            batch_rows: The most rows of a batch.
+            timeout_ms: By default, 0, the iterator ends at the current end of each partition.  Otherwise it also waits
+                for new records, and ends when none came for so many milliseconds; None never ends it.
+            **decoding: `values`, `schema`, `errors` and `keys` decode values and keys; see `kafkalog.Decoding`.  JSON
+                without a `schema` gets the schema of the next values.  Give a schema if later calls must have the same
+                one.
+
+        Returns:
+            An iterator of pyarrow.RecordBatch.
+
+        Raises:
+            KafkalogError: Any error of `follow`, also while iterating.
+            RecordDeserializationException: A value cannot be decoded; the position stays before its batch.
+            MissingPackageException: pyarrow is not installed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         for batch in reader.batches(["offset", "value"]):
+            ...             print(batch.to_pylist())
+            [{'offset': 0, 'value': b'one'}, {'offset': 1, 'value': b'two'}]
         """
         return self._batches_of(columns, batch_rows, timeout_ms, decoding)[1]
 
@@ -341,26 +441,59 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
     def arrow_reader(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, **decoding: Unpack[Decoding]
     ) -> pa.RecordBatchReader:
-        """As `batches` of what is there now, as a pyarrow RecordBatchReader: read while it is taken."""
+        """Returns the records that are available now as a pyarrow RecordBatchReader, which reads them lazily.
+
+        Args:
+            columns: As for `batches`.
+            batch_rows: The most rows of a batch.
+            **decoding: As for `batches`.
+
+        Returns:
+            A pyarrow.RecordBatchReader.
+
+        Raises:
+            KafkalogError: Any error of `batches`.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         print(reader.arrow_reader(["value"]).read_all().num_rows)
+            2
+        """
         wanted, batches = self._batches_of(columns, batch_rows, 0, decoding)
         found: pa.RecordBatchReader = need_pyarrow().RecordBatchReader.from_batches(wanted.schema, batches)
         return found
 
     def read_arrow(self, columns: Sequence[str] | None = None, **decoding: Unpack[Decoding]) -> pa.Table:
-        """As `batches` of what is there now, as one pyarrow Table; without records it has the columns, and no rows.
+        """Returns the records that are available now as one pyarrow Table.
 
-            with store.reader("nightly", topics=["orders"]) as reader:
-                table = reader.read_arrow(["key", "value"], values="json", schema={"id": "int64"})
-                ...
-                reader.commit()
+        The records count as returned when the call returns.  If it raises an error, the positions do not change.
 
-        The records count as handed out when it returns: where it raises, the reader stands where it stood.
+        Args:
+            columns: As for `batches`.
+            **decoding: As for `batches`.
+
+        Returns:
+            A pyarrow.Table; without records it has the columns and no rows.
+
+        Raises:
+            KafkalogError: Any error of `batches`.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b'{"id": 7}')
+            ...     with store.reader("nightly", topics=["orders"]) as reader:
+            ...         table = reader.read_arrow(["offset", "value"], values="json", schema={"id": "int64"})
+            ...         positions = reader.commit()
+            >>> table.to_pylist()
+            [{'offset': 0, 'id': 7}]
         """
         wanted, batches = self._batches_of(columns, BATCH_ROWS, 0, decoding)
         with self._turn as mine:
             self._undo = self._places(self._begin(mine))
         table: pa.Table = need_pyarrow().Table.from_batches(list(batches), wanted.schema)
-        self._undo = None  # no signal comes between this and the end
+        self._undo = None  # no signal handler runs between this and the return
         return table
 
     @staticmethod
@@ -372,7 +505,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         placed: Generator[tuple[Place, pa.RecordBatch], None, None],
         asynchronously: Callable[[], AsyncIterator[pa.RecordBatch]] | None = None,
     ) -> Iteration[pa.RecordBatch]:
-        self._take_over(ARROW_CHUNK_BYTES, reads_ahead=True)  # whose batches are copies
+        self._take_over(ARROW_CHUNK_BYTES, reads_ahead=True)  # reading ahead is safe: the batches are copies
         self._walk = iteration = Iteration(placed, asynchronously)
         return iteration
 
@@ -406,7 +539,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 reader.pass_over(error)
 
     def _check_present(self, number: int) -> None:
-        """Raises unless that iteration is the last that was begun."""
+        """Raises an error unless that iteration is the newest one."""
         if self._iterations != number:
             raise self._taken_over()
 
@@ -430,7 +563,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             return self._turns.ends()
 
     def _held(self) -> Iterator[Batch]:
-        """As `_batches`, of what was read ahead alone."""
+        """Yields batches as `_batches` does, but only those that are in memory already."""
         while True:
             with self._turn as mine:
                 self._check(mine)
@@ -443,7 +576,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             reader.passed(header)
 
     def _is_ready(self, ends: Ends | None, timeout_s: float, number: int) -> bool:
-        """Reads ahead, in a thread; whether there is something."""
+        """Reads ahead, in a thread; returns whether it found a batch."""
         with self._turn as mine:
             self._check(mine)
             self._check_present(number)
@@ -452,7 +585,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
     async def _made_async(self, columns: Columns, timeout_s: float) -> AsyncIterator[pa.RecordBatch]:
         with self._turn as mine:
             self._begin(mine)
-            self._take_over(ARROW_CHUNK_BYTES, reads_ahead=True)  # whose batches are copies
+            self._take_over(ARROW_CHUNK_BYTES, reads_ahead=True)  # reading ahead is safe: the batches are copies
             self._walk, number = None, self._iterations
         ends = None if timeout_s else await self._in_thread(self._ends)
         while True:
@@ -472,7 +605,7 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
     def _make(
         self, columns: Columns, ends: Ends | None, timeout_s: float, number: int
     ) -> tuple[Batch | None, Made, KafkalogError | None]:
-        """A chunk's record batches, in a thread; behind them the error that ends them.  Nothing is handed out."""
+        """Returns a chunk's record batches and the error after them; runs in a thread, and moves no position."""
         made: Made = []
         with self._turn as mine:
             self._check(mine)
@@ -511,37 +644,83 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         return await in_thread(work, self._stop)
 
     def _stop(self, is_stopped: bool) -> None:
-        """A task was cancelled: its thread is to come back, and then waits may begin again."""
+        """Ends the wait of a cancelled task's thread; afterwards waits are possible again."""
         self._is_stopped = is_stopped
         if is_stopped:
             self._turns.waiting.release()
 
-    # --- where it stands -----------------------------------------------------------------------------
+    # --- positions -----------------------------------------------------------------------------------
 
     @property
     def cursor(self) -> str | None:
-        """Its name; None where it has none."""
+        """The cursor's name; None for a reader without a cursor."""
         return self._options.cursor
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that it reads."""
+        """The partitions that the reader reads."""
         return list(self._turns.readers)
 
     def position(self, partition: str | TopicPartition) -> int:
-        """The offset where the partition goes on: behind the last record that was handed out."""
+        """Returns the offset of the next record to read from a partition.
+
+        Args:
+            partition: The partition, such as "orders-0" or a TopicPartition.
+
+        Returns:
+            The offset after the last record that was returned.
+
+        Raises:
+            IllegalStateException: The reader does not read that partition, or is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         records = reader.poll()
+            ...         print(reader.position("orders-0"))
+            2
+        """
         with self._turn as mine:
             self._begin(mine)
             return self._turns.one(partition).position
 
     def positions(self) -> dict[TopicPartition, int]:
-        """`position` of all partitions."""
+        """Returns the `position` of every partition.
+
+        Returns:
+            The offset of the next record to read, by partition.
+
+        Raises:
+            IllegalStateException: The reader is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         print(reader.positions())
+            {TopicPartition(topic='orders', partition=0): 0}
+        """
         with self._turn as mine:
             return {partition: reader.position for partition, reader in self._begin(mine).items()}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets there are from each position to the end, as this reader's isolation sees it.  Partitions
-        that cannot be read now are left out; UnknownTopicOrPartitionException, once, where a topic was deleted."""
+        """Returns how many offsets are between each position and the end that this reader's isolation level sees.
+
+        Returns:
+            The number of offsets by partition, without partitions that cannot be read now.
+
+        Raises:
+            UnknownTopicOrPartitionException: A topic was deleted; it is raised once.
+            IllegalStateException: The reader is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         print(reader.lag())
+            {TopicPartition(topic='orders', partition=0): 2}
+        """
         with self._turn as mine:
             readers = self._begin(mine)
             self._turns.recheck()
@@ -552,8 +731,26 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             return found
 
     def seek(self, partition: str | TopicPartition, offset: int) -> None:
-        """Goes on at another offset, also in the middle of an iteration.  One that the log has not got is met when it
-        is read, as `start` says."""
+        """Sets the position of a partition, also during an iteration.
+
+        If the log does not have that offset, the next read does as `start` says.
+
+        Args:
+            partition: The partition, such as "orders-0" or a TopicPartition.
+            offset: The offset of the next record to read.
+
+        Raises:
+            IllegalArgumentException: `offset` is not an offset.
+            IllegalStateException: The reader does not read that partition, or is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         reader.seek("orders-0", 1)
+            ...         print([record.value for record in reader])
+            [b'two']
+        """
         offset = values.offset(offset, low=0)
         with self._turn as mine:
             self._begin(mine)
@@ -562,8 +759,26 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             reader.seek(offset)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: str | TopicPartition) -> None:
-        """Goes on at the first record at or after a time (ms since 1970), of these partitions or all; at the end where
-        there is none."""
+        """Sets positions to the first record at or after a time, or to the end if there is no such record.
+
+        Args:
+            timestamp_ms: Milliseconds since 1970.
+            *partitions: The partitions to move; by default all.
+
+        Raises:
+            IllegalArgumentException: `timestamp_ms` is not a time.
+            IllegalStateException: The reader does not read a partition, or is closed.
+            KafkaStorageException: A log cannot be read.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     offsets = orders.append_many([(b"one", None, (), 1000), (b"two", None, (), 2000)])
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         reader.seek_to_time(1500)
+            ...         print([record.value for record in reader])
+            [b'two']
+        """
         timestamp_ms = values.milliseconds(timestamp_ms, "timestamp_ms", low=0)
         with self._turn as mine:
             self._begin(mine)
@@ -575,12 +790,13 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 reader.seek(source.visible_end(self._options.isolation) if found is None else found)
 
     def rewind(self, *partitions: str | TopicPartition) -> None:
-        """Goes back to what its cursor has committed, of these partitions or all; also in the middle of an iteration.
+        """Sets positions back to the committed offsets, also during an iteration.
 
-        A partition of which nothing was committed since the reader was made, and every one of a reader without a
-        cursor, goes back to where the reader began.  So what was handed out since the last commit comes again, as after
-        a restart.  A loop that tries again needs it: a transaction that was aborted leaves the reader behind what it
-        read.
+        Records that were returned since the last commit come again, as after a restart.  A partition without a commit
+        since the reader was opened goes back to where the reader began, and so does every partition of a reader without
+        a cursor.  Paused partitions stay paused.
+
+        A loop that tries again needs this call: an aborted transaction does not move the reader back.
 
             with store.reader("biller", topics=["orders"], isolation="read_committed") as reader:
                 while True:
@@ -593,9 +809,23 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                     except kafkalog.KafkalogError:
                         reader.rewind()
 
-        Positions alone move: what is paused stays so.  UnstableOffsetCommitException, of "read_committed" while a
-        transaction is open that has offsets of the cursor, and IllegalStateException, of a partition that is not read:
-        nothing has moved.
+        Args:
+            *partitions: The partitions to move; by default all.
+
+        Raises:
+            UnstableOffsetCommitException: `isolation` is "read_committed", and an open transaction has offsets of the
+                cursor; no position changes.
+            IllegalStateException: The reader does not read a partition, or is closed; no position changes.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"one")
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         print([record.value for record in reader.poll()])
+            ...         reader.rewind()
+            ...         print([record.value for record in reader.poll()])
+            [b'one']
+            [b'one']
         """
         with self._turn as mine:
             self._begin(mine)
@@ -604,7 +834,22 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 reader.rewind(committed)
 
     def pause(self, *partitions: str | TopicPartition) -> None:
-        """Hands out nothing of these partitions, or of all, until `resume`; also in the middle of an iteration."""
+        """Stops reading partitions until `resume`, also during an iteration.
+
+        Args:
+            *partitions: The partitions to pause; by default all.
+
+        Raises:
+            IllegalStateException: The reader does not read a partition, or is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"one")
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         reader.pause("orders-0")
+            ...         print(reader.poll(), [str(partition) for partition in reader.paused])
+            [] ['orders-0']
+        """
         with self._turn as mine:
             self._begin(mine)
             for reader in self._turns.some(partitions):
@@ -612,7 +857,23 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
                 reader.paused = True
 
     def resume(self, *partitions: str | TopicPartition) -> None:
-        """Goes on with what was paused: with these partitions, or all."""
+        """Reads paused partitions again.
+
+        Args:
+            *partitions: The partitions to resume; by default all.
+
+        Raises:
+            IllegalStateException: The reader does not read a partition, or is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"one")
+            ...     with store.reader(topics=["orders"]) as reader:
+            ...         reader.pause()
+            ...         reader.resume()
+            ...         print(reader.paused, len(reader.poll()))
+            [] 1
+        """
         with self._turn as mine:
             self._begin(mine)
             for reader in self._turns.some(partitions):
@@ -620,11 +881,11 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are not read until `resume`."""
+        """The partitions that are paused until `resume`."""
         return [partition for partition, reader in self._turns.readers.items() if reader.paused]
 
     def _leave(self, reader: PartitionReader) -> None:
-        """What is being handed out, where it is this partition's, ends here; it may be given again."""
+        """Ends the batch that is being returned, if it is this partition's; it may be read again."""
         if reader.given is not None:
             if isinstance(self._walk, RecordWalk):
                 self._walk.leave_batch()
@@ -634,20 +895,20 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
 
     def _named(self) -> str:
         if self._options.cursor is None:
-            raise IllegalStateException(f"{self._called} has no cursor", hint="store.reader('name', ...) gives it one")
+            raise IllegalStateException(f"{self._called} has no cursor", hint="open it as store.reader('name', ...)")
         return self._options.cursor
 
     def is_of(self, home: object) -> bool:
-        """Whether it reads the store that stands on `home`."""
+        """Returns whether the reader reads the store of `home`."""
         return getattr(home, "shared", home) is getattr(self._home, "shared", self._home)
 
     def offsets_to_commit(self, metadata: str = "") -> dict[TopicPartition, CommittedOffset]:
-        """What `commit` commits: the position of each partition, but of those whose topic was deleted."""
+        """Returns the offsets that `commit` commits: the position of each partition whose topic still exists."""
         metadata = values.text(metadata, "metadata")
         with self._turn as mine:
             found: dict[TopicPartition, CommittedOffset] = {}
             for partition, reader in self._begin(mine).items():
-                with suppress(UnknownTopicOrPartitionException):  # told when it is read
+                with suppress(UnknownTopicOrPartitionException):  # a read reports it
                     topic_id = self._turns.topic_id(reader)
                     found[partition] = CommittedOffset(
                         reader.position, reader.leader_epoch, metadata, topic_id=topic_id
@@ -655,14 +916,35 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
             return found
 
     def commit(self, offsets: Offsets | None = None, metadata: str = "") -> dict[TopicPartition, int]:
-        """Commits how far it has come in all partitions, or `offsets` (of the next record to read); answers what.
+        """Commits the position of every partition, or the given offsets, for the reader's cursor.
 
-        A partition whose topic was deleted, or made anew, is left out; where `offsets` names one it is
-        UnknownTopicOrPartitionException, and nothing is committed.
+        Either all offsets are committed or none, also after an interrupt.  A commit is as durable as the store's
+        appends.  A partition whose topic was deleted, or deleted and created again, is skipped.  If the cursor is a
+        consumer group of a broker, its members are removed.
 
-        All of them or none, whatever interrupts it.  Durable as the store's appends are.  A cursor whose members were a
-        broker's consumers loses those.  IllegalStateException for a reader without a cursor; LogReadOnlyException in a
-        store that only reads and has no `cursors`; OffsetMetadataTooLarge; KafkaStorageException.
+        Args:
+            offsets: The offset of the next record to read, by partition; by default all positions.
+            metadata: A text to store with the offsets.
+
+        Returns:
+            The committed offset of each partition.
+
+        Raises:
+            IllegalStateException: The reader has no cursor, or is closed.
+            UnknownTopicOrPartitionException: `offsets` names a partition whose topic was deleted; nothing is committed.
+            LogReadOnlyException: The store is read-only and has no `cursors` directory.
+            OffsetMetadataTooLarge: `metadata` is too long.
+            KafkaStorageException: The disk failed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     offsets = store.create_topic("orders").append_many([b"one", b"two"])
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         records = reader.poll()
+            ...         print(reader.commit())
+            ...         print(reader.commit({"orders-0": 1}))
+            {TopicPartition(topic='orders', partition=0): 2}
+            {TopicPartition(topic='orders', partition=0): 1}
         """
         cursor = self._named()
         if offsets is None:
@@ -681,11 +963,50 @@ class StoreReader(ArrowStream, Closing, ClosingAsync, Shown):
         return {partition: row.offset for partition, row in rows.items()}
 
     async def commit_async(self, offsets: Offsets | None = None, metadata: str = "") -> dict[TopicPartition, int]:
-        """As `commit`, for a coroutine, in a thread.  A task that is cancelled is so when the commit has ended."""
+        """Commits from a coroutine, in a separate thread.
+
+        A task that is cancelled ends when the commit has ended.
+
+        Args:
+            offsets: As for `commit`.
+            metadata: As for `commit`.
+
+        Returns:
+            The committed offset of each partition.
+
+        Raises:
+            KafkalogError: Any error of `commit`.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     with kafkalog.open("data") as store:
+            ...         place = store.create_topic("orders").append(b"one")
+            ...         with store.reader("billing", topics=["orders"]) as reader:
+            ...             async for record in reader:
+            ...                 print(record.value, await reader.commit_async())
+            >>> asyncio.run(main())
+            b'one' {TopicPartition(topic='orders', partition=0): 1}
+        """
         return await self._in_thread(partial(self.commit, offsets, metadata))
 
     def committed(self) -> dict[TopicPartition, int]:
-        """What its cursor has committed for the partitions that it reads."""
+        """Returns the cursor's committed offsets in the partitions that this reader reads.
+
+        Returns:
+            The committed offset by partition, without partitions that have none.
+
+        Raises:
+            IllegalStateException: The reader has no cursor, or the store is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"one")
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         before, records, positions = reader.committed(), reader.poll(), reader.commit()
+            ...         print(before, reader.committed())
+            {} {TopicPartition(topic='orders', partition=0): 1}
+        """
         found = store_cursors.committed(self._home, self._named())
         return {partition: row.offset for partition, row in found.items() if partition in self._turns.readers}
 

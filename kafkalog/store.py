@@ -1,19 +1,20 @@
-"""The face for services: the `Store` that `kafkalog.open` gives.
+"""The public class `Store`, returned by `kafkalog.open`.
 
     with kafkalog.open("data") as store:
         orders = store.create_topic("orders", partitions=4)
         orders.append(b'{"id": 1}', key=b"customer-7")
         reader = store.reader("billing", topics=["orders"])
 
-Topics with partitions, cursors that survive restarts, transactions over partitions, in one process and without a
-broker; formats and rules are Kafka's, so that a broker and its tools understand what is left.  A store is writable,
-which stands on a StoreHome and holds the directories' locks, or read-only, which stands on a StoreView and touches
-nothing: one process writes, any number read.
+A store has topics with partitions, cursors that survive restarts, and transactions over several partitions, in one
+process and without a broker.  Formats and rules are Kafka's, so a broker and its tools can use the same directories. A
+writable store uses a StoreHome and holds the directories' locks.  A read-only store uses a StoreView and changes no
+file.  One process writes, and any number of processes read.
 
-What is promised.  Order: records of one partition are in the order of their appends; those of several are not.
-Durability: with "os" an append that returned survives a crash of the process, with "fsync" a power loss as well.  What
-a crash may repeat: a writer that was not told does not know, unless it has a name (`writer`) or a transaction; a
-reader gets again what it read since its last commit.  Thread-safe; each iterator belongs to one thread.
+Guarantees.  Order: records of one partition keep the order of their appends; records of several partitions do not.
+Durability: with "os" an append that returned survives a crash of the process, with "fsync" also a power loss.
+Repetition: if a writer crashes before its append returns, it does not know whether the record was stored, unless it has
+a name (`writer`) or uses a transaction.  After a crash a reader gets the records since its last commit again. A Store
+is thread-safe; each iterator belongs to one thread.
 """
 
 from __future__ import annotations
@@ -92,7 +93,19 @@ __all__ = ["CursorInfo", "Store", "StoreDescription", "open_store"]
 
 
 class Store(Closing, ClosingAsync, Readable):
-    """Topics of one or several log directories.  Made by `kafkalog.open`."""
+    """The topics of one or several log directories, returned by `kafkalog.open`.
+
+    A Store is a context manager and is thread-safe.  `name in store` tells whether a topic exists.
+
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     orders = store.create_topic("orders", partitions=4)
+        ...     place = orders.append(b"value", key=b"customer-7")
+        ...     print("orders" in store, store.read_only, store.closed)
+        ...     print([record.value for record in store])
+        True False False
+        [b'value']
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -102,27 +115,35 @@ class Store(Closing, ClosingAsync, Readable):
     def __enter__(self) -> Store:
         return self
 
-    # --- life ------------------------------------------------------------------------------------------
+    # --- open and close --------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or belongs to another process."""
+        """True if the store was closed, or if another process opened it."""
         return not self._home.life.live
 
     @property
     def read_only(self) -> bool:
-        """Whether it was opened to be read alone."""
+        """True if the store was opened with `read_only=True`."""
         return self._home.read_only
 
     @property
     def manager(self) -> LogManager:
-        """The LogManager below, with everything that Kafka's class of that name has.  LogReadOnlyException."""
+        """The store's LogManager, which has all methods of Kafka's class of that name.
+
+        Raises:
+            LogReadOnlyException: The store is read-only.
+        """
         return self._own().manager
 
     @property
     def remote_log_manager(self) -> RemoteLogManager:
-        """The manager of the remote tier, which `run_once` has copy and expire now.  IllegalStateException where the
-        store was opened without `remote`; LogReadOnlyException."""
+        """The manager of the remote tier; its `run_once` copies and expires segments now.
+
+        Raises:
+            IllegalStateException: The store was opened without `remote`.
+            LogReadOnlyException: The store is read-only.
+        """
         tier = self._own().tier
         if tier is None:
             raise IllegalStateException(
@@ -131,13 +152,22 @@ class Store(Closing, ClosingAsync, Readable):
         return tier.remote_log_manager
 
     def close(self) -> None:
-        """Closes as a broker's clean shutdown does; a second call does nothing.
+        """Closes the store as a broker's clean shutdown does.
 
-        Transactions that are open are aborted, writers flush what they hold, readers and waiting threads are told
-        (IllegalStateException).  Of a store that this process has open more than once it ends what was made through
-        this handle, and the last one closes the store.  Errors as `LogManager.shutdown`; IllegalStateException, and
-        nothing is closed, in a callback of a producer's future, or in a signal's handler or a finalizer that came out
-        of a call of the store.
+        Open transactions are aborted, and producers send the records that they hold.  Readers and threads that wait get
+        an IllegalStateException.  A second call does nothing.  If this process has several handles of the store, the
+        call ends everything that was opened through this handle, and the last handle closes the store.
+
+        Raises:
+            IllegalStateException: The call comes from a callback of a producer's future, or from a signal handler or a
+                finalizer that interrupted a call of the store.  Nothing is closed.
+            KafkaStorageException: A log could not be flushed; the next open recovers it.
+
+        Example:
+            >>> store = kafkalog.open("data")
+            >>> store.close()
+            >>> store.closed
+            True
         """
         self._home.close()
 
@@ -145,7 +175,7 @@ class Store(Closing, ClosingAsync, Readable):
         return show_store(self._home)
 
     def _repr_html_(self) -> str | None:
-        """For notebooks: a table of its topics."""
+        """Returns a table of the topics as HTML for notebooks."""
         return _shown.or_none(lambda: html_of_store(self._home))
 
     def _parts(self, partitions: Any) -> Sequence[Partition]:
@@ -163,40 +193,108 @@ class Store(Closing, ClosingAsync, Readable):
         return [topics[each.topic].partition(each.partition) for each in found]
 
     def _own(self) -> Home:
-        """What the store stands on, if it may be written to."""
+        """Returns the store's home; raises if the store is closed or read-only."""
         self._home.check_writable()
         return self._home
 
     # --- topics ----------------------------------------------------------------------------------------
 
     def topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, in order.  `internal`: with those of Kafka's own that are there, which keep cursors
-        and transactions; `reader(topics=["__consumer_offsets"])` reads the partitions of one that were made so far.
+        """Returns the names of all topics in alphabetical order.
 
-            store.topics()                  # ['orders']
-            store.topics(internal=True)     # ['__consumer_offsets', 'orders']
+        Args:
+            internal: Include Kafka's internal topics, which hold cursors and transactions.  A reader can read them:
+                `reader(topics=["__consumer_offsets"])` reads the partitions that were created so far.
+
+        Returns:
+            The list of names.
+
+        Raises:
+            IllegalArgumentException: `internal` is not a bool.
+            IllegalStateException: The store is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         positions = reader.commit()
+            ...     print(store.topics(), store.topics(internal=True))
+            ['orders'] ['__consumer_offsets', 'orders']
         """
         internal = values.flag(internal, "internal")
         return [name for name in self._home.names() if internal or name not in INTERNAL_TOPICS]
 
     def topic(self, name: str) -> Topic:
-        """UnknownTopicOrPartitionException where there is none of that name."""
+        """Returns a topic by its name.
+
+        Args:
+            name: The topic's name.
+
+        Returns:
+            The Topic, the same object for each call.
+
+        Raises:
+            UnknownTopicOrPartitionException: No topic has that name.
+            IllegalStateException: The store is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     print(store.topic("orders").partitions)
+            1
+        """
         self._home.info(name)
         return self._topics.setdefault(name, Topic(self._home, name, self._asynchronously))
 
     def __contains__(self, name: object) -> bool:
-        """Whether `topic(name)` finds it: one of Kafka's own, too."""
+        """Returns whether `topic(name)` finds a topic, also one of Kafka's internal topics."""
         return name in self._home.names()
 
     def describe_topic(self, name: str) -> TopicInfo:
-        """Partitions, id and settings, also those that the cluster's metadata has of a broker's topic.
-        UnknownTopicOrPartitionException."""
+        """Returns the partitions, id and settings of a topic.
+
+        Settings that a broker's cluster metadata has for the topic are included.
+
+        Args:
+            name: The topic's name.
+
+        Returns:
+            A TopicInfo: name, number of partitions, topic id, settings that differ from the store's defaults.
+
+        Raises:
+            UnknownTopicOrPartitionException: No topic has that name.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders", partitions=4, config={"cleanup.policy": "compact"})
+            ...     info = store.describe_topic("orders")
+            >>> info.partitions, info.overrides["cleanup.policy"]
+            (4, 'compact')
+        """
         self._home.topic_settings.look_again()
         return self._home.info(name)
 
     def describe(self, *, sample_rows: int = 0, exact: bool = False) -> StoreDescription:
-        """What its topics hold, without reading them: as `Topic.describe`, of each and in all.  `sample_rows`: of each
-        topic, by default none."""
+        """Returns what all topics hold, without reading all of their records.
+
+        Args:
+            sample_rows: How many sample records to return for each topic.
+            exact: Read every batch header, so that the counts are exact; see `Topic.describe`.
+
+        Returns:
+            A StoreDescription: the totals, and a TopicDescription for each topic.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value.
+            IllegalStateException: The store is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"value")
+            ...     found = store.describe()
+            >>> found.records, [topic.name for topic in found.topics]
+            (1, ['orders'])
+        """
         sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
         budget = Budget(exact=values.flag(exact, "exact"))
         found = StoreDescription(self._home.place, [])
@@ -216,18 +314,38 @@ class Store(Closing, ClosingAsync, Readable):
         exist_ok: bool = False,
         topic_id: str | None = None,
     ) -> Topic:
-        """A new topic; it is there with all its partitions, or not at all, also after a crash.
+        """Creates a topic with all its partitions, or, after a crash, with none of them.
 
-        A new topic keeps its records for ever: `retention.ms=-1` is written into its settings, unless `config`, or what
-        the store was opened with, has a `retention.ms`.  (Kafka's own default is seven days.)  With
-        `retention.bytes` alone, size deletes, and time does not.
+        A new topic keeps its records forever: `retention.ms=-1` is written into its settings, unless `config` or the
+        store's own `config` has a `retention.ms`.  (Kafka's default is seven days.)  With `retention.bytes` alone,
+        records are deleted by size and not by age.
 
-        `config` has Kafka's topic keys as text (`{"retention.ms": "604800000"}`), which lie beside the data.
-        `exist_ok`: one that is there already is answered as it is; if it has other partitions or settings than those
-        asked for, a warning in the log "kafkalog.topics" names them (`alter_topic` and `add_partitions` change them).
-        `topic_id` is a Kafka Uuid of 22 characters, by
-        default a random one.  InvalidTopicException for a name that Kafka refuses, TopicExistsException,
-        InvalidPartitionsException, ConfigException, KafkaStorageException.
+        Args:
+            name: The topic's name.
+            partitions: The number of partitions.
+            config: Kafka's topic settings as text, such as `{"retention.ms": "604800000"}`; they are stored next to the
+                data.
+            exist_ok: Return a topic that exists already, unchanged.  If it has other partitions or settings than those
+                given, a warning in the log "kafkalog.topics" names them; `alter_topic` and `add_partitions` change
+                them.
+            topic_id: A Kafka Uuid of 22 characters; by default a random one.
+
+        Returns:
+            The Topic.
+
+        Raises:
+            TopicExistsException: The topic exists, and `exist_ok` is False.
+            InvalidTopicException: Kafka does not allow the name.
+            InvalidPartitionsException: The number of partitions is out of range.
+            ConfigException: A setting is invalid.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders", partitions=4, config={"retention.ms": "604800000"})
+            ...     print(orders.partitions)
+            4
         """
         home = self._own()
         exist_ok = values.flag(exist_ok, "exist_ok")
@@ -235,19 +353,75 @@ class Store(Closing, ClosingAsync, Readable):
         return self.topic(name)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
-        """Sets some of a topic's settings; None takes an override away, and `{"retention.ms": None}` has the topic keep
-        its records for ever, as a new one does.  ConfigException, and nothing is changed;
-        UnknownTopicOrPartitionException."""
+        """Changes some settings of a topic.
+
+        Args:
+            name: The topic's name.
+            config: The settings to change, as text; None removes a setting, so that the store's default applies.
+                `{"retention.ms": None}` makes the topic keep its records forever, as a new topic does.
+
+        Returns:
+            The TopicInfo with the new settings.
+
+        Raises:
+            UnknownTopicOrPartitionException: No topic has that name.
+            ConfigException: A setting is invalid; nothing is changed.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     info = store.alter_topic("orders", {"retention.ms": "604800000"})
+            >>> info.overrides
+            {'retention.ms': '604800000'}
+        """
         return self._own().alter_topic(name, config)
 
     def add_partitions(self, name: str, partitions: int) -> TopicInfo:
-        """Gives a topic so many partitions in all.  A key's records go elsewhere from then on, as in Kafka.
-        InvalidPartitionsException where it has as many, or more; UnknownTopicOrPartitionException."""
+        """Increases the number of partitions of a topic.
+
+        Records of a key may go to another partition from then on, as in Kafka.
+
+        Args:
+            name: The topic's name.
+            partitions: The new total number of partitions.
+
+        Returns:
+            The TopicInfo with the new number.
+
+        Raises:
+            UnknownTopicOrPartitionException: No topic has that name.
+            InvalidPartitionsException: The topic has as many partitions already, or more.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     print(store.add_partitions("orders", 4).partitions)
+            4
+        """
         return self._own().add_partitions(name, partitions)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic, its records and what cursors say of it; the files go after `file.delete.delay.ms`.
-        UnknownTopicOrPartitionException; InvalidTopicException for a topic of Kafka's own."""
+        """Deletes a topic, its records and the offsets that cursors have in it.
+
+        The files are removed after `file.delete.delay.ms`.
+
+        Args:
+            name: The topic's name.
+
+        Raises:
+            UnknownTopicOrPartitionException: No topic has that name.
+            InvalidTopicException: The topic is one of Kafka's internal topics.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     store.delete_topic("orders")
+            ...     print(store.topics())
+            []
+        """
         self._own().delete_topic(name)
         self._topics.pop(name, None)
 
@@ -264,22 +438,42 @@ class Store(Closing, ClosingAsync, Readable):
         compression: str | None = None,
         name: str | None = None,
     ) -> Producer:
-        """A producer: `send()` from any thread, appends in batches by one of its own.  A context manager.
+        """Returns a producer: any thread calls `send()`, and the producer's thread appends the records in batches.
 
-        A partition's records wait for more for `linger_ms`, or until there are `batch_bytes` of them; all that are not
-        answered yet take at most `buffer_bytes`, as the log has them, and a send that finds no room waits for at most
-        `max_block_ms`.
-        `compression` is how its batches are packed, by default as all appends of the store.  With a `name` it is
-        idempotent, as `Topic.writer`: batches carry its producer id, and their sequence numbers.
+        The producer is a context manager.
 
-        IllegalArgumentException, UnsupportedCompressionTypeException, LogReadOnlyException.
+        Args:
+            linger_ms: How long, in milliseconds, the first record of a batch waits for more records.
+            batch_bytes: The size in bytes at which a batch no longer waits.
+            buffer_bytes: The most bytes of unanswered records, as stored in the log.
+            max_block_ms: How long, in milliseconds, a send waits for room in the buffer.
+            compression: How batches are compressed: "none", "gzip", "snappy", "lz4" or "zstd"; by default as all
+                appends of the store.
+            name: Makes the producer idempotent, as `Topic.writer` does: batches carry a producer id and sequence
+                numbers.
+
+        Returns:
+            The Producer.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value.
+            UnsupportedCompressionTypeException: The codec is not known, or not installed.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     with store.producer(linger_ms=20) as producer:
+            ...         future = producer.send("orders", b"value", key=b"customer-7")
+            ...         print(future.result())
+            RecordMetadata(topic='orders', partition=0, offset=0)
         """
         settings = BatchingSettings(linger_ms, batch_bytes, buffer_bytes, max_block_ms, compression, name)
         return Producer(self._own(), settings)
 
     # --- reading and cursors ---------------------------------------------------------------------------
 
-    # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+    # More than eight parameters: each is a separate option that most callers omit, and it is passed by name.
     @takes(Filters)
     def reader(
         self,
@@ -294,26 +488,53 @@ class Store(Closing, ClosingAsync, Readable):
         shared: bool = False,
         **filters: Unpack[Filters],
     ) -> StoreReader:
-        """Reads several partitions in turns, from where `cursor` stopped; see `kafkalog.reader`.
+        """Returns a reader of several partitions, which continues where its cursor stopped.
 
-        What is read are all partitions of `topics`, those that are added later as well, from their beginning; or
-        `partitions` ("orders-0", or pairs); or what the cursor has committed.  Each begins at `start_offsets`, else at
-        the cursor's offset, else as `start` says: "earliest", "latest" (what is appended from now on), or "error"
-        (NoOffsetForPartitionException).  The same counts where the log has not got the offset any more
-        (OffsetOutOfRangeException for "error"); it is Kafka's auto.offset.reset.
+        The reader reads the partitions round-robin; see `kafkalog.reader`.  It reads all partitions of `topics`, also
+        partitions that are added later, from their beginning.  Instead of `topics` it can read `partitions`, or, if
+        neither is given, the partitions that the cursor has committed.
 
-        `start` may be an offset or a time as well, and `end` is one: as of `Topic.records`, whose filters (`key`,
-        `key_prefix`, `start_time`, `end_time`, `headers`, `grep`, `where`, `isolation`) choose records; see
-        `kafkalog.Filters`.  The others count as read, and with `on_damage` so does what damage takes.  The time index
-        is asked where to begin.  `chunk_bytes`: how much of a partition is read at once, by default a mebibyte, or less
-        of many.
+        A partition begins at its offset in `start_offsets`, else at the cursor's offset, else as `start` says.  If the
+        log no longer has that offset, `start` decides again, as Kafka's auto.offset.reset does.
 
-        A cursor is a place, and no group: two readers of one each get every record, and the last commit counts.  So it
-        has one reader in a store, until that is closed or dropped; another is refused (IllegalStateException) unless
-        it is `shared`, as of readers that have `partitions` of their own each.
+        A cursor is a position, not a consumer group.  Two readers of one cursor would both get every record, and the
+        last commit would win.  So a store allows one open reader for a cursor, unless the readers are `shared`.
 
-        UnknownTopicOrPartitionException, IllegalArgumentException (also if `start_time` lies behind `end_time`),
-        UnstableOffsetCommitException (of "read_committed" while a transaction is open that has offsets of the cursor).
+        Args:
+            cursor: The name of the cursor, Kafka's group.id; without a name, positions cannot be committed.
+            topics: The names of the topics to read.
+            partitions: The partitions to read: "orders-0", or pairs of topic and number.
+            start: Where to begin: "earliest"; "latest", for records appended from now on; "error", which raises an
+                error; an offset; or a time (a datetime with a time zone, or ISO 8601 text).
+            end: The offset or time (exclusive) where reading ends, as for `Topic.records`.
+            start_offsets: The first offset to read, by partition.
+            chunk_bytes: How many bytes of a partition are read at once; by default 1 MiB, or less for many partitions.
+            shared: Allow several open readers of the cursor, for readers that have different `partitions`.
+            **filters: `key`, `key_prefix`, `start_time`, `end_time`, `headers`, `grep`, `where`, `isolation` and
+                `on_damage` choose records; see `kafkalog.Filters`.  Records that they exclude count as read, and so
+                does damage that `on_damage` passes over.  The time index finds where to begin.
+
+        Returns:
+            The StoreReader.
+
+        Raises:
+            UnknownTopicOrPartitionException: A topic or partition does not exist.
+            IllegalArgumentException: An argument has a wrong type or value, or `start_time` is after `end_time`.
+            IllegalStateException: The cursor has a reader already.
+            NoOffsetForPartitionException: The cursor has no offset for a partition, and `start` is "error".
+            UnstableOffsetCommitException: `isolation` is "read_committed", and an open transaction has offsets of the
+                cursor.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"value")
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         print([record.value for record in reader.poll()])
+            ...         positions = reader.commit()
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         print(reader.poll())
+            [b'value']
+            []
         """
         options = ReaderOptions(
             cursor,
@@ -330,55 +551,162 @@ class Store(Closing, ClosingAsync, Readable):
         return StoreReader(self._home, options)
 
     def cursors(self) -> list[CursorInfo]:
-        """Every cursor, by name: where it is in each partition, and its lag."""
+        """Returns every cursor with its position in each partition and its lag.
+
+        Returns:
+            The CursorInfos, in the order of their names.
+
+        Raises:
+            IllegalStateException: The store is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"value")
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         positions = reader.commit()
+            ...     print(store.cursors())
+            [<CursorInfo 'billing', state Empty: 1 partition, lag 1>]
+        """
         return store_cursors.cursors(self._home)
 
     def committed(self, cursor: str) -> dict[TopicPartition, CommittedOffset]:
-        """What a cursor has committed, by partition; empty for one that is not there."""
+        """Returns the offsets that a cursor has committed.
+
+        Args:
+            cursor: The cursor's name.
+
+        Returns:
+            A CommittedOffset for each partition; empty if the cursor does not exist.
+
+        Raises:
+            IllegalArgumentException: `cursor` is not text.
+            IllegalStateException: The store is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"value")
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         records, positions = reader.poll(), reader.commit()
+            ...     print([(str(partition), row.offset) for partition, row in store.committed("billing").items()])
+            [('orders-0', 1)]
+        """
         return store_cursors.committed(self._home, cursor)
 
     def delete_cursor(self, name: str) -> None:
-        """Forgets a cursor and its offsets.  In a store that only reads those in its own directory of `cursors`: what
-        the directories that are read hold of that name counts again.  GroupIdNotFoundException; LogReadOnlyException
-        in a store that only reads, without `cursors`."""
+        """Deletes a cursor and its offsets.
+
+        A read-only store deletes it only from its own `cursors` directory.  The offsets that the data directories have
+        under that name apply again.
+
+        Args:
+            name: The cursor's name.
+
+        Raises:
+            GroupIdNotFoundException: No cursor has that name.
+            LogReadOnlyException: The store is read-only and has no `cursors` directory.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     with store.reader("billing", topics=["orders"]) as reader:
+            ...         positions = reader.commit()
+            ...     store.delete_cursor("billing")
+            ...     print(store.cursors())
+            []
+        """
         store_cursors.delete(self._home, name)
 
     # --- transactions ----------------------------------------------------------------------------------
 
     @takes()
     def transaction(self, transactional_id: str, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> StoreTransaction:
-        """Transactions over partitions and cursors under an id: `with store.transaction("biller-1") as txn:`.
+        """Returns a transaction over partitions and cursors under an id.
 
-        All that is in one becomes visible to read_committed readers, and moves its cursors, at its commit, or never,
-        also across a crash at any moment.  An id has one transaction at a time: one that begins while another is open
-        aborts and fences that (ProducerFencedException at its next call), as Kafka has it, so each worker wants an id
-        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise; that is looked
-        at every ten seconds, so it may come up to ten seconds later.
-        InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
+        Use it as a context manager.  At its commit, everything in it becomes visible to read_committed readers, and its
+        cursors move.  If it does not commit, none of this happens, also after a crash at any moment.
+
+        An id has one transaction at a time.  A new transaction aborts and fences an open one of the same id, as in
+        Kafka: the next call of the fenced one raises ProducerFencedException.  So each worker needs a separate id.  A
+        transaction that is open for longer than `timeout_ms` is aborted and fenced as well.  The timeout is checked
+        every ten seconds.
+
+        Args:
+            transactional_id: The id, a name that is not empty.
+            timeout_ms: Milliseconds until an open transaction is aborted, from 1 to 900000
+                (transaction.max.timeout.ms).
+
+        Returns:
+            The StoreTransaction.
+
+        Raises:
+            IllegalArgumentException: The id is empty or not text.
+            InvalidTxnTimeoutException: The timeout is out of range.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders, payments = store.create_topic("orders"), store.create_topic("payments")
+            ...     with store.transaction("biller-1") as txn:
+            ...         place = txn.append("orders", b"order 1")
+            ...         place = txn.append("payments", b"payment of order 1")
+            ...     print([record.value for record in store.records(isolation="read_committed")])
+            [b'order 1', b'payment of order 1']
         """
         home = self._own()
         return StoreTransaction(home, self.topic, checked_id(transactional_id), checked_timeout(home, timeout_ms))
 
     def transactions(self) -> list[TransactionDescription]:
-        """Every transactional id that is known, by name, also those of a broker's clients: its state by Kafka's name,
-        and the partitions of what is open or ending.  A store that only reads has it from the directories, beside who
-        writes there.
+        """Returns every known transactional id with the state of its transaction.
 
-            store.transactions()[0].state       # 'CompleteCommit'
+        Ids of a broker's clients are included.  A read-only store reads them from the directories while another process
+        may write there.
 
-        SchemaException, of a store that only reads, if `__transaction_state` there cannot be understood.
+        Returns:
+            The TransactionDescriptions, in the order of their ids; `state` has Kafka's name, and `partitions` are those
+            of a transaction that is open or is being ended.
+
+        Raises:
+            SchemaException: The store is read-only, and its `__transaction_state` cannot be decoded.
+            IllegalStateException: The store is closed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     with store.transaction("biller-1") as txn:
+            ...         place = txn.append("orders", b"order 1")
+            ...     print([(each.transactional_id, each.state) for each in store.transactions()])
+            [('biller-1', 'CompleteCommit')]
         """
         return sorted(self._home.list_transactions())
 
     def abort_transaction(self, transactional_id: str) -> bool:
-        """Aborts the open transaction of an id, whoever has it, who is fenced; whether there was one.
-        TransactionalIdNotFoundException."""
+        """Aborts and fences the open transaction of an id.
+
+        Args:
+            transactional_id: The id of the transaction.
+
+        Returns:
+            True if a transaction was open, False if there was none.
+
+        Raises:
+            TransactionalIdNotFoundException: The id is not known.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     txn = store.transaction("biller-1")
+            ...     txn.begin()
+            ...     place = txn.append("orders", b"order 1")
+            ...     print(store.abort_transaction("biller-1"), store.abort_transaction("biller-1"))
+            True False
+        """
         transactions = self._own().coordinators.transactions
         transactions.describe(transactional_id)
         return transactions.abort(transactional_id)
 
 
-# More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+# More than eight parameters: each is a separate option that most callers omit, and it is passed by name.
 @called("open")
 def open_store(
     log_dirs: str | os.PathLike[str] | RemoteStorage | Sequence[str | os.PathLike[str]],
@@ -401,69 +729,93 @@ def open_store(
     tiering: RemoteLogManagerConfig | None = None,
     on_damage: OnDamage = "truncate",
 ) -> Store:
-    """Open a store of topics in one or several log directories; a context manager.
+    """Opens a store of topics in one or several log directories.
 
-    Directories that are missing are made, unless `create=False` refuses them (UnknownTopicOrPartitionException): a name
-    that was mistyped makes no store then.  Those that a broker, `open_log` or a LogManager wrote are opened as they
-    are, and recovered where they were not closed cleanly.  A writable store holds their locks: one process writes.
-    `read_only=True` takes no lock and writes nothing, beside a writing process or a running broker; its cursors are
-    kept in `cursors`, a directory of its own, for one process at a time; without it they cannot be moved.
+    The Store is a context manager.  A writable store holds the locks of its directories, so one process writes.  In a
+    forked child every use raises IllegalStateException.
 
-    A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the
-    broker's place.  The settings of its topics come from the cluster's metadata (`__cluster_metadata-0`), which is
-    never changed, and from `broker_config`, the broker's `server.properties` (a path, or its settings).  Nothing is
-    deleted or compacted of a topic whose settings are not known; a warning names it.
+    Directories that a broker, `open_log` or a LogManager wrote are opened as they are.  Logs that were not closed
+    cleanly are recovered as Kafka's broker does: if recovery finds damage, the log is truncated there, and `on_damage`
+    decides what happens.  Retention and compaction run in the background, by the settings of each topic.  Topics that
+    the store creates keep their records forever unless `retention.ms` or `retention.bytes` is set.
 
-    `durability`: "os" leaves flushing to the operating system, as Kafka does; "fsync" has every append, commit and
-    transaction on the disk before it returns.  `config` has Kafka's topic keys for all topics that do not say
-    otherwise.  `compression` (none gzip snappy lz4 zstd) is how appends are packed; by default what a topic's
-    `compression.type` says, or none.  Retention and compaction run in the background, by each topic's settings.
-    Topics that the store makes keep their records for ever unless `retention.ms` or `retention.bytes` is set.
-    `maintenance=False` runs neither: no segment is deleted by age or size, no cursor is forgotten for its age, and
-    `-delete` folders that are found stay; a topic that this store deletes goes all the same.  `settings` are the
-    LogManager's; by default Kafka's, and producers are remembered for ever.
+    If this process has the directories open for writing already, with the same arguments, the call returns a second
+    handle of the same store.  Topics, producers, readers and transactions of a handle end with it, and the last handle
+    closes the store.  A handle that is dropped without a close no longer counts.
 
-    A log that was not closed cleanly is recovered as Kafka's broker does: where that finds damage, the log ends there,
-    and what lies behind it is gone, also what could be read.  `on_damage` says what happens then: "truncate" cuts, with
-    a warning in the log "kafkalog.log" that names file, position, bytes and offsets; "raise" refuses with
-    CorruptRecordException before a record's bytes are cut of any log, for an index whose log is missing, and for a log
-    that ends below its start; which leaves time for a copy, `kafkalog salvage`, or reading with `read_only=True`.
-    Indexes may have been rebuilt by then, and files that were on their way out deleted.  Zeros that reach to a log's
-    end are cut, too: a power loss leaves them, and no record is in them.  They are damage if anything follows them, if
-    the next segment begins behind the offsets in front of them, or if the checkpoints say that the log went on there.
-    A function is called with each `kafkalog.engine.log.damage.Damage` before its cut, in one of several threads, and
-    what it raises ends the open.
+    Zeros at the end of a log are removed by recovery, also with `on_damage="raise"`: a power loss leaves them, and they
+    contain no record.  They are damage in three cases: if other bytes follow them, if the next segment begins after the
+    offsets before them, or if the checkpoints say that the log continued there.
 
-    `metrics` is a `kafkalog.metrics.MetricsRegistry`, in which all logs of the store are shown while it is open, under
-    Kafka's names; `metrics.snapshot()` is a list of pairs of name and value, and a PrometheusCollector has them for
-    Prometheus.  A store that only reads has none.
+    Args:
+        log_dirs: A directory or several.  A directory with other files is refused.  In a log directory, a subdirectory
+            that is named like a partition but has none of a partition's files is skipped with a warning and never
+            changed. With `read_only=True` it may be a remote tier, by address or directory, which is read alone.
+        read_only: Take no lock and write nothing; this works while a broker or another process writes.
+        durability: With "os" the operating system decides when to flush, as in Kafka.  With "fsync" each append, commit
+            and transaction is on the disk before the call returns.
+        config: Kafka's topic settings for all topics that do not override them.
+        compression: How appends are compressed: "none", "gzip", "snappy", "lz4" or "zstd"; by default as the topic's
+            `compression.type` says, or not at all.
+        maintenance: Run retention and compaction.  With False no segment is deleted by age or size, no cursor is
+            removed for its age, and `-delete` directories that exist stay.  A topic that this store deletes is still
+            removed.
+        load: "all" loads every log at once.  "on demand" opens at once and loads each log, with its recovery, when its
+            partition is first used; until then nothing of it is deleted, compacted or flushed.
+        create: Create directories that are missing; False refuses them, so that a mistyped name creates no store.
+        cursors: A separate directory for the cursors of a read-only store, for one process at a time; without it they
+            cannot be moved.
+        settings: The LogManager's settings; by default Kafka's, except that producers are remembered forever.
+        clock: The source of the time; for tests.
+        files: The file system; for tests.
+        metrics: A `kafkalog.metrics.MetricsRegistry`, in which all logs of the store appear under Kafka's names while
+            it is open.  `metrics.snapshot()` returns pairs of name and value, and a PrometheusCollector exports them.
+            A read-only store has no metrics.
+        take_over: Open directories of a Kafka broker (with a `meta.properties`) for writing, in the broker's place.
+            The settings of its topics come from the cluster's metadata (`__cluster_metadata-0`), which is never
+            changed, and from `broker_config`.  A topic whose settings are not known is not deleted from or compacted; a
+            warning names it.
+        broker_config: The broker's `server.properties`: a path, or a mapping of its settings.
+        remote: Where segments are stored remotely: `s3://bucket/prefix`, a directory, or a `RemoteStorage`.  Segments
+            of topics with `remote.storage.enable=true` are copied there.  Segments that `local.retention.ms` and
+            `local.retention.bytes` remove from the disk are read from there.  With `read_only=True` both tiers are read
+            as one.
+        tiering: The settings of the RemoteLogManager.
+        on_damage: The action if recovery finds damage.  With "truncate" recovery removes it and all records after it,
+            and logs a warning in "kafkalog.log" that names file, position, bytes and offsets.  With "raise" it raises
+            CorruptRecordException before a record of any log is removed; then copy the directory, run `kafkalog
+            salvage`, or read it with `read_only=True`.  (Indexes may have been rebuilt by then, and files deleted that
+            were already being deleted.) A function is called with each `kafkalog.engine.log.damage.Damage` before it is
+            removed, in one of several threads; an error that it raises ends the open.
 
-    `load="on demand"` opens at once: each log is loaded, and recovered where that is needed, when somebody first asks
-    for its partition.  Until then nothing is deleted, compacted or flushed of it.
+    Returns:
+        The Store.
 
-    `remote` is where logs go on in object storage: `s3://bucket/prefix`, a folder, or a `RemoteStorage`.  Topics with
-    `remote.storage.enable=true` are copied there, segment by segment, and what `local.retention.ms` and
-    `local.retention.bytes` take from the disk is read from there.  `tiering` are Kafka's settings of its manager.
-    With `read_only=True` both are read as one; a tier in the place of `log_dirs`, by address or folder, is read alone.
+    Raises:
+        LogDirLockedException: A broker or another process uses a directory, or this process does with other arguments.
+            The error then names the argument and the place of the first open.
+        UnknownTopicOrPartitionException: A directory is missing, and `create` is False or `read_only` is True.
+        CorruptRecordException: Recovery found damage, and `on_damage` is "raise"; also for an index whose log is
+            missing, and for a log that ends below its start.
+        IllegalArgumentException: An argument has a wrong type or value, or a directory is not a log directory.
+        ConfigException: A setting is invalid.
+        KafkaStorageException: The disk failed.
+        NoLiveLogDirException: No directory can be used.
 
-    Where this process has the directories open for writing already, with the same arguments, it answers a second handle
-    of the one store.  Each has topics, producers, readers and transactions of its own, which end with it; the store is
-    closed with the last one.  With other arguments it is LogDirLockedException, which names the argument, and where the
-    first open is.  A handle that is dropped without a close counts no more.
-
-    A folder that holds other things, and nothing of a log directory, is refused.  In a log directory a folder that is
-    named like a partition, but has none of a partition's files, is passed over with a warning and never touched.
-
-    Errors: LogDirLockedException (a broker or another process has one, or this one otherwise),
-    IllegalArgumentException, ConfigException, KafkaStorageException, NoLiveLogDirException; IllegalStateException for
-    every use in a forked child.
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     orders = store.create_topic("orders", partitions=4, exist_ok=True)
+        ...     place = orders.append(b"value", key=b"customer-7")
+        >>> with kafkalog.open("data", read_only=True) as store:
+        ...     [record.value for record in store.topic("orders")]
+        [b'value']
     """
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
-        raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
+        raise IllegalArgumentException(f"durability is {durability!r}; expected 'os' or 'fsync'")
     if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
         raise IllegalArgumentException(
             f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
-            hint="leave it out for the machine's; kafkalog.engine.files.ManualClock for tests",
+            hint="leave it out for the system's clock; tests can use kafkalog.engine.files.ManualClock",
         )
     read_only = values.flag(read_only, "read_only")
     maintenance = values.flag(maintenance, "maintenance")
@@ -483,14 +835,14 @@ def open_store(
             if value is not None:
                 hint = "leave it out"
                 if name == "metrics":
-                    hint += "; a gauge of store.cursors() has the lags of cursors, as README's chapter on metrics shows"
+                    hint += "; store.cursors() has the lags of cursors, which a gauge of yours can show"
                 raise IllegalArgumentException(
                     f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint=hint
                 )
         return Store(_view(paths, seen, cursors, clock, files, topic_settings))
     if cursors is not None:
         raise IllegalArgumentException(
-            "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
+            "cursors: a writable store keeps its cursors next to the data", hint="use cursors= with read_only=True"
         )
     given: dict[str, object] = {
         "durability": durability, "config": None if config is None else checked_settings(config),
@@ -502,7 +854,7 @@ def open_store(
     checked = store_settings(settings, config, maintenance, load)
 
     for path in paths:
-        if len(paths) == 1:  # one of several is a disk that fails
+        if len(paths) == 1:  # among several, a file counts as a failed disk
             refuse_file(path, files)
         if not create:
             listing(path, files)
@@ -527,8 +879,10 @@ def open_store(
 
 
 def open_alone(paths: Sequence[str], *, durability: Durability, take_over: bool) -> Store:
-    """A store for one piece of work, without retention and compaction, of which nobody gets a second handle.  Errors as
-    `open_store`, LogDirLockedException also where this process has it open."""
+    """Opens a store for a single task, without retention and compaction, that is not shared with other handles.
+
+    Errors are those of `open_store`; LogDirLockedException is also raised if this process has the directories open.
+    """
     there = absolute_paths(paths)
     check_taken_over(there, OS_FILES, take_over=take_over)
     settings = store_settings(None, None, False)
@@ -540,15 +894,15 @@ def open_alone(paths: Sequence[str], *, durability: Durability, take_over: bool)
 
 
 def _started(paths: Sequence[str], settings: ManagerSettings, **options: Any) -> StoreHome:
-    """Holds the directories from here on; `options` are those of a StoreHome."""
-    BatchMaker(settings.default_config, options["compression"])  # IllegalArgumentException for a codec there is not
-    home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
+    """Creates a StoreHome and starts it; it holds the directories from then on.  `options` are those of StoreHome."""
+    BatchMaker(settings.default_config, options["compression"])  # raises for an unknown codec
+    home = StoreHome.__new__(StoreHome)  # exists before it holds anything, for an interrupt may come in __init__
     try:
         with full_at_open(f"the store of {', '.join(paths)}"):
             StoreHome.__init__(home, paths, settings, **options)
             home.start()
         return home
-    except BaseException:  # whoever handles an interrupt may open the directories again
+    except BaseException:  # a program that handles an interrupt may open the directories again
         home.abandon()
         raise
 
@@ -560,7 +914,7 @@ def _places(
     *,
     read_only: bool,
 ) -> tuple[str | os.PathLike[str] | Sequence[str | os.PathLike[str]], Files]:
-    """What is to be opened, and through which files: a bucket, or both tiers, is read through its own."""
+    """Returns the directories to open and the Files to read them with; a remote tier has its own Files."""
     if isinstance(log_dirs, str) and is_address(log_dirs) and not files.owns(log_dirs):
         log_dirs = RemoteStorage(log_dirs)
     elif isinstance(log_dirs, str | os.PathLike) and read_only and remote is None:
@@ -571,8 +925,8 @@ def _places(
         if not read_only or remote is not None:
             raise IllegalArgumentException(
                 f"log_dirs: found {log_dirs.url}, a remote tier, "
-                + ("and another one as remote" if read_only else "which is only read"),
-                hint="read_only=True without remote= reads it alone; with remote= log_dirs are directories",
+                + ("and another one as remote" if read_only else "which can only be read"),
+                hint="open it alone with read_only=True; with remote=, log_dirs must be local directories",
             )
         return log_dirs.url, log_dirs.read_only_files()
     if remote is not None and read_only:
@@ -593,7 +947,9 @@ def _view(
         if cursors is not None:
             [path] = absolute_paths([cursors], files)
             if path in log_dirs:
-                raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
+                raise IllegalArgumentException(
+                    f"cursors: found {path}, which is one of log_dirs", hint="give it a separate directory"
+                )
             settings = store_settings(None, None, True)
             check_taken_over([path], files, take_over=False)
             own = StoreHome.__new__(StoreHome)
@@ -627,10 +983,11 @@ def store_settings(
     maintenance: bool,
     load: Literal["all", "on demand"] = "all",
 ) -> ManagerSettings:
+    """Returns the ManagerSettings for the arguments of `open_store`."""
     if settings is None:
         settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
     settings = ManagerSettings.checked(settings)
-    if settings.producers.config.transaction_verification_enabled:  # the coordinator that would be asked is ours
+    if settings.producers.config.transaction_verification_enabled:  # the coordinator to ask would be this store
         remembered = ProducerStateManagerConfig(settings.producers.config.producer_id_expiration_ms, False)
         settings = settings._replace(producers=settings.producers._replace(config=remembered))
     if config is not None:

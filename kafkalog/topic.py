@@ -1,10 +1,9 @@
-"""A topic of a store: records go to its partitions as Kafka's producer would send them.
+"""A topic of a store; its records go to the partitions that Kafka's producer would choose.
 
-Each partition is a log of its own, with offsets of its own: records of one key are in order, those of different
-partitions are not.  Several records that are given together are all judged, then appended partition by partition; if
-the disk fails between two, those before have theirs (`error.appended_partitions` says which), unless they are in a
-transaction.
-Thread-safe.
+Each partition is a separate log with its own offsets.  Records of one key keep their order; records of different
+partitions do not.  Records that are passed together are all validated, and then appended partition by partition.  If
+the disk fails between two partitions, the records of the first ones stay (`error.appended_partitions` has their
+offsets), unless they are in a transaction. A Topic is thread-safe.
 """
 
 from __future__ import annotations
@@ -42,28 +41,40 @@ __all__ = ["RecordMetadata", "Topic", "TopicDescription", "TopicInfo"]
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is."""
+    """The position of a record: its topic, partition and offset.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition's number.
+        offset: The record's offset in the partition.
+
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     place = store.create_topic("orders").append(b"value")
+        >>> place
+        RecordMetadata(topic='orders', partition=0, offset=0)
+    """
 
     topic: str
     partition: int
     offset: int
 
 
-metadata = tuple.__new__  # of a RecordMetadata, at half the price
+metadata = tuple.__new__  # creates a RecordMetadata in half the time
 
 
 class Present(NamedTuple):
-    """A topic's partitions as they were at one moment: who appends to each, as far as that was asked for."""
+    """The partitions of a topic at one moment, with the objects that append to them, as far as these were used."""
 
-    changes: int  # of the catalog
-    live: Mapping[str, Any]  # the directories, which are replaced whole
+    changes: int  # the catalog's count of changes
+    live: Mapping[str, Any]  # the directories; the mapping is replaced, never changed
     places: list[TopicPartition]
     partitions: list[StorePartition | None]
-    available: Sequence[int]  # those that can be written to, for records without a key
+    available: Sequence[int]  # partitions that can be written to, for records without a key
 
 
 class SendsAsync(Protocol):
-    """What sends for coroutines (`kafkalog.producer.Producer`)."""
+    """An object that sends records for coroutines (`kafkalog.producer.Producer`)."""
 
     async def send_async(
         self,
@@ -78,16 +89,37 @@ class SendsAsync(Protocol):
 
 
 def _nobody_sends() -> SendsAsync:
-    raise AssertionError("a topic of a producer's own is nobody's to append to")
+    raise AssertionError("the topic of a producer has no asynchronous appends")
 
 
 class Topic(Single, Readable):
-    """Made by `Store.topic` and `Store.create_topic`."""
+    """A topic of a store, returned by `Store.topic` and `Store.create_topic`.
+
+    Iterating over a Topic reads all of its records.  A Topic is thread-safe.
+
+    Attributes:
+        name: The topic's name.
+
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     orders = store.create_topic("orders", partitions=4)
+        ...     place = orders.append(b"value", key=b"customer-7")
+        ...     print(orders.name, orders.partitions, orders.info.overrides)
+        ...     print([record.value for record in orders])
+        orders 4 {'retention.ms': '-1'}
+        [b'value']
+    """
 
     _inner = frozenset({"appends", "by_partition", "checked", "present", "sticky"})
 
     def __init__(self, home: Home, name: str, asynchronously: Callable[[], SendsAsync] | None = None) -> None:
-        """`asynchronously` gives what sends for coroutines."""
+        """Creates the topic `name` of a store.
+
+        Args:
+            home: The store's home.
+            name: The topic's name.
+            asynchronously: Returns the object that sends records for coroutines.
+        """
         self._home = home
         self._asynchronously = asynchronously or _nobody_sends
         self.name = name
@@ -96,25 +128,42 @@ class Topic(Single, Readable):
 
     @property
     def info(self) -> TopicInfo:
-        """What it is now.  UnknownTopicOrPartitionException once it was deleted."""
+        """The topic's current TopicInfo: number of partitions, id and settings.
+
+        Raises:
+            UnknownTopicOrPartitionException: The topic was deleted.
+        """
         return self._home.info(self.name)
 
     @property
     def partitions(self) -> int:
-        """How many it has now."""
+        """The current number of partitions."""
         return self.info.partitions
 
     def partition(self, number: int) -> Partition:
-        """One of its partitions, by its `number` from 0 on, with all that a Partition of `open_log` has: it is read,
-        written to, awaited, cut and compacted by itself.
+        """Returns one of the topic's partitions.
 
-            prices = store.topic("prices").partition(0)
-            prices.append(b"12.50", key=b"tea")
-            prices.await_offset(0)
+        It has all methods of a Partition of `open_log`: it can be read, written to, awaited, truncated and compacted
+        separately. In a read-only store it is read-only.  It stays open as long as the store, also if it is moved to
+        another directory, and its `close` does nothing.
 
-        In a store that only reads it is read-only.  It stays open as long as its store, also if it is moved to another
-        directory, and its own `close` does nothing.  UnknownTopicOrPartitionException for a partition that the topic
-        has not, and of a Partition whose topic was deleted; KafkaStorageException while its directory is offline.
+        Args:
+            number: The partition's number, counted from 0.
+
+        Returns:
+            The Partition.
+
+        Raises:
+            UnknownTopicOrPartitionException: The topic has no such partition, or was deleted; a Partition of a deleted
+                topic raises it too.
+            KafkaStorageException: The partition's directory is offline.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     prices = store.create_topic("prices").partition(0)
+            ...     offset = prices.append(b"12.50", key=b"tea")
+            ...     print(prices.end_offset, prices.await_offset(0))
+            1 True
         """
         home = self._home
         place = TopicPartition(self.name, values.whole(number, "partition", low=0))
@@ -131,15 +180,31 @@ class Topic(Single, Readable):
         return [self.partition(number) for number in dict.fromkeys(partitions)]
 
     def describe(self, *, sample_rows: int = SAMPLE_ROWS, exact: bool = False) -> TopicDescription:
-        """What it holds, without reading it: records, from when to when, bytes, segments, of each partition and in all,
-        and `sample_rows` records from places that are spread over all of them.
+        """Returns what the topic holds, without reading all of its records.
 
-            found = store.topic("orders").describe()
-            print(found.records, found.is_exact, found.local_bytes, found.sample)
+        The count of records is exact for small logs.  For large logs it is the number of offsets, which compaction and
+        transactions make larger than the number of records; `is_exact` tells which.  If a partition cannot be read,
+        `problems` of the result says why.
 
-        Records are counted exactly where the logs are small; else they are the span of offsets, which compaction and
-        transactions make too many (`is_exact` says which).  `exact` has every batch header read.  A partition that
-        cannot be looked at is told in `problems`.  UnknownTopicOrPartitionException once it was deleted.
+        Args:
+            sample_rows: How many sample records to return, from positions that are spread over all partitions.
+            exact: Read every batch header, so that the count is exact however large the logs are.
+
+        Returns:
+            A TopicDescription: records, oldest and newest timestamp (ms), bytes and segments of each partition and in
+            total, and the sample.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value.
+            UnknownTopicOrPartitionException: The topic was deleted.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders", partitions=2)
+            ...     offsets = orders.append_many([b"one", b"two"])
+            ...     found = orders.describe()
+            >>> found.records, found.is_exact, len(found.partitions)
+            (2, True, 2)
         """
         sample_rows = values.whole(sample_rows, "sample_rows", low=0, expected="records")
         return describe_topic(self._home, self.name, Budget(exact=values.flag(exact, "exact")), sample_rows)
@@ -148,7 +213,7 @@ class Topic(Single, Readable):
         return show_topic(self._home, self.name)
 
     def _repr_html_(self) -> str | None:
-        """For notebooks."""
+        """Returns a table of the partitions as HTML for notebooks."""
         return _shown.or_none(lambda: html_of_topic(self._home, self.name, repr(self)))
 
     # --- appending -----------------------------------------------------------------------------------
@@ -162,10 +227,35 @@ class Topic(Single, Readable):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Append one record: to `partition`, or the one of its key, or, without a key, the sticky one.
+        """Appends one record.
 
-        As `Partition.append` otherwise, with a `timestamp` in ms since 1970.  UnknownTopicOrPartitionException for a
-        partition that the topic has not.
+        The record goes to `partition` if it is given, else to the partition of its key.  A record without a key goes to
+        the current sticky partition, as in Kafka's producer.
+
+        Args:
+            value: Bytes, or any C-contiguous buffer (bytearray, memoryview, a numpy array); None is a tombstone.
+            key: Bytes or such a buffer; None for a record without a key.
+            headers: Pairs of a str and bytes (or None).
+            timestamp: Milliseconds since 1970 as an int; by default the current time, -1 for none.
+            partition: The number of the partition.
+
+        Returns:
+            The topic, partition and offset of the record.
+
+        Raises:
+            IllegalArgumentException: An argument has a wrong type or value; nothing is appended.
+            UnknownTopicOrPartitionException: The topic has no such partition, or was deleted.
+            RecordTooLargeException: The record is larger than `max.message.bytes`.
+            RecordValidationException: The topic's settings do not allow the record, for example a record without a key
+                on a compacted topic.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     orders.append(b"value", key=b"customer-7", headers=[("trace", b"7")])
+            RecordMetadata(topic='orders', partition=0, offset=0)
         """
         present = self.present()
         partitions = present.partitions
@@ -195,12 +285,34 @@ class Topic(Single, Readable):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """As `append`, for a coroutine: `await store.topic("orders").append_async(b"...", key=b"customer-7")`.
+        """Appends one record from a coroutine, without blocking the event loop.
 
-        The loop is never blocked: a thread of the store appends what all coroutines have given meanwhile, in their
-        order, and syncs once for all where the store is durable so.  A task that is cancelled stops to wait; the record
-        goes its way, and is there once or, where the append fails, not at all.  `timestamp` is ms since 1970.  Errors
-        as `append`; IllegalStateException where the store is closed meanwhile.
+        A thread of the store appends the records that all coroutines have passed in the meantime, in their order.  With
+        durability "fsync" it syncs once for all of them.  A task that is cancelled stops waiting; its record is still
+        appended once, or, if the append fails, not at all.
+
+        Args:
+            value: As for `append`.
+            key: As for `append`.
+            headers: As for `append`.
+            timestamp: Milliseconds since 1970; by default the current time.
+            partition: The number of the partition; by default as for `append`.
+
+        Returns:
+            The topic, partition and offset of the record.
+
+        Raises:
+            KafkalogError: Any error of `append`.
+            IllegalStateException: The store was closed in the meantime.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     with kafkalog.open("data") as store:
+            ...         orders = store.create_topic("orders")
+            ...         print(await orders.append_async(b"value", key=b"customer-7"))
+            >>> asyncio.run(main())
+            RecordMetadata(topic='orders', partition=0, offset=0)
         """
         return await self._asynchronously().send_async(
             self.name, value, key=key, headers=headers, timestamp=timestamp, partition=partition
@@ -209,24 +321,65 @@ class Topic(Single, Readable):
     async def append_many_async(
         self, records: Iterable[RecordInput], *, partition: int | None = None
     ) -> dict[int, range]:
-        """As `append_many`, for a coroutine, in a thread of its own; records that are no list are made one first.
+        """Appends records from a coroutine, in a separate thread.
 
-        A task that is cancelled is so when the append has ended: its records are there then, unless it failed.
+        A task that is cancelled ends when the append has ended.  Its records are stored then, unless the append failed.
+
+        Args:
+            records: As for `append_many`; an iterable that is not a list or tuple is first made into a list.
+            partition: The number of the partition for all records; by default as for `append_many`.
+
+        Returns:
+            The offsets in each partition that got records.
+
+        Raises:
+            KafkalogError: Any error of `append_many`.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     with kafkalog.open("data") as store:
+            ...         orders = store.create_topic("orders")
+            ...         print(await orders.append_many_async([b"one", b"two"]))
+            >>> asyncio.run(main())
+            {0: range(0, 2)}
         """
-        self._asynchronously()  # says why not, as append_async does
+        self._asynchronously()  # raises for a closed or read-only store, as append_async does
         check_records(records)
         rows = records if isinstance(records, list | tuple) else list(records)
         return await in_thread(lambda: self.append_many(rows, partition=partition))
 
     @takes()
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
-        """Append records, which are as `Partition.append_many` takes them: the offsets in each partition that got some.
+        """Appends records to the partitions of their keys.
 
-        Records of one partition keep their order.  The records of all partitions are judged before any is appended: a
-        record of a wrong type, too large, without a key on a compacted topic, or with a time out of range means that
-        none is appended.  Not known before is a full disk, another error of the disk, a close, or a change of the
-        topic's settings meanwhile: partitions that were reached before have theirs then, and `appended_partitions` of
-        the error has their offsets.  `Store.transaction` has all or nothing, then too.
+        Records of one partition keep their order.  All records are validated before any is appended.  A record of a
+        wrong type, one that is too large, one without a key on a compacted topic, or one with a time out of range means
+        that none is appended.  Four failures cannot be foreseen: a full disk, another disk error, a close, and a change
+        of the topic's settings during the call.  Partitions that were appended to before such a failure keep their
+        records, and the error's `appended_partitions` has their offsets.  In a `Store.transaction` either all records
+        are stored or none.
+
+        Args:
+            records: Records in the forms that `Partition.append_many` accepts.
+            partition: The number of the partition for all records; by default as for `append`.
+
+        Returns:
+            The offsets in each partition that got records.
+
+        Raises:
+            IllegalArgumentException: A record has a wrong type or value.
+            UnknownTopicOrPartitionException: The topic has no such partition, or was deleted.
+            RecordTooLargeException: A record is larger than `max.message.bytes`.
+            RecordValidationException: The topic's settings do not allow a record.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     orders.append_many([b"one", (b"two", b"customer-7")])
+            {0: range(0, 2)}
         """
         return self._append_all(self.by_partition(records, partition))
 
@@ -240,8 +393,27 @@ class Topic(Single, Readable):
         headers: Sequence[Any] | None = None,
         partition: int | None = None,
     ) -> dict[int, range]:
-        """Append columns of equal length, as `Partition.append_columns` takes them: the offsets in each partition that
-        got some.  Rows go to `partition`, or where the key column says, those without a key to the sticky one.
+        """Appends columns of equal length to the partitions of their keys, several times as fast as `append_many`.
+
+        Args:
+            values: The values, in the forms that `Partition.append_columns` accepts.
+            keys: The keys; by default the records have no keys.  Rows without a key go to the sticky partition.
+            timestamps: Milliseconds since 1970 for each row; by default the current time.
+            headers: The headers of each row; by default none.
+            partition: The number of the partition for all rows; by default as for `append`.
+
+        Returns:
+            The offsets in each partition that got rows.
+
+        Raises:
+            IllegalArgumentException: A column has a wrong type; the error names the first wrong entry.
+            KafkalogError: Any other error of `append_many`.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     orders.append_columns([b"one", b"two"], keys=[b"a", b"b"])
+            {0: range(0, 2)}
         """
         present = self.present()
         number = None if partition is None else self.checked(partition)
@@ -251,11 +423,53 @@ class Topic(Single, Readable):
         return self._append_all({number or 0: encoder} if encoder.rows else {})
 
     def append_batches(self, data: bytes | bytearray | memoryview, partition: int) -> range:
-        """Append one batch in Kafka's format to a partition, as a producer would send it; returns the offsets."""
+        """Appends one batch in Kafka's format to a partition, as a producer would send it.
+
+        Args:
+            data: The bytes of the batch: any C-contiguous buffer.
+            partition: The number of the partition.
+
+        Returns:
+            The offsets of its records.
+
+        Raises:
+            IllegalArgumentException: `data` is not a buffer with a whole batch.
+            UnknownTopicOrPartitionException: The topic has no such partition, or was deleted.
+            CorruptRecordException: The batch is damaged.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     place = orders.append(b"value")
+            ...     batch = bytes(orders.partition(0).reader().read_chunk().data)
+            ...     orders.append_batches(batch, 0)
+            range(1, 2)
+        """
         return self.appends(self.checked(partition)).append_batches(data)
 
     def writer(self, name: str, partition: int = 0) -> Writer:
-        """An idempotent writer of one partition, as `Partition.writer`."""
+        """Returns an idempotent writer of one partition.
+
+        Args:
+            name: The writer's name; the same name continues its sequence in a later process.
+            partition: The number of the partition.
+
+        Returns:
+            The Writer of that name.
+
+        Raises:
+            IllegalArgumentException: `name` is empty or not text.
+            UnknownTopicOrPartitionException: The topic has no such partition, or was deleted.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     writer = store.create_topic("orders").writer("import")
+            ...     print(writer.append(b"one", sequence=0), writer.append(b"one", sequence=0))
+            0 None
+        """
         return Writer(self.appends(self.checked(partition)), name)
 
     def _append_all(self, records: Mapping[int, Records]) -> dict[int, range]:
@@ -268,7 +482,7 @@ class Topic(Single, Readable):
             try:
                 checked.append((number, appends, appends.checked_batches(rows)))
             except KafkalogError as error:
-                error.message = f"{self.name}-{number}, of the records that go there: {error.message}"
+                error.message = f"in the records for {self.name}-{number}: {error.message}"
                 raise
         done: dict[int, range] = {}
         for number, appends, groups in checked:
@@ -280,19 +494,53 @@ class Topic(Single, Readable):
         return done
 
     def flush(self) -> None:
-        """fsync everything appended so far, to all partitions: it survives power loss afterwards."""
+        """Calls fsync for everything appended so far to all partitions, so that it survives a power loss.
+
+        Raises:
+            UnknownTopicOrPartitionException: The topic was deleted.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     place = orders.append(b"value")
+            ...     orders.flush()
+        """
         count, home = len(self.present().partitions), self._home
         for number in range(count):
             home.partition(TopicPartition(self.name, number)).flush()
 
     def delete_records(self, before_offset: int, partition: int) -> int:
-        """Make everything of a partition below `before_offset` unreadable for ever, as `Partition.delete_records`."""
+        """Makes all records of a partition below `before_offset` unreadable forever.
+
+        Args:
+            before_offset: The first offset to keep; -1 stands for the high watermark.
+            partition: The number of the partition.
+
+        Returns:
+            The new log start offset.
+
+        Raises:
+            UnknownTopicOrPartitionException: The topic has no such partition, or was deleted.
+            OffsetOutOfRangeException: `before_offset` is beyond the end.
+            PolicyViolationException: The topic is compacted, and does not delete.
+            KafkaStorageException: The disk failed.
+            LogReadOnlyException: The store is read-only.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     offsets = orders.append_many([b"one", b"two"])
+            ...     orders.delete_records(1, partition=0)
+            1
+        """
         return self.appends(self.checked(partition)).delete_records(before_offset)
 
-    # --- where to ------------------------------------------------------------------------------------
+    # --- which partition -----------------------------------------------------------------------------
 
     def by_partition(self, records: Iterable[RecordInput], partition: int | None) -> Mapping[int, Records]:
-        """Records by the partition that each goes to; those of one keep their order."""
+        """Returns the records by partition; records of one partition keep their order."""
         if partition is not None:
             return {self.checked(partition): records}
         check_records(records)
@@ -311,7 +559,7 @@ class Topic(Single, Readable):
         return encoder.by_partition(len(present.partitions), self.sticky, present.available)
 
     def partition_for(self, row: Row, partition: int | None) -> int:
-        """The partition of a record; UnknownTopicOrPartitionException for one that the topic has not."""
+        """Returns the partition of a record; raises UnknownTopicOrPartitionException if `partition` does not exist."""
         if partition is not None:
             return self.checked(partition)
         return self._partition_for(row, self.present())
@@ -323,18 +571,21 @@ class Topic(Single, Readable):
         return self.sticky.take(len(value or b""), present.available)
 
     def checked(self, partition: Any) -> int:
+        """Returns the partition's number as an int; raises if the topic has no such partition."""
         number = values.whole(partition, "partition", low=0)
         if number >= len(self.present().partitions):
             self._home.check_partition(TopicPartition(self.name, number))
         return number
 
     def present(self) -> Present:
-        """Its partitions as they are now, to append to.  UnknownTopicOrPartitionException once it was deleted;
-        LogReadOnlyException."""
+        """Returns the topic's current partitions, to append to.
+
+        Raises UnknownTopicOrPartitionException if the topic was deleted, and LogReadOnlyException.
+        """
         home = self._home
         seen = self._seen
         live = home.manager.directories.live
-        changes = home.catalog.changes  # before the look: what comes after it is looked at again
+        changes = home.catalog.changes  # read first, so that a later change is seen by the next call
         if seen.changes != changes or seen.live is not live:
             count = countable(home.info(self.name))
             places = [TopicPartition(self.name, number) for number in range(count)]
@@ -343,7 +594,7 @@ class Topic(Single, Readable):
         return seen
 
     def appends(self, partition: int) -> StorePartition:
-        """What appends to one of its partitions, which is one that it has."""
+        """Returns the object that appends to an existing partition."""
         found = self.present().partitions
         appends = found[partition] if partition < len(found) else None
         if appends is None:

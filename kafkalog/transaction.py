@@ -1,22 +1,23 @@
-"""A transaction of a store: records of several topics and the offsets of cursors, all of them or none.
+"""A transaction of a store: records of several topics and offsets of cursors, committed together or not at all.
 
     with store.transaction("biller-1") as txn:
         txn.append("orders", b"...")
         txn.append_many("payments", [b"...", b"..."])
         txn.commit_offsets(reader)
 
-A reader stays behind what it read when the transaction is aborted: who tries again calls `reader.rewind()` first.
+An aborted transaction does not move the reader back: call `reader.rewind()` before the next try.
 
-The coordinator (`kafkalog.engine.coordinator`) has the last word: what it wrote down as the decision is what becomes of
-every partition, also across a crash.  Here is who asks it, and in which order: a partition is added, which is durable,
-before its first batch; each batch carries producer id, epoch and sequence, which goes on from what the partition knows;
-the end is one call, after which all partitions have their marker.  Nothing is written for a transaction without
-anything in it.
+The transaction coordinator (`kafkalog.engine.coordinator`) decides.  The decision that it has written applies to every
+partition, also after a crash.  This module makes its requests in the right order.  A partition is added, durably,
+before its first batch.  Each batch carries producer id, epoch and sequence number, which continue from what the
+partition has. One call ends the transaction, and after it all partitions have their marker.  A transaction without any
+content writes nothing.
 
-A transaction of an id fences the one before it (`transactional_ids`).  One that took longer than its timeout is
-aborted, and fenced as well.  Who is fenced hears of it at the next call: ProducerFencedException.
+A transaction of an id fences the one before it (`transactional_ids`).  A transaction that takes longer than its timeout
+is aborted and fenced as well.  The next call of a fenced transaction raises ProducerFencedException.
 
-A StoreTransaction is one thread's.  Its lock is held while records are read and appended, and taken before all others.
+One thread uses a StoreTransaction.  Its lock is held while records are read and appended, and is acquired before all
+other locks.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Transaction", "StoreTransaction"]
 
-OffsetsToCommit: TypeAlias = (  # each spelled out: a Mapping's keys are invariant
+OffsetsToCommit: TypeAlias = (  # three types, because the keys of a Mapping are invariant
     "Mapping[str, int | CommittedOffset] | Mapping[TopicPartition, int | CommittedOffset]"
     " | Mapping[str | TopicPartition, int | CommittedOffset]"
 )
@@ -71,7 +72,7 @@ _FENCED = (ProducerFencedException, InvalidProducerEpochException, InvalidPidMap
 
 
 def checked_id(transactional_id: object) -> str:
-    """IllegalArgumentException for what is no transactional id."""
+    """Returns a valid transactional id, or raises IllegalArgumentException."""
     name = values.text(transactional_id, "transactional id")
     if not name:
         raise IllegalArgumentException("a transactional id must not be empty")
@@ -79,40 +80,40 @@ def checked_id(transactional_id: object) -> str:
 
 
 def checked_timeout(home: TransactionHome, timeout_ms: object) -> int:
-    """IllegalArgumentException, InvalidTxnTimeoutException for what is no timeout of a transaction."""
+    """Returns a valid transaction timeout, or raises IllegalArgumentException or InvalidTxnTimeoutException."""
     checked = values.whole(timeout_ms, "timeout_ms", expected="milliseconds")
     home.coordinators.transactions.check_timeout(checked)
     return checked
 
 
 class CommitsOffsets(Protocol):
-    """What `commit_offsets` asks of a reader (`kafkalog.reader.StoreReader`)."""
+    """The methods of a reader that `commit_offsets` uses (`kafkalog.reader.StoreReader`)."""
 
     @property
     def cursor(self) -> str | None:
         """The cursor's name; None for a reader without one."""
 
     def offsets_to_commit(self) -> Mapping[TopicPartition, CommittedOffset]:
-        """Behind what it has handed out, by partition."""
+        """Returns the offset after the last returned record, by partition."""
 
     def is_of(self, home: object) -> bool:
-        """Whether it reads the store of that home."""
+        """Returns whether the reader reads the store of `home`."""
 
 
 class TopicToWrite(Protocol):
-    """What a transaction asks of a topic (`kafkalog.topic.Topic`)."""
+    """The methods of a topic that a transaction uses (`kafkalog.topic.Topic`)."""
 
     @property
     def name(self) -> str: ...
 
     def partition_for(self, row: Row, partition: int | None) -> int:
-        """The partition of a record, which may be given."""
+        """Returns the partition of a record; `partition` if it is given."""
 
     def by_partition(self, records: Iterable[RecordInput], partition: int | None) -> Mapping[int, Records]:
-        """Records by the partition that each goes to, which may be given."""
+        """Returns the records by partition; all in `partition` if it is given."""
 
     def checked(self, partition: int) -> int:
-        """The same; UnknownTopicOrPartitionException."""
+        """Returns the partition, or raises UnknownTopicOrPartitionException."""
 
 
 class OnePartition(NamedTuple):
@@ -137,12 +138,12 @@ class _Part:
     def __init__(self, appends: StorePartition, holder: ProducerIdAndEpoch) -> None:
         self.appends = appends
         self._holder = holder
-        self._next_sequence: int | None = None  # behind our last record
-        self._was_cut = False  # the log, beside an append of ours
+        self._next_sequence: int | None = None  # after the last record of the transaction
+        self._was_cut = False  # True if the log was truncated during an append
         self.is_torn = False
 
     def sequence(self) -> int:
-        """The number of the holder's next record, as the log has it now."""
+        """Returns the sequence number of the holder's next record, from the current log."""
         entry = self._entry()
         if entry is None or entry.producer_epoch != self._holder.epoch or entry.last_seq < 0:
             return 0
@@ -152,13 +153,13 @@ class _Part:
         return self.appends.engine.producer_state_manager.last_entry(self._holder.producer_id)
 
     def append(self, records: Records, transactional_id: str) -> range:
-        """Appends records in the holder's name.  `is_torn` says of one that failed whether some of them are there."""
+        """Appends records with the holder's producer id; after an error `is_torn` tells whether some may be stored."""
         engine = self.appends.usable()
         cuts = engine.local_log.truncations
         before = self.sequence()
         if self._was_cut or self._next_sequence not in (None, before):
             self.check_whole(transactional_id)
-        was_torn, self.is_torn = self.is_torn, True  # until we know better
+        was_torn, self.is_torn = self.is_torn, True  # stays so unless the append succeeds
         try:
             offsets = self.appends.append_as(ProducerFields(*self._holder, before, True), records, sync=False)
         except Exception:
@@ -166,40 +167,56 @@ class _Part:
             self.is_torn = was_torn or self._next_sequence != before
             raise
         finally:
-            if engine.local_log.truncations != cuts and self.appends.engine is engine:  # else it moved, with all it has
+            if engine.local_log.truncations != cuts and self.appends.engine is engine:  # else it moved
                 self._was_cut = True
-        self._next_sequence = self.sequence()  # records of others may lie between those offsets
+        self._next_sequence = self.sequence()  # not from `offsets`, which may include records of others
         self.is_torn = was_torn
         return offsets
 
     def check_online(self) -> None:
-        """KafkaStorageException where its directory has failed: what was appended may be lost."""
+        """Raises KafkaStorageException if the directory has failed, for then appended records may be lost."""
         engine = self.appends.engine
         if engine.local_log.is_closed and self.appends.moved_from(engine) is None:
             raise self.appends.refusal()
         self.appends.engine.context.check_online()
 
     def check_whole(self, transactional_id: str) -> None:
-        """InvalidTxnStateException where a truncation has cut records of the transaction off."""
+        """Raises InvalidTxnStateException if a truncation has removed records of the transaction."""
         expected = self._next_sequence
         if expected is None:
             return  # it has none here yet
         missing = (expected - self.sequence()) & INT_MAX
         if self._was_cut or 0 < missing <= INT_MAX // 2:
-            entry = self._entry()  # behind the look at the sequence, which an end behind our back changes as well
+            entry = self._entry()  # after the sequence was read, for the transaction's end changes it as well
             if entry is not None and entry.producer_epoch > self._holder.epoch:
-                return  # the coordinator tells of it
+                return  # the coordinator reports that the transaction was ended
             raise InvalidTxnStateException(
                 f"a truncation of {self.appends.topic_partition} has cut off records of the transaction of "
                 f"{transactional_id!r}",
-                hint="abort it, which ends what is left of it, and do it again",
+                hint="abort it, which ends its other records, and run it again",
             )
 
 
 class StoreTransaction(Block, Shown):
-    """One transaction after another under a transactional id; made by `Store.transaction`.  For one thread.
+    """Transactions under a transactional id, one after another; returned by `Store.transaction`.
 
-    As a context manager it begins at the block's start, commits at its end and aborts when the block raises.
+    As a context manager it begins at the start of the block, commits at its end, and aborts if the block raises an
+    error. One thread may use it.
+
+    Attributes:
+        transactional_id: The id.
+        timeout_ms: Milliseconds until an open transaction is aborted.
+
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     orders, payments = store.create_topic("orders"), store.create_topic("payments")
+        ...     with store.transaction("biller-1") as txn:
+        ...         place = txn.append("orders", b"order 1")
+        ...         place = txn.append("payments", b"payment of order 1")
+        ...         print(txn.active)
+        ...     print(txn.active)
+        True
+        False
     """
 
     _inner = frozenset({"is_inside"})
@@ -219,22 +236,23 @@ class StoreTransaction(Block, Shown):
 
     async def __aenter__(self) -> NoReturn:
         raise TypeError(
-            "a transaction is one thread's: in a coroutine write `def work(): with store.transaction(...) as txn: ...` "
-            "and `await asyncio.to_thread(work)`"
+            "a transaction belongs to one thread: in a coroutine, write `def work(): with store.transaction(...) as "
+            "txn: ...` and `await asyncio.to_thread(work)`"
         )
 
     async def __aexit__(self, *exc: object) -> None:
-        """Never: nothing is entered."""
+        """Is never called, because `__aenter__` raises."""
 
     def _reset(self) -> None:
         self._topics: dict[str, TopicToWrite] = {}
         self._holder: ProducerIdAndEpoch | None = None
-        self._began = False  # the coordinator may know of it
+        self._began = False  # True once the coordinator may know of it
         self._start_ms = 0
-        # Each as it was when the coordinator heard of it: an end before a topic was made anew has left no mark in that.
+        # The partition objects at the time they were added to the transaction.  If a topic was deleted and created
+        # again since, its partitions are other objects, so they are added again before the next append.
         self._added: dict[TopicPartition, StorePartition] = {}
         self._parts: dict[TopicPartition, _Part] = {}
-        self._is_torn = False  # something was cut short: some of it is there
+        self._is_torn = False  # True if a call was interrupted and may have stored a part
 
     def __repr__(self) -> str:
         return f"<StoreTransaction of {self.transactional_id!r}, {'open' if self.active else 'not open'}>"
@@ -246,47 +264,63 @@ class StoreTransaction(Block, Shown):
             self.begin()
             return self
         except InvalidTxnStateException:
-            raise  # it is open, and goes on
+            raise  # the open transaction continues
         except BaseException:
-            self._is_over = True  # no block follows that would end it
+            self._is_over = True  # the block does not run, so nothing else would end it
             raise
 
     def _leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._active:
-            return  # committed or aborted by hand
+            return  # the block has committed or aborted it
         if kind is None:
             self.commit()
-        elif self._home.life.live:  # else the store's close has aborted it, or it goes on in another process
+        elif self._home.life.live:  # else the store's close has aborted it, or another process has it
             self.abort()
 
     def _abandon(self) -> None:
-        """The block is over, but its end failed or was interrupted.  A decision that stands is carried out, or else it
-        is aborted; where that fails as well, the next transaction of this id, or the background, goes on."""
+        """Ends the transaction of a block whose end failed or was interrupted.
+
+        A decision that was written is carried out; without one, the transaction is aborted.  If this fails too, the
+        next transaction of this id, or the background, ends it.
+        """
         try:
             holder = self._holder
             if self._active and self._began and holder is not None and self._home.life.live:
                 self._coordinator.end_transaction(self.transactional_id, holder, commit=False)
         except KafkalogError:
-            pass  # the first error is told
+            pass  # the first error is raised
         finally:
             self._let_go(None)
 
     @property
     def active(self) -> bool:
-        """Whether it has begun and not ended; one whose block an interrupt came out of is over, and will be aborted."""
+        """True if the transaction has begun and not ended.
+
+        It is False after an interrupt has left the block; the transaction is aborted then.
+        """
         return self._active and not self._is_over and self._home.life.live
 
     def is_inside(self) -> bool:
-        """Whether this thread is in the middle of one of its calls."""
+        """Returns whether this thread is inside one of the transaction's calls."""
         return bool(self._calling._is_owned())  # type: ignore[attr-defined]
 
     def begin(self) -> None:
-        """Begin.  Another transaction of this id that is open in this store is aborted, and fenced.
+        """Begins a transaction, and aborts and fences an open one of the same id in this store.
 
-        InvalidTxnStateException where this one is open already; ConcurrentTransactionsException, KafkaStorageException
-        where the one before cannot be ended.
+        Raises:
+            InvalidTxnStateException: This transaction is open already.
+            ConcurrentTransactionsException: The previous transaction of the id is still being ended.
+            KafkaStorageException: The previous transaction cannot be ended.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     txn = store.transaction("biller-1")
+            ...     txn.begin()
+            ...     place = txn.append("orders", b"order 1")
+            ...     txn.commit()
         """
         self._enter_call()
         with self._calling:
@@ -303,9 +337,9 @@ class StoreTransaction(Block, Shown):
                 self._raise_closed(error)
             self._active = True
 
-    # --- what is in it ---------------------------------------------------------------------------------
+    # --- content ---------------------------------------------------------------------------------------
 
-    # More than eight parameters: a record's fields and where it goes, which most callers leave out.
+    # More than eight parameters: a record's fields and its partition, which most callers omit.
     def append(
         self,
         topic: str,
@@ -316,10 +350,33 @@ class StoreTransaction(Block, Shown):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Append one record to the transaction, as `Topic.append` does (`timestamp` in ms since 1970); where it is.
+        """Appends one record to the transaction.
 
-        ProducerFencedException where another transaction of the id has begun since, or this one took longer than its
-        timeout: it is aborted.  What else is raised leaves it as it was before the call.
+        Any error other than ProducerFencedException leaves the transaction as it was before the call.
+
+        Args:
+            topic: The topic's name.
+            value: As for `Topic.append`.
+            key: As for `Topic.append`.
+            headers: As for `Topic.append`.
+            timestamp: Milliseconds since 1970; by default the current time.
+            partition: The number of the partition; by default as for `Topic.append`.
+
+        Returns:
+            The topic, partition and offset of the record.
+
+        Raises:
+            ProducerFencedException: Another transaction of the id has begun, or this one took longer than its timeout;
+                it is aborted.
+            IllegalStateException: No transaction is open.
+            KafkalogError: Any error of `Topic.append`.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     with store.transaction("biller-1") as txn:
+            ...         print(txn.append("orders", b"order 1", key=b"customer-7"))
+            RecordMetadata(topic='orders', partition=0, offset=0)
         """
         self._enter_call()
         with self._calling:
@@ -334,10 +391,30 @@ class StoreTransaction(Block, Shown):
     def append_many(
         self, topic: str, records: Iterable[RecordInput], *, partition: int | None = None
     ) -> dict[int, range]:
-        """Append records to the transaction, as `Topic.append_many` does: the offsets in each partition that got some.
+        """Appends records to the transaction.
 
-        Errors as `append`.  Where one came after some of the records were appended, the transaction can only be
-        aborted.  What gives the records must neither append to the transaction nor end it: IllegalStateException.
+        If an error comes after some of the records were appended, the transaction can only be aborted.  The iterable
+        must not append to the transaction or end it.
+
+        Args:
+            topic: The topic's name.
+            records: Records in the forms that `Partition.append_many` accepts.
+            partition: The number of the partition for all records; by default as for `Topic.append`.
+
+        Returns:
+            The offsets in each partition that got records.
+
+        Raises:
+            ProducerFencedException: As for `append`.
+            IllegalStateException: No transaction is open, or the iterable uses the transaction.
+            KafkalogError: Any error of `Topic.append_many`.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     with store.transaction("biller-1") as txn:
+            ...         print(txn.append_many("orders", [b"order 1", b"order 2"]))
+            {0: range(0, 2)}
         """
         self._enter_call()
         check_records(records)
@@ -355,11 +432,32 @@ class StoreTransaction(Block, Shown):
             return self._append_all(places)
 
     def append_batches(self, topic: str, data: bytes | bytearray | memoryview | ReadyBatches, partition: int) -> range:
-        """Append whole batches in Kafka's format, made elsewhere, as a producer would send them: their records stay as
-        they are, packed or not, and the transaction signs their headers.  Returns the offsets.
+        """Appends whole batches in Kafka's format to the transaction.
 
-        They are judged as they go in; errors as `append_many`.  CorruptRecordException where a batch is torn or
-        damaged, IllegalArgumentException where one is a producer's already, or of an older format: nothing is appended.
+        The records keep their bytes, compressed or not; the batch headers get the transaction's producer id, epoch and
+        sequence numbers.
+
+        Args:
+            topic: The topic's name.
+            data: The bytes of one or more batches: any C-contiguous buffer.
+            partition: The number of the partition.
+
+        Returns:
+            The offsets of the records.
+
+        Raises:
+            CorruptRecordException: A batch is incomplete or damaged; nothing is appended.
+            IllegalArgumentException: A batch has a producer id already, or an older format; nothing is appended.
+            KafkalogError: Any other error of `append_many`.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders, archive = store.create_topic("orders"), store.create_topic("archive")
+            ...     place = orders.append(b"order 1")
+            ...     batch = bytes(orders.partition(0).reader().read_chunk().data)
+            ...     with store.transaction("archiver-1") as txn:
+            ...         print(txn.append_batches("archive", batch, 0))
+            range(0, 1)
         """
         self._enter_call()
         ready = data if isinstance(data, ReadyBatches) else ReadyBatches(values.buffer(data, "data"))
@@ -402,9 +500,9 @@ class StoreTransaction(Block, Shown):
                 self.transactional_id, holder
             ):
                 raise ProducerFencedException(
-                    f"the transaction of {self.transactional_id!r} was aborted: {place} knows a later epoch of its "
+                    f"the transaction of {self.transactional_id!r} was aborted: {place} has a later epoch of its "
                     "producer, so the coordinator's log has lost its end, by a power loss or a repair",
-                    hint="do it again, with the producer id that the next one gets",
+                    hint="run it again; the next transaction gets a new producer id",
                 ) from error
             self._raise_fenced(error)
 
@@ -414,14 +512,34 @@ class StoreTransaction(Block, Shown):
         *,
         cursor: str | None = None,
     ) -> None:
-        """Commit a cursor's offsets with the transaction: they count once it commits.
+        """Commits offsets of a cursor with the transaction: they apply once it commits.
 
-        `offsets`: a reader with a cursor, of which everything that it handed out counts as read; or the offset of the
-        next record to read by partition, a TopicPartition or "topic-0", with the name of the `cursor`.  A second call
-        for the same partition replaces the first.  When the transaction is aborted, the reader stays behind what it
-        read: `reader.rewind()` goes back to what is committed, and the next transaction gets the records again.  Errors
-        as `append`; IllegalArgumentException, also for a reader of another store, UnknownTopicOrPartitionException, and
-        those of `GroupOffsets.commit`.
+        A second call for the same partition replaces the offset of the first.  An aborted transaction does not move the
+        reader back; `reader.rewind()` does, and the next transaction gets the records again.
+
+        Args:
+            offsets: A reader with a cursor, for the position of each of its partitions; or the offset of the next
+                record to read, by partition (a TopicPartition or "topic-0").
+            cursor: The name of the cursor; by default the reader's.
+
+        Raises:
+            IllegalArgumentException: The offsets have no cursor, or the reader reads another store.
+            UnknownTopicOrPartitionException: A partition does not exist.
+            ProducerFencedException: As for `append`.
+            IllegalStateException: No transaction is open.
+            KafkaStorageException: The disk failed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     place = store.create_topic("orders").append(b"order 1")
+            ...     payments = store.create_topic("payments")
+            ...     with store.reader("biller", topics=["orders"]) as reader:
+            ...         with store.transaction("biller-1") as txn:
+            ...             for record in reader.poll():
+            ...                 place = txn.append("payments", record.value)
+            ...             txn.commit_offsets(reader)
+            ...         print(reader.committed())
+            {TopicPartition(topic='orders', partition=0): 1}
         """
         self._enter_call()
         with self._calling:
@@ -440,7 +558,7 @@ class StoreTransaction(Block, Shown):
             except KafkaStorageException as error:
                 self._raise_closed(error)
             except KafkalogError:
-                self._is_torn = torn  # all of them or none
+                self._is_torn = torn  # the group stored all of the offsets or none
                 raise
             self._is_torn = torn
 
@@ -457,7 +575,7 @@ class StoreTransaction(Block, Shown):
     ) -> tuple[str, dict[TopicPartition, CommittedOffset]]:
         if isinstance(given, Mapping):
             if cursor is None:
-                raise IllegalArgumentException("cursor: expected the name of the cursor that the offsets are of")
+                raise IllegalArgumentException("cursor: found None, expected the name of the offsets' cursor")
             return cursor, dict(self._offset(where, value) for where, value in given.items())
         if not hasattr(given, "offsets_to_commit"):
             raise IllegalArgumentException(
@@ -465,11 +583,11 @@ class StoreTransaction(Block, Shown):
             )
         name = given.cursor if cursor is None else cursor
         if name is None:
-            raise IllegalArgumentException("offsets: the reader has no cursor", hint='store.reader("name", ...) has')
+            raise IllegalArgumentException("offsets: the reader has no cursor", hint='use store.reader("name", ...)')
         if not given.is_of(self._home):
             raise IllegalArgumentException(
-                "offsets: the reader is of another store: its cursor is kept there, and not in this transaction",
-                hint="commit it there; exactly once takes both in one store",
+                "offsets: the reader reads another store, which keeps its cursor; this transaction cannot move it",
+                hint="call reader.commit(); exactly once needs reader and transaction in one store",
             )
         return name, dict(given.offsets_to_commit())
 
@@ -485,19 +603,50 @@ class StoreTransaction(Block, Shown):
     # --- the end ---------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Make all of it visible to read_committed readers, and move its cursors; with durability "fsync", durable too.
+        """Commits the transaction: read_committed readers see its records, and its cursors move.
 
-        What is raised before the decision is written down leaves it open: a `with` block aborts it.
-        InvalidTxnStateException where a truncation has cut records of it off, or an append was cut short: it can only
-        be aborted.  ProducerFencedException as `append`.  Once the decision stands it is carried through, whatever is
-        raised then (KafkaStorageException where a partition's disk fails): by the same call again, the next
-        transaction of this id, the background, or the next open.
+        With durability "fsync" it is also durable.  An error before the decision is written leaves the transaction
+        open, and a `with` block aborts it.  A written decision is always carried out, whatever is raised after it.  The
+        same call, the next transaction of this id, the background or the next open does so.
+
+        Raises:
+            InvalidTxnStateException: A truncation has removed records of the transaction, or an append was interrupted;
+                it can only be aborted.
+            ProducerFencedException: As for `append`.
+            IllegalStateException: No transaction is open.
+            KafkaStorageException: The disk failed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     txn = store.transaction("biller-1")
+            ...     txn.begin()
+            ...     place = txn.append("orders", b"order 1")
+            ...     txn.commit()
+            ...     print([record.value for record in store.records(isolation="read_committed")])
+            [b'order 1']
         """
         self._end(commit=True)
 
     def abort(self) -> None:
-        """End it; read_committed readers never see its records, and its cursors stay.  One that was fenced is aborted
-        already.  InvalidTxnStateException where a commit that was interrupted stands."""
+        """Aborts the transaction: read_committed readers never see its records, and its cursors do not move.
+
+        A fenced transaction is aborted already, so the call only ends it.
+
+        Raises:
+            InvalidTxnStateException: A commit was interrupted after its decision was written.
+            IllegalStateException: No transaction is open.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     txn = store.transaction("biller-1")
+            ...     txn.begin()
+            ...     place = txn.append("orders", b"order 1")
+            ...     txn.abort()
+            ...     print(list(store.records(isolation="read_committed")))
+            []
+        """
         self._end(commit=False)
 
     def _end(self, *, commit: bool) -> None:
@@ -509,14 +658,14 @@ class StoreTransaction(Block, Shown):
                 self._check_mine()
                 self._check_whole()
             elif not self._ids.is_inside(self.transactional_id, self):
-                self._let_go(None)  # who fenced us has aborted it
+                self._let_go(None)  # the transaction that fenced this one has aborted it
                 return
             self._let_go(self._ended(commit=commit) if self._began else self._holder)
 
     def _ended(self, *, commit: bool) -> ProducerIdAndEpoch | None:
-        """With what the next transaction goes on; None where that is not known."""
+        """Ends the transaction, and returns the producer id and epoch of the next one; None if they are not known."""
         holder = self._holder
-        if holder is None:  # what was interrupted may have come so far, not further
+        if holder is None:  # an interrupted call may have come this far, and no further
             return None
         try:
             return self._coordinator.end_transaction(self.transactional_id, holder, commit=commit)
@@ -535,14 +684,14 @@ class StoreTransaction(Block, Shown):
     def _check_whole(self) -> None:
         if self._is_torn or any(part.is_torn for part in self._parts.values()):
             raise InvalidTxnStateException(
-                f"an append of the transaction of {self.transactional_id!r} was cut short: some of its records are "
-                "there, others may not be",
-                hint="abort it, and do it again",
+                f"an append of the transaction of {self.transactional_id!r} was interrupted: some of its records were "
+                "stored, others may not have been",
+                hint="abort it, and run it again",
             )
         for place, part in self._parts.items():
             try:
                 if self._home.partition(place) is not part.appends:
-                    continue  # deleted, with what we wrote to it, and made anew
+                    continue  # deleted with our records, and created again
             except UnknownTopicOrPartitionException:
                 continue  # deleted
             part.check_online()
@@ -550,13 +699,13 @@ class StoreTransaction(Block, Shown):
 
     def _let_go(self, kept: ProducerIdAndEpoch | None) -> None:
         self._active = False
-        if not self._home.life.forked:  # there, nobody would ever give the lock back
+        if not self._home.life.forked:  # in a forked child the lock may never be released
             self._ids.leave(self.transactional_id, self, kept)
 
-    # --- who may ---------------------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------------
 
     def _enter_call(self) -> None:
-        self._home.check_open()  # in a forked child nobody would ever give the lock back
+        self._home.check_open()  # first, for in a forked child the lock may never be released
         refuse_nested(self._calling, f"the transaction of {self.transactional_id!r}")
 
     def _check_mine(self) -> None:
@@ -572,22 +721,22 @@ class StoreTransaction(Block, Shown):
         )
 
     def _raise_fenced(self, error: KafkalogError | None) -> NoReturn:
-        """Says why somebody else has ended it."""
+        """Raises ProducerFencedException with the reason."""
         self._home.check_open()
         what = f"the transaction of {self.transactional_id!r}"
         if not self._ids.is_inside(self.transactional_id, self):
             what = f"{what} was aborted: another transaction of this id has begun since"
-            hint = "give each worker a transactional id of its own"
+            hint = "give each worker a separate transactional id"
         elif self._home.clock.milliseconds() - self._start_ms >= self.timeout_ms:
             what = f"{what} was aborted: it was open for longer than its timeout of {self.timeout_ms} ms"
-            hint = "do it again, with less in it, or a larger timeout_ms"
+            hint = "run it again with fewer records, or with a larger timeout_ms"
         else:
-            what = f"{what} was ended by somebody else (abort_transaction)"
-            hint = "do it again"
+            what = f"{what} was ended by another caller (abort_transaction)"
+            hint = "run it again"
         raise ProducerFencedException(what, hint=hint) from error
 
     def _raise_closed(self, error: KafkaStorageException) -> NoReturn:
-        """What the logs say of a store that another thread closed meanwhile, said as everywhere else here."""
+        """Raises the same error as everywhere else if another thread has closed the store, else the log's error."""
         self._home.check_open()
         raise error
 
@@ -609,8 +758,8 @@ class StoreTransaction(Block, Shown):
         return holder
 
     def _add(self, places: Sequence[TopicPartition]) -> None:
-        """The coordinator hears of partitions before anything is written to them."""
-        found = {each: self._home.partition(each) for each in places}  # first: what comes after it is asked for again
+        """Adds partitions at the coordinator before anything is written to them."""
+        found = {each: self._home.partition(each) for each in places}  # first: a later change is noticed
         new = [each for each, appends in found.items() if self._added.get(each) is not appends]
         if new:
             for topic in {each.topic for each in new}:
@@ -619,7 +768,7 @@ class StoreTransaction(Block, Shown):
             self._added.update((each, found[each]) for each in new)
 
     def _ask(self, request: Callable[[ProducerIdAndEpoch], object]) -> ProducerIdAndEpoch:
-        """Has the coordinator add something; with what the transaction writes."""
+        """Makes a request to the coordinator, and returns the transaction's producer id and epoch."""
         is_first, self._began = not self._began, True
         if is_first:
             self._start_ms = self._home.clock.milliseconds()
@@ -630,7 +779,7 @@ class StoreTransaction(Block, Shown):
             except InvalidPidMappingException:
                 if not is_first:
                     raise
-                self._holder = None  # nobody had used the id for so long that it was forgotten
+                self._holder = None  # the id was unused for so long that the coordinator removed it
                 holder = self._taken()
                 request(holder)
         except _FENCED as error:
@@ -641,7 +790,25 @@ class StoreTransaction(Block, Shown):
 
 
 class Transaction(Block, Shown):
-    """As StoreTransaction, whose records all go to one partition; made by `Partition.transaction`.  For one thread."""
+    """Transactions of one partition, one after another; returned by `Partition.transaction`.
+
+    As a context manager it begins at the start of the block, commits at its end, and aborts if the block raises an
+    error. One thread may use it.
+
+    Attributes:
+        topic_partition: The partition.
+        transactional_id: The id.
+        timeout_ms: Milliseconds until an open transaction is aborted.
+
+    Example:
+        >>> with kafkalog.open_log("logs", "orders-0") as log:
+        ...     with log.transaction("job-7") as txn:
+        ...         offset = txn.append(b"value")
+        ...         print(txn.active)
+        ...     print(txn.active)
+        True
+        False
+    """
 
     def __init__(
         self, home: TransactionHome, topic_partition: TopicPartition, transactional_id: str, timeout_ms: int
@@ -667,16 +834,27 @@ class Transaction(Block, Shown):
         self._it.__exit__(kind, error, trace)
 
     def _abandon(self) -> None:
-        self._it._is_over = True  # an interrupt may have come before its own end
+        self._it._is_over = True  # an interrupt may have come before the inner transaction ended
         self._it._abandon()
 
     @property
     def active(self) -> bool:
-        """Whether it has begun and not ended."""
+        """True if the transaction has begun and not ended."""
         return self._it.active
 
     def begin(self) -> None:
-        """As `StoreTransaction.begin`."""
+        """Begins a transaction, and aborts and fences an open one of the same id in this directory.
+
+        Raises:
+            KafkalogError: Any error of `StoreTransaction.begin`.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     txn = log.transaction("job-7")
+            ...     txn.begin()
+            ...     offset = txn.append(b"value")
+            ...     txn.commit()
+        """
         self._it.begin()
 
     def append(
@@ -687,18 +865,71 @@ class Transaction(Block, Shown):
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> int:
-        """Append one record to the transaction, with a `timestamp` in ms since 1970; returns its offset.  Errors as
-        `StoreTransaction.append`."""
+        """Appends one record to the transaction.
+
+        Args:
+            value: As for `Partition.append`.
+            key: As for `Partition.append`.
+            headers: As for `Partition.append`.
+            timestamp: Milliseconds since 1970; by default the current time.
+
+        Returns:
+            The offset of the record.
+
+        Raises:
+            KafkalogError: Any error of `StoreTransaction.append`.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     with log.transaction("job-7") as txn:
+            ...         print(txn.append(b"value", key=b"key"))
+            0
+        """
         topic, number = self.topic_partition
         return self._it.append(topic, value, key=key, headers=headers, timestamp=timestamp, partition=number).offset
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
-        """Append records to the transaction; returns their offsets.  Errors as `StoreTransaction.append_many`."""
+        """Appends records to the transaction.
+
+        Args:
+            records: Records in the forms that `Partition.append_many` accepts.
+
+        Returns:
+            The offsets of the records.
+
+        Raises:
+            KafkalogError: Any error of `StoreTransaction.append_many`.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     with log.transaction("job-7") as txn:
+            ...         print(txn.append_many([b"one", b"two"]))
+            range(0, 2)
+        """
         topic, number = self.topic_partition
         return self._it.append_many(topic, records, partition=number).get(number, range(0))
 
     def append_batches(self, data: bytes | bytearray | memoryview | ReadyBatches) -> range:
-        """As `StoreTransaction.append_batches`."""
+        """Appends whole batches in Kafka's format to the transaction.
+
+        Args:
+            data: The bytes of one or more batches: any C-contiguous buffer.
+
+        Returns:
+            The offsets of the records.
+
+        Raises:
+            KafkalogError: Any error of `StoreTransaction.append_batches`.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offset = log.append(b"value")
+            ...     with log.reader() as reader:
+            ...         batch = bytes(reader.read_chunk().data)
+            ...     with log.transaction("job-7") as txn:
+            ...         print(txn.append_batches(batch))
+            range(1, 2)
+        """
         return self._it.append_batches(self.topic_partition.topic, data, self.topic_partition.partition)
 
     def commit_offsets(
@@ -707,20 +938,63 @@ class Transaction(Block, Shown):
         *,
         cursor: str | None = None,
     ) -> None:
-        """As `StoreTransaction.commit_offsets`."""
+        """Commits offsets of a cursor with the transaction: they apply once it commits.
+
+        Args:
+            offsets: As for `StoreTransaction.commit_offsets`.
+            cursor: The name of the cursor.
+
+        Raises:
+            KafkalogError: Any error of `StoreTransaction.commit_offsets`.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders").partition(0)
+            ...     with orders.transaction("job-7") as txn:
+            ...         offset = txn.append(b"value")
+            ...         txn.commit_offsets({"orders-0": 1}, cursor="job")
+            ...     print(store.committed("job")[orders.topic_partition].offset)
+            1
+        """
         self._it.commit_offsets(offsets, cursor=cursor)
 
     def commit(self) -> None:
-        """As `StoreTransaction.commit`."""
+        """Commits the transaction: read_committed readers see its records, and its cursors move.
+
+        Raises:
+            KafkalogError: Any error of `StoreTransaction.commit`.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     txn = log.transaction("job-7")
+            ...     txn.begin()
+            ...     offset = txn.append(b"value")
+            ...     txn.commit()
+            ...     print(len(list(log.records(isolation="read_committed"))))
+            1
+        """
         self._it.commit()
 
     def abort(self) -> None:
-        """As `StoreTransaction.abort`."""
+        """Aborts the transaction: read_committed readers never see its records, and its cursors do not move.
+
+        Raises:
+            KafkalogError: Any error of `StoreTransaction.abort`.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     txn = log.transaction("job-7")
+            ...     txn.begin()
+            ...     offset = txn.append(b"value")
+            ...     txn.abort()
+            ...     print(len(list(log.records(isolation="read_committed"))))
+            0
+        """
         self._it.abort()
 
 
 def _some(records: Iterable[RecordInput]) -> Iterable[RecordInput] | None:
-    """The same records; None where there is not one."""
+    """Returns the same records, or None if there are none."""
     if isinstance(records, (list, tuple)):
         return records or None
     rest: Iterator[RecordInput] = iter(records)

@@ -1,7 +1,7 @@
-"""`open_log`: from a directory and a partition's name to a `Partition`.
+"""`open_log`: opens a `Partition` by its directory and its name.
 
-Everything that a caller gives is checked before anything is made or changed; what fails behind that closes what was
-opened and leaves the directory, not cleanly.
+All arguments are checked before any file is created or changed.  If a later step fails, everything that was opened is
+closed, and the directory is left without a clean-shutdown marker.
 """
 
 from __future__ import annotations
@@ -65,46 +65,76 @@ def open_log(
     take_over: bool = False,
     broker_config: str | os.PathLike[str] | Mapping[str, object] | None = None,
 ) -> Partition:
-    """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
+    """Opens one partition of a log directory, `log_dir/topic-0`.
 
-    `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`; for tests `internal.segment.bytes`, which
-    may be smaller), which lie over what is kept for the topic beside the data, over what the metadata of the
-    directory's cluster says, over `broker_config`, a broker's `server.properties` (a path, or its settings).
-    `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to the last whole
-    valid batch; of a tiered partition what is on the disk alone.  `durability`: "os" leaves flushing to the operating
-    system, as Kafka does (what was appended survives a crash of this process, not a power loss, unless `flush()` was
-    called); "fsync" flushes every append before it returns (survives power loss too).  `create=False` refuses a
-    partition that does not exist.  `compression` (none gzip snappy lz4 zstd) is how this writer packs its batches; by
-    default what the topic's `compression.type` says (which calls none "uncompressed"), or none.  `topic_id` is a Kafka
-    Uuid as 22 characters.  Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
+    A writable open takes the directory's `.lock`, which all logs of the directory in this process share, and removes
+    `.kafka_cleanshutdown`.  A partition that was not closed cleanly is recovered as Kafka's broker does.
 
-    A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
-    `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  Transactions
-    that a crash left open in it, a store's too, are ended as was decided, in all partitions of the directory, unless
-    `abort_left_open` is off, and then by the first transaction that begins in the directory; those of a broker's
-    producers stay open.  `on_damage` says what happens where that recovery finds damage: "truncate" cuts the log there
-    and drops all behind it, with a warning in the log "kafkalog.log", as Kafka does; "raise" refuses with
-    CorruptRecordException before a record's bytes are cut, of the coordinators' logs too, also for an index whose log
-    is missing and for a log that ends below its start, and with CorruptIndexException where an index of aborted
-    transactions was cut, which Kafka does not look at (indexes may have been rebuilt by then, and zeros been cut that a
-    power loss leaves: `kafkalog.open` says which); a function is called with each
-    `kafkalog.engine.log.damage.Damage` before its cut.
+    The Partition is a context manager and belongs to this process: in a forked child every use raises
+    IllegalStateException.  If it is dropped without `close()`, its files are closed with a ResourceWarning, and the
+    next open recovers the log.
 
-    A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the
-    broker's place.  If the topic's settings are not known then, `delete_old_segments` deletes nothing by them.
+    Args:
+        log_dir: The log directory.  A directory that is missing or empty becomes a log directory; a directory with
+            other files is refused.
+        topic_partition: The partition, such as "orders-0" or a TopicPartition.
+        config: Kafka's topic settings as text, such as `{"segment.bytes": "1048576"}`; tests may also use
+            `internal.segment.bytes`, which may be smaller.  They override the settings stored for the topic.  The
+            stored settings override the metadata of the directory's cluster, and that overrides `broker_config`.
+        read_only: Take no lock and write nothing.  This works while a broker or another process writes, and sees all
+            batches up to the last whole, valid one.  Only the local segments of a tiered partition are read.
+        durability: With "os" the operating system decides when to flush, as in Kafka.  Appended records survive a crash
+            of this process, but a power loss only if `flush()` was called.  With "fsync" the log flushes each append
+            before it returns, so that it survives a power loss.
+        create: Create the partition if it does not exist; False refuses one that does not exist.
+        compression: How this writer compresses batches: "none", "gzip", "snappy", "lz4" or "zstd".  By default the
+            topic's `compression.type` (which calls none "uncompressed") decides, or batches are not compressed.
+        topic_id: The topic's id: a Kafka Uuid of 22 characters.
+        clock: The source of the time; for tests.
+        files: The file system; for tests.
+        scheduler: Runs the background work; for tests.
+        producer_id_expiration_ms: How long the producer ids of `writer()` and `transaction()` are remembered, in
+            milliseconds; by default forever.
+        abort_left_open: End transactions that a crash left open (also those of a store) as was decided, in all
+            partitions of the directory.  False leaves this to the first transaction that begins in the directory.
+            Transactions of a broker's producers always stay open.
+        on_damage: The action if recovery finds damage.  With "truncate" recovery removes the damage and all records
+            after it, as Kafka does, and logs a warning in "kafkalog.log".  With "raise" it raises an error before any
+            record is removed, also from the coordinators' logs.  Indexes may have been rebuilt by then, and zeros
+            removed that a power loss left; `kafkalog.open` describes which.  A function is called with each
+            `kafkalog.engine.log.damage.Damage` before it is removed.
+        metrics: A `kafkalog.metrics.MetricsRegistry`, which any number of logs may share.  While the log is open for
+            writing, its gauges appear there under Kafka's names, and its refused and flushed appends are counted.
+        take_over: Open the directory of a Kafka broker (with a `meta.properties`) for writing, in the broker's place.
+            If the topic's settings are not known then, `delete_old_segments` deletes nothing because of them.
+        broker_config: A broker's `server.properties`: a path, or a mapping of its settings.
 
-    `metrics` is a `kafkalog.metrics.MetricsRegistry`, shared by as many logs as you like: while a writable log is open
-    it is shown there under Kafka's names, and what it refuses and flushes is counted.
+    Returns:
+        The open Partition.
 
-    Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
-    InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
-    process already or `log_dir` is no log directory: a missing or empty folder becomes one, a folder of other things
-    does not.
+    Raises:
+        LogDirLockedException: A broker or another process uses the directory.
+        UnknownTopicOrPartitionException: The partition does not exist, and `create` is False or `read_only` is True.
+        InvalidTopicException: Kafka does not allow the topic's name, or only a cluster's controllers write to the
+            topic.
+        ConfigException: A setting is invalid.
+        CorruptRecordException: Recovery found damage, and `on_damage` is "raise"; also for an index whose log is
+            missing, and for a log that ends below its start.
+        CorruptIndexException: An index of aborted transactions was truncated, which Kafka does not check; `on_damage`
+            is "raise".
+        KafkaStorageException: The disk failed.
+        IllegalArgumentException: The log is open in this process already, `log_dir` is not a log directory, or an
+            argument is invalid.
 
-    The Partition belongs to this process: in a forked child every use raises IllegalStateException.  One that is
-    dropped without `close()` lets go of its files with a ResourceWarning, and the next open recovers.
+    Example:
+        >>> with kafkalog.open_log("logs", "orders-0", config={"segment.bytes": "1048576"}) as log:
+        ...     log.append(b"value", key=b"key")
+        0
+        >>> with kafkalog.open_log("logs", "orders-0", read_only=True) as log:
+        ...     [record.value for record in log]
+        [b'value']
     """
-    # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+    # More than eight parameters: each is a separate option that most callers omit, and it is passed by name.
     try:
         root = local_path(log_dir, what="log_dir", files=files)
     except TypeError:
@@ -119,7 +149,7 @@ def open_log(
     if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
         raise IllegalArgumentException(
             f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
-            hint="leave it out for the machine's; kafkalog.engine.files.ManualClock for tests",
+            hint="leave it out for the system's clock; tests can use kafkalog.engine.files.ManualClock",
         )
     if metrics is not None and not isinstance(metrics, MetricsRegistry):
         raise IllegalArgumentException(
@@ -131,7 +161,7 @@ def open_log(
         view.life = Life()
         return Partition(view, None, view.life, Bells(), close=view.close)
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
-        raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
+        raise IllegalArgumentException(f"durability is {durability!r}; expected 'os' or 'fsync'")
     names.validate_topic_name(partition.topic)
     names.validate_dir_name(str(partition))
     if topic_id is not None:
@@ -143,18 +173,20 @@ def open_log(
     log_dirs.check_taken_over([root], files, take_over=take_over)
     if partition.topic == names.CLUSTER_METADATA_TOPIC:
         raise InvalidTopicException(
-            f"{partition} is the log of a cluster's controllers: only they write to it", hint="read_only=True reads it"
+            f"{partition} is the log of a cluster's controllers, and only they write to it",
+            hint="open it with read_only=True",
         )
     if isinstance(config, LogConfig):
         settings = config
     else:
         given = checked_overrides({} if config is None else config, "config")
         settings = _settings_there(root, partition.topic, broker, given, files)
-    BatchMaker(settings, compression)  # says what is wrong with it before anything is opened
+    BatchMaker(settings, compression)  # raises for an unknown codec before anything is opened
     path = os.path.join(root, str(partition))
     if not create and not files.is_dir(path):
         raise UnknownTopicOrPartitionException(
-            f"no partition {partition} in {root}", hint="create=True makes it; `kafkalog describe` lists what is there"
+            f"no partition {partition} in {root}",
+            hint="create=True creates it; `kafkalog describe` lists the partitions",
         )
     with full_at_open(f"{partition} of {root}"):
         lease = directories.enter(root, partition, files, clock, scheduler, create=create)
@@ -162,7 +194,7 @@ def open_log(
             producers = ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms, False))
             engine = lease.load(Opening(settings, producers, clock, metrics, tell, topic_id))
             if engine.recovery_point < lease.recovery_point:
-                # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
+                # The checkpoint says that more was flushed than the log has.  New records at these offsets are not.
                 if on_damage == "raise":
                     raise damage.lost_end_error(lease.recovery_point, engine.log_end_offset, engine.dir)
                 lease.checkpoint()
@@ -171,7 +203,7 @@ def open_log(
                     check_whole_entries(segment.txn_index.path, segment.txn_index.end)
             own = OpenPartition(engine, lease, clock, compression=compression, sync_appends=durability == "fsync")
             if on_damage == "raise":
-                lease.directory.manager.cut_nothing()  # nor the coordinators' logs
+                lease.directory.manager.cut_nothing()  # the coordinators' logs are not truncated either
             is_undecided = engine.producer_state_manager.first_undecided_offset is not None
             if abort_left_open and (is_undecided or lease.directory.has_unclean(TRANSACTION_STATE_TOPIC)):
                 own.end_left(cuts_nothing=on_damage == "raise")
@@ -184,7 +216,7 @@ def open_log(
 def _settings_there(
     root: str, topic: str, broker: Mapping[str, object] | None, given: Mapping[str, str], files: Files
 ) -> LogConfig:
-    """The settings of a topic.  Those that the caller gives lie over those that are kept for it."""
+    """Returns the settings of a topic; the caller's override the stored ones."""
     known = TopicSettings(root, files=files, broker=broker)
     overrides = {**known.stored(topic), **given}
     if not known.is_of_cluster:
