@@ -204,7 +204,7 @@ def _integer(name: str, value: object, low: int, high: int, kind: str, java_size
                 return number
         error, meant = _invalid(name, text, f"Not a number of type {kind}"), meant_by_unit(name, text)
         if meant is not None:
-            error.hint = f'write "{meant[1]}": {text} in {meant[0]}, because Kafka accepts no units'
+            error.hint = f'{text} is "{meant[1]}" in {meant[0]}; Kafka accepts only the number'
         raise error
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
