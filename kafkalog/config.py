@@ -1,10 +1,18 @@
-"""Settings under Kafka's keys: topic, broker, cleaner and producer state.
+"""Settings under Kafka's keys: of topics, brokers, the cleaner and the producer state.
 
-Each key is one row: type, default, range, the broker's name for it, one line of why.  Values are parsed, checked and
-refused as Kafka's ConfigDef does, with its texts; what we add (a nearby name for an unknown key) stands in the hint.
-A settings object never changes: a dynamic update builds a new one.  Mirrors LogConfig, ServerLogConfigs, CleanerConfig
-and ServerTopicConfigSynonyms of Apache Kafka 4.4.0.  Opens no file and reads no environment.  Long, because the two
-tables of keys are best read in one place, with the types they become right below.
+Each key is one row of a table: type, default, range, the broker's name for it, and its meaning. Values are parsed,
+checked and refused as Kafka's ConfigDef does, with its messages. Only the hint of an error is kafkalog's. A settings
+object never changes: a dynamic update creates a new one.
+
+Mirrors LogConfig, ServerLogConfigs, CleanerConfig and ServerTopicConfigSynonyms of Apache Kafka 4.4.0. Opens no file
+and reads no environment. The file is long because the two tables of keys are best read in one place, together with
+their types.
+
+Example:
+    >>> from kafkalog.config import LogConfig
+    >>> config = LogConfig.from_props({"retention.ms": "86400000", "cleanup.policy": "compact"})
+    >>> config.retention_ms, config.compact, config.segment_bytes
+    (86400000, True, 1073741824)
 """
 
 from __future__ import annotations
@@ -37,7 +45,7 @@ _IMPORTED = frozenset(globals())
 _DOUBLE_MAX = 1.7976931348623157e308
 _MS_PER_MINUTE, _MS_PER_HOUR = 60_000, 3_600_000
 
-# BrokerCompressionType -> codec id; `producer` keeps what the producer chose.
+# BrokerCompressionType -> codec id; `producer` keeps the producer's codec.
 _CODEC_IDS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "producer": None}
 
 Check = Callable[[str, Any], None]
@@ -48,7 +56,26 @@ Check = Callable[[str, Any], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A setting: its name, type (`INT`, `LONG`, `DOUBLE`, `BOOLEAN`, `STRING`, `LIST`), default, check and purpose."""
+    """One setting of Kafka.
+
+    Args:
+        name: Kafka's name of the key, such as `segment.bytes`.
+        type: `INT`, `LONG`, `DOUBLE`, `BOOLEAN`, `STRING` or `LIST`.
+        default: The default, as text or as a Python value.
+        why: The meaning, with its unit, in a sentence or two.
+        check: A function that raises ConfigException for a value out of range, or None.
+        valid_values: The allowed values as Kafka prints them; empty if there is no limit.
+        synonyms: The broker keys that set the default, in lookup order, each with the factor to this key's unit.
+        internal: Whether Kafka hides the key from users.
+
+    Example:
+        >>> from kafkalog.config import TOPIC_KEYS
+        >>> key = TOPIC_KEYS["segment.ms"]
+        >>> key.type, key.default, key.valid_values
+        ('LONG', 604800000, '[1,...]')
+        >>> key.parse(" 1000 ")
+        1000
+    """
 
     name: str
     type: str
@@ -56,16 +83,26 @@ class ConfigKey:
     why: str
     check: Check | None = None
     valid_values: str = ""
-    synonyms: tuple[tuple[str, int], ...] = ()  # broker keys in lookup order, each with its factor to this key's unit
+    synonyms: tuple[tuple[str, int], ...] = ()  # broker keys in lookup order, each with its factor
     internal: bool = False
 
     @property
     def attribute(self) -> str:
-        """`segment.bytes` is `segment_bytes`."""
+        """The key as a Python name: `segment.bytes` is `segment_bytes`."""
         return self.name.replace(".", "_")
 
     def parse(self, value: object) -> Any:
-        """The typed value; ConfigException where it is of another type or out of range."""
+        """Returns the typed value of a text or a Python value.
+
+        Args:
+            value: A text as in a properties file, or an int, float, bool, list or None.
+
+        Returns:
+            An int, float, bool, str, tuple of str, or None.
+
+        Raises:
+            ConfigException: The value has another type or is out of range.
+        """
         parsed = _PARSERS[self.type](self.name, value)
         if self.check is not None:
             self.check(self.name, parsed)
@@ -86,21 +123,33 @@ _UNITS = {
 
 
 def meant_by_unit(key: str, value: str) -> tuple[str, int] | None:
-    """Of a number with a unit ("7d"): what Kafka's setting takes in its place, "milliseconds" or "bytes", and the
-    number; None for anything else."""
+    """Converts a number with a unit, such as "7d", to the unit of a key.
+
+    Args:
+        key: The key. Its end says the unit: `.ms` or `.bytes`.
+        value: The text.
+
+    Returns:
+        ("milliseconds" or "bytes", the number), or None if the text is not a number with a unit of that kind.
+
+    Example:
+        >>> from kafkalog.config import meant_by_unit
+        >>> meant_by_unit("retention.ms", "7d")
+        ('milliseconds', 604800000)
+    """
     found = re.fullmatch(r"([0-9]{1,12}) ?([a-z]+)", value.lower()) if len(value) < 30 else None
     what, units = next((known for end, known in _UNITS.items() if key.endswith(end)), ("", {}))
     return None if found is None or found[2] not in units else (what, int(found[1]) * units[found[2]])
 
 
-_HINTS = {  # by key and first word of what is wrong
-    ("segment.bytes", "Value"): "for tests internal.segment.bytes takes less than 1 MiB",
-    ("compression.type", "String"): "what open_log(compression=) calls none is uncompressed here",
+_HINTS = {  # by key and first word of Kafka's reason
+    ("segment.bytes", "Value"): "in tests, internal.segment.bytes accepts less than 1 MiB",
+    ("compression.type", "String"): "this setting says uncompressed instead of none",
 }
 
 
 def _java_text(value: object) -> str:
-    """A value as Java prints it."""
+    """Returns a value as Java prints it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -140,7 +189,7 @@ def _java_class(value: object) -> str:
 _INTEGER = re.compile(r"[+-]?\d+")  # digits of any script, as Character.digit
 _FLOAT = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
 _HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
-_JAVA_SPACE = "".join(map(chr, range(0x21)))  # what String.trim takes away
+_JAVA_SPACE = "".join(map(chr, range(0x21)))  # String.trim removes these
 
 
 def _integer(name: str, value: object, low: int, high: int, kind: str, java_size: int) -> int | None:
@@ -148,14 +197,14 @@ def _integer(name: str, value: object, low: int, high: int, kind: str, java_size
         return None
     if isinstance(value, str):
         text = value.strip(_JAVA_SPACE)
-        # The length bound keeps a hostile text from making Python chew on megabytes of digits.
+        # The length limit keeps Python from parsing megabytes of digits in a hostile text.
         if _INTEGER.fullmatch(text) and len(text.lstrip("+-").lstrip("0")) < 20:
             number = int(text)
             if low <= number <= high:
                 return number
         error, meant = _invalid(name, text, f"Not a number of type {kind}"), meant_by_unit(name, text)
         if meant is not None:
-            error.hint = f'{text} is "{meant[1]}" in {meant[0]}, which Kafka takes'
+            error.hint = f'{text} is "{meant[1]}" in {meant[0]}; Kafka accepts only the number'
         raise error
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
@@ -209,7 +258,7 @@ def _parse_list(name: str, value: object) -> tuple[str, ...] | None:
         return None
     if isinstance(value, str):
         text = value.strip(_JAVA_SPACE)
-        # Java's \s is ASCII.  No text is no entries; an entry of no text is one (and mostly refused).
+        # Java's \s is ASCII.  An empty text has no entries; an empty entry is an entry, which most keys refuse.
         return tuple(re.split(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*", text)) if text else ()
     if isinstance(value, (list, tuple)):
         return tuple(value)
@@ -315,97 +364,103 @@ TOPIC_KEYS: dict[str, ConfigKey] = {
     key.name: key
     for key in (
         _key("segment.bytes", "INT", 1 << 30, _range(1 << 20),
-             "A segment is closed when it would grow past this; whole segments are deleted or compacted.",
+             "Largest size of a segment in bytes. Retention and compaction work on whole closed segments.",
              "log.segment.bytes"),
         _key("segment.ms", "LONG", 604800000, _range(1),
-             "A segment is closed at this age even when it is not full, so that its data can be deleted or compacted.",
+             "Age in ms at which a segment is closed even if it is not full, so that it can be deleted or compacted.",
              "log.roll.ms", ("log.roll.hours", _MS_PER_HOUR)),
         _key("segment.jitter.ms", "LONG", 0, _range(0),
-             "Up to this is taken from segment.ms at random, so that segments are not all closed together.",
+             "A random time of up to this many ms is subtracted from segment.ms, so segments close at different times.",
              "log.roll.jitter.ms", ("log.roll.jitter.hours", _MS_PER_HOUR)),
         _key("segment.index.bytes", "INT", 10 << 20, _range(4),
-             "Size to which each index is preallocated; a full index closes the segment.",
+             "Size in bytes to which each index is preallocated. A full index closes its segment.",
              "log.index.size.max.bytes"),
         _key("flush.messages", "LONG", LONG_MAX, _range(1),
-             "An fsync after this many records; left alone, the operating system decides.",
+             "An fsync follows after this many records. By default the operating system decides when to write.",
              "log.flush.interval.messages"),
         _key("flush.ms", "LONG", LONG_MAX, _range(0),
-             "An fsync after this time; looked at only every log.flush.scheduler.interval.ms.",
+             "An fsync follows after this many ms. It is checked every log.flush.scheduler.interval.ms only.",
              "log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         _key("retention.bytes", "LONG", -1, None,
-             "Old segments go while the log stays at least this large without them; negative: no limit.",
+             "The oldest segments are deleted if the rest still has at least this many bytes. Negative: no limit.",
              "log.retention.bytes"),
         _key("retention.ms", "LONG", 604800000, _range(-1),
-             "Segments go whose newest record is older than this; -1: no limit.",
+             "Segments are deleted if their newest record is older than this many ms. -1: no limit.",
              "log.retention.ms", ("log.retention.minutes", _MS_PER_MINUTE), ("log.retention.hours", _MS_PER_HOUR)),
         _key("max.message.bytes", "INT", 1048588, _range(0),
-             "The largest batch that an append may carry, as stored.", "message.max.bytes"),
+             "Largest batch that an append may have, in bytes as stored.", "message.max.bytes"),
         _key("max.decompressed.message.bytes", "INT", 2147483639, _range(1, 2147483639),
-             "The largest record that may come out of a compressed batch.", "max.decompressed.message.bytes"),
+             "Largest record in a compressed batch, in bytes after decompression.", "max.decompressed.message.bytes"),
         _key("index.interval.bytes", "INT", 4096, _range(0),
-             "An index entry about every this many bytes: smaller finds faster, larger saves space.",
+             "The index has an entry about every this many bytes. Smaller finds faster, larger saves space.",
              "log.index.interval.bytes"),
         _key("delete.retention.ms", "LONG", 86400000, _range(0),
-             "How long tombstones and transaction markers stay after compaction could drop them.",
+             "Time in ms for which tombstones and transaction markers stay after compaction could drop them.",
              "log.cleaner.delete.retention.ms"),
         _key("min.compaction.lag.ms", "LONG", 0, _range(0),
-             "Records younger than this are not compacted.", "log.cleaner.min.compaction.lag.ms"),
+             "Records younger than this many ms are not compacted.", "log.cleaner.min.compaction.lag.ms"),
         _key("max.compaction.lag.ms", "LONG", LONG_MAX, _range(1),
-             "Records older than this are compacted even where little is dirty.", "log.cleaner.max.compaction.lag.ms"),
+             "Records older than this many ms are compacted even if little is dirty.",
+             "log.cleaner.max.compaction.lag.ms"),
         _key("file.delete.delay.ms", "LONG", 60000, _range(0),
-             "Time between a file's renaming to .deleted and its removal, for readers that still hold it.",
+             "Time in ms from the renaming of a file to .deleted to its removal, for readers that still use it.",
              "log.segment.delete.delay.ms"),
         _key("min.cleanable.dirty.ratio", "DOUBLE", 0.5, _range(0, 1),
-             "The share of not yet compacted bytes from which compaction is worth its work.",
+             "Smallest share of bytes not yet compacted (0 to 1) at which a log is compacted.",
              "log.cleaner.min.cleanable.ratio"),
         _key("cleanup.policy", "LIST", "delete", _list_of("compact", "delete"),
-             "delete: by age and size; compact: keep the last value of each key; both; or neither (empty).",
+             "delete: delete by age and size. compact: keep the last value of each key. Both or neither are allowed.",
              "log.cleanup.policy"),
         _key("unclean.leader.election.enable", "BOOLEAN", False, None,
-             "Whether a replica that lags may lead (kept for brokers; no effect here).",
+             "Whether a replica that lags may lead. For brokers; no effect here.",
              "unclean.leader.election.enable"),
         _key("min.insync.replicas", "INT", 1, _range(1),
-             "Replicas that must have a record (kept for brokers; no effect here).", "min.insync.replicas"),
+             "Number of replicas that must have a record. For brokers; no effect here.", "min.insync.replicas"),
         _key("compression.type", "STRING", "producer",
              _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-             "The codec of what is stored; producer: as it came.", "compression.type"),
+             "Codec of the stored batches. producer: the codec that the producer chose.", "compression.type"),
         _key("compression.gzip.level", "INT", -1, (_gzip_level, "[1,...,9] or -1"),
-             "Level where compression.type is gzip; -1 is zlib's default.", "compression.gzip.level"),
+             "Level if compression.type is gzip. -1: zlib's default.", "compression.gzip.level"),
         _key("compression.lz4.level", "INT", 9, _range(1, 17),
-             "Level where compression.type is lz4.", "compression.lz4.level"),
+             "Level if compression.type is lz4.", "compression.lz4.level"),
         _key("compression.zstd.level", "INT", 3, _range(-131072, 22),
-             "Level where compression.type is zstd.", "compression.zstd.level"),
+             "Level if compression.type is zstd.", "compression.zstd.level"),
         _key("preallocate", "BOOLEAN", False, None,
              "Whether a new segment's file gets its full length at once.", "log.preallocate"),
         _key("message.timestamp.type", "STRING", "CreateTime", _one_of("CreateTime", "LogAppendTime"),
-             "Whether records keep their producer's time or get the time of the append.", "log.message.timestamp.type"),
+             "CreateTime: records keep the producer's timestamp. LogAppendTime: they get the append's time.",
+             "log.message.timestamp.type"),
         _key("message.timestamp.before.max.ms", "LONG", LONG_MAX, _range(0),
-             "How far a record's time may lie in the past (CreateTime only).", "log.message.timestamp.before.max.ms"),
+             "Largest age in ms of a record's timestamp at the append (CreateTime only).",
+             "log.message.timestamp.before.max.ms"),
         _key("message.timestamp.after.max.ms", "LONG", 3600000, _range(0),
-             "How far a record's time may lie in the future (CreateTime only).", "log.message.timestamp.after.max.ms"),
+             "Largest lead in ms of a record's timestamp over the append (CreateTime only).",
+             "log.message.timestamp.after.max.ms"),
         _key("leader.replication.throttled.replicas", "LIST", (), _REPLICAS,
-             "Replicas to throttle (kept for brokers; no effect here)."),
+             "Replicas to throttle. For brokers; no effect here."),
         _key("follower.replication.throttled.replicas", "LIST", (), _REPLICAS,
-             "Replicas to throttle (kept for brokers; no effect here)."),
+             "Replicas to throttle. For brokers; no effect here."),
         _key("remote.storage.enable", "BOOLEAN", False, None,
-             "Tiered storage (kept for brokers; segments here are local)."),
+             "Whether closed segments are copied to the remote tier."),
         _key("local.retention.ms", "LONG", -2, _range(-2),
-             "Local age limit with tiered storage; -2: as retention.ms.", "log.local.retention.ms"),
+             "Age limit in ms on the local disk with tiered storage. -2: as retention.ms.", "log.local.retention.ms"),
         _key("local.retention.bytes", "LONG", -2, _range(-2),
-             "Local size limit with tiered storage; -2: as retention.bytes.", "log.local.retention.bytes"),
-        _key("remote.log.copy.disable", "BOOLEAN", False, None, "Tiered storage becomes read-only."),
+             "Size limit in bytes on the local disk with tiered storage. -2: as retention.bytes.",
+             "log.local.retention.bytes"),
+        _key("remote.log.copy.disable", "BOOLEAN", False, None,
+             "Whether copying to the remote tier stops, so the tier is only read."),
         _key("remote.copy.lag.ms", "LONG", 0, _range(-1),
-             "Age from which a segment is copied to tiered storage; -1: as local.retention.ms.",
+             "Age in ms from which a segment is copied to the remote tier. -1: as local.retention.ms.",
              "log.remote.copy.lag.ms"),
         _key("remote.copy.lag.bytes", "LONG", -1, _range(-1),
-             "Bytes behind the end from which a segment is copied; -1: as local.retention.bytes.",
+             "Distance from the log's end in bytes from which a segment is copied. -1: as local.retention.bytes.",
              "log.remote.copy.lag.bytes"),
         _key("remote.log.delete.on.disable", "BOOLEAN", False, None,
-             "Whether disabling tiered storage deletes what is there."),
+             "Whether disabling tiered storage deletes the topic's remote segments."),
         _key("errors.deadletterqueue.group.enable", "BOOLEAN", False, None,
-             "Whether share groups may use the topic as their dead-letter queue (kept for brokers)."),
+             "Whether share groups may use the topic as their dead-letter queue. For brokers; no effect here."),
         _key("internal.segment.bytes", "INT", None, None,
-             "Replaces segment.bytes without its lower bound; for tests.", internal=True),
+             "Replaces segment.bytes, without its lower bound. For tests.", internal=True),
     )
 }  # fmt: skip
 
@@ -416,7 +471,22 @@ _NO_OVERRIDES: Mapping[str, object] = {}
 
 
 def parse_topic_props(props: Mapping[str, object]) -> dict[str, Any]:
-    """Every topic key's typed value; unknown names are passed over.  ConfigException for the first wrong one."""
+    """Parses topic settings.
+
+    Args:
+        props: Values by key, as text or Python values. Unknown keys are ignored.
+
+    Returns:
+        The typed value of every topic key. A key that is not in `props` has its default.
+
+    Raises:
+        ConfigException: A value has the wrong type or is out of range. The first such key is reported.
+
+    Example:
+        >>> from kafkalog.config import parse_topic_props
+        >>> parse_topic_props({"segment.bytes": "2097152"})["segment.bytes"]
+        2097152
+    """
     values = dict(_TOPIC_DEFAULTS)
     for name, key in TOPIC_KEYS.items():
         if name in props:
@@ -425,26 +495,59 @@ def parse_topic_props(props: Mapping[str, object]) -> dict[str, Any]:
 
 
 def unknown_key_hint(name: str, known: Iterable[str]) -> str | None:
-    """`did you mean X?`, where something like it is known."""
+    """Returns a hint for an unknown key: the topic's name of a broker key, or a key with a similar name.
+
+    Args:
+        name: The unknown key.
+        known: The keys that exist.
+
+    Returns:
+        The hint, or None if no key is similar.
+
+    Example:
+        >>> from kafkalog.config import TOPIC_KEYS, unknown_key_hint
+        >>> unknown_key_hint("segment_byte", TOPIC_KEYS)
+        'did you mean segment.bytes?'
+    """
     if name in _BY_SYNONYM:
-        return f"that is a broker's name; the topic's is {_BY_SYNONYM[name]}"
+        return f"this is a broker's key; the topic's key is {_BY_SYNONYM[name]}"
     candidates = list(known)
     dotted = name.strip().lower().replace("_", ".").replace("-", ".")
     near = [dotted] if dotted in candidates else difflib.get_close_matches(dotted, candidates, n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else None
 
 
-# A topic with these settings keeps every record: none goes by its age, by the topic's size or by its key.
+# A topic with these settings keeps every record: none is deleted by age, by size or by key.
 KEEPS_ALL: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LogConfig:
-    """A topic's settings, typed, with what Kafka derives from them.
+    """A topic's settings with types, and the values that Kafka derives from them.
 
-    Build it with `from_props`; the attribute of key `a.b.c` is `a_b_c`, except that `compression_type`'s codec, the
-    effective segment size and such have names of their own below.  Unknown keys are kept in `originals` and otherwise
-    passed over, as Kafka does; `validate` is what refuses them.
+    Create it with `from_props`. The attribute of the key `a.b.c` is `a_b_c`; `TOPIC_KEYS` has the meaning, unit and
+    default of each key. Unknown keys are kept in `originals` and otherwise ignored, as in Kafka. `validate` refuses
+    them.
+
+    Attributes:
+        originals: All settings as given, the defaults included.
+        overridden_configs: The keys that the topic itself sets.
+        segment_size: The largest size of a segment in bytes: `internal.segment.bytes` if it is set, else
+            `segment.bytes`.
+        max_segment_ms: The age in ms at which a segment is closed. `max.compaction.lag.ms` limits it if the topic is
+            compacted.
+        init_file_size: The size in bytes to which a new segment's file is preallocated; 0 without `preallocate`.
+        max_index_size: The size in bytes to which an index is preallocated.
+        compact: Whether `cleanup.policy` has `compact`.
+        delete: Whether `cleanup.policy` has `delete`.
+        compression_codec: The id of the codec, or None to keep the producer's.
+        compression_level: The codec's level, or None if it has no levels or is the producer's.
+
+    Example:
+        >>> from kafkalog.config import LogConfig
+        >>> config = LogConfig.from_props({"compression.type": "zstd", "segment.bytes": 1 << 20})
+        >>> config.segment_size, config.compression_codec, config.compression_level
+        (1048576, 4, 3)
     """
 
     segment_bytes: int
@@ -490,14 +593,14 @@ class LogConfig:
     overridden_configs: frozenset[str]
 
     # Derived once: the append path reads them for every batch.
-    segment_size: int = dataclasses.field(init=False)  # internal.segment.bytes where set
+    segment_size: int = dataclasses.field(init=False)  # internal.segment.bytes if it is set
     max_segment_ms: int = dataclasses.field(init=False)
     init_file_size: int = dataclasses.field(init=False)
     max_index_size: int = dataclasses.field(init=False)
     compact: bool = dataclasses.field(init=False)
     delete: bool = dataclasses.field(init=False)
     compression_codec: int | None = dataclasses.field(init=False)  # None: the producer's
-    compression_level: int | None = dataclasses.field(init=False)  # None: the codec has none, or the producer's
+    compression_level: int | None = dataclasses.field(init=False)  # None: no levels, or the producer's
 
     def __post_init__(self) -> None:
         derive = object.__setattr__
@@ -523,10 +626,18 @@ class LogConfig:
         defaults: LogConfig | Mapping[str, object] | None = None,
         overrides: Mapping[str, object] | None = None,
     ) -> _C:
-        """Settings from defaults (a broker's, or another LogConfig) and a topic's own on top.
+        """Creates settings from defaults and the topic's overrides.
 
-        Values are text as in Kafka, or Python's own ints, floats, booleans and lists.  ConfigException for a value of
-        the wrong type or out of range; unknown keys are passed over.
+        Args:
+            defaults: A broker's topic defaults by key, or another LogConfig. None: Kafka's defaults.
+            overrides: The topic's own settings by key, which replace the defaults. Values are text as in Kafka, or
+                Python's int, float, bool and list. Unknown keys are ignored.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ConfigException: A value has the wrong type or is out of range.
         """
         base = defaults.originals if isinstance(defaults, LogConfig) else (defaults or _NO_OVERRIDES)
         own = overrides or _NO_OVERRIDES
@@ -535,13 +646,36 @@ class LogConfig:
         return cls(**values, originals=originals, overridden_configs=frozenset(own))
 
     def updated(self, overrides: Mapping[str, object]) -> LogConfig:
-        """New settings with other overrides over the same defaults: a topic's overrides are replaced, not merged."""
+        """Returns settings with the same defaults and other overrides.
+
+        Args:
+            overrides: All overrides of the topic. They replace the previous overrides and are not merged with them.
+
+        Returns:
+            New settings.
+
+        Raises:
+            ConfigException: A value has the wrong type or is out of range.
+
+        Example:
+            >>> from kafkalog.config import LogConfig
+            >>> config = LogConfig.from_props({"segment.ms": 1000}, {"retention.ms": 5000})
+            >>> config.updated({"flush.ms": 10}).retention_ms
+            604800000
+        """
         base = {key: value for key, value in self.originals.items() if key not in self.overridden_configs}
         return LogConfig.from_props(base, overrides)
 
     @staticmethod
     def validate_names(overrides: Iterable[str]) -> None:
-        """InvalidConfigurationException for the first name that is no topic key."""
+        """Checks that every name is a topic key.
+
+        Args:
+            overrides: The names.
+
+        Raises:
+            InvalidConfigurationException: A name is not a topic key. The first such name is reported.
+        """
         for name in overrides:
             if name not in TOPIC_KEYS:
                 known = [key.name for key in TOPIC_KEYS.values() if not key.internal]
@@ -557,10 +691,24 @@ class LogConfig:
         configured: Mapping[str, object] | None = None,
         remote_storage_system_enabled: bool = False,
     ) -> None:
-        """What a broker checks before it takes a topic's settings (LogConfig.validate).
+        """Checks a topic's settings as a broker does before it accepts them.
 
-        `configured` are the broker's defaults; only with them are the rules of tiered storage looked at, `existing`
-        being the topic's settings before.  Raises InvalidConfigurationException or ConfigException.
+        Args:
+            overrides: The topic's settings by key.
+            existing: The topic's settings before, or None for a new topic. Used for the rules of tiered storage only.
+            configured: The broker's defaults. The rules of tiered storage are checked only if these are given.
+            remote_storage_system_enabled: Whether there is a remote tier.
+
+        Raises:
+            InvalidConfigurationException: A key is unknown, or two keys contradict each other.
+            ConfigException: A value has the wrong type, is out of range, or breaks a rule of tiered storage.
+
+        Example:
+            >>> from kafkalog.config import LogConfig
+            >>> LogConfig.validate({"flush.m": "1"})
+            Traceback (most recent call last):
+                ...
+            kafkalog.errors.InvalidConfigurationException: Unknown topic config name: flush.m (did you mean flush.ms?)
         """
         LogConfig.validate_names(overrides)
         values = parse_topic_props({**(configured or {}), **overrides})
@@ -574,7 +722,14 @@ class LogConfig:
             _validate_remote(values, was_remote, remote_storage_system_enabled)
 
     def random_segment_jitter(self, rng: random.Random | None = None) -> int:
-        """What is taken from segment.ms for one segment, in milliseconds; 0 without segment.jitter.ms."""
+        """Returns a random time to subtract from `segment.ms` for one segment.
+
+        Args:
+            rng: The random generator, or None for Python's shared one.
+
+        Returns:
+            Milliseconds, less than `segment.jitter.ms` and less than `segment.ms`; 0 without `segment.jitter.ms`.
+        """
         if self.segment_jitter_ms == 0:
             return 0
         number = (rng or random).randrange(INT_MIN, INT_MAX + 1)
@@ -582,26 +737,26 @@ class LogConfig:
 
     @property
     def effective_local_retention_ms(self) -> int:
-        """LogConfig.localRetentionMs."""
+        """`local.retention.ms` in ms, or `retention.ms` if it is -2 (LogConfig.localRetentionMs)."""
         return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
 
     @property
     def effective_local_retention_bytes(self) -> int:
-        """LogConfig.localRetentionBytes."""
+        """`local.retention.bytes` in bytes, or `retention.bytes` if it is -2 (LogConfig.localRetentionBytes)."""
         return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
 
     @property
     def effective_remote_copy_lag_ms(self) -> int:
-        """LogConfig.remoteCopyLagMs."""
+        """`remote.copy.lag.ms` in ms, or the local retention if it is -1 (LogConfig.remoteCopyLagMs)."""
         return self.effective_local_retention_ms if self.remote_copy_lag_ms == -1 else self.remote_copy_lag_ms
 
     @property
     def effective_remote_copy_lag_bytes(self) -> int:
-        """LogConfig.remoteCopyLagBytes."""
+        """`remote.copy.lag.bytes` in bytes, or the local retention if it is -1 (LogConfig.remoteCopyLagBytes)."""
         return self.effective_local_retention_bytes if self.remote_copy_lag_bytes == -1 else self.remote_copy_lag_bytes
 
     def values(self) -> dict[str, object]:
-        """Every topic key with its typed value."""
+        """Returns the typed value of every topic key."""
         return {name: getattr(self, key.attribute) for name, key in TOPIC_KEYS.items()}
 
     def __repr__(self) -> str:
@@ -670,73 +825,94 @@ BROKER_KEYS: dict[str, ConfigKey] = {
     key.name: key
     for key in (
         _key("log.dir", "LIST", "/tmp/kafka-logs", _any_list(empty=False, null=False),
-             "The log directories where log.dirs is not set."),
-        _key("log.dirs", "LIST", None, _any_list(empty=False, null=True), "The log directories, one a disk."),
+             "Log directories, if log.dirs is not set."),
+        _key("log.dirs", "LIST", None, _any_list(empty=False, null=True),
+             "Log directories, usually one for each disk."),
         _key("cordoned.log.dirs", "LIST", (), _any_list(empty=True, null=True),
-             "Directories that get no new partitions; * alone: all."),
+             "Directories that get no new partitions. * alone: all directories."),
         _key("num.recovery.threads.per.data.dir", "INT", 2, _range(1),
-             "Threads a directory for recovery at start and flushing at shutdown."),
-        _key("log.retention.check.interval.ms", "LONG", 300000, _range(1), "How often retention is looked at."),
-        _key("log.flush.scheduler.interval.ms", "LONG", LONG_MAX, None, "How often flush.ms is looked at."),
+             "Threads for each directory, for recovery at start and flushing at shutdown."),
+        _key("log.retention.check.interval.ms", "LONG", 300000, _range(1),
+             "Time in ms between two checks of retention."),
+        _key("log.flush.scheduler.interval.ms", "LONG", LONG_MAX, None, "Time in ms between two checks of flush.ms."),
         _key("log.flush.offset.checkpoint.interval.ms", "INT", 60000, _range(0),
-             "How often recovery points are written down."),
+             "Time in ms between two checkpoints of the recovery points."),
         _key("log.flush.start.offset.checkpoint.interval.ms", "INT", 60000, _range(0),
-             "How often log start offsets are written down."),
+             "Time in ms between two checkpoints of the log start offsets."),
         _key("log.initial.task.delay.ms", "LONG", 30000, _range(0),
-             "Time from the start to the first background task.", internal=True),
+             "Time in ms from the start to the first background task.", internal=True),
         _key("log.dir.failure.timeout.ms", "LONG", 30000, _range(1),
-             "Time to report a failed directory to the controller (brokers only)."),
-        _key("log.cleaner.threads", "INT", 1, _range(0), "Threads that compact."),
+             "Time in ms to report a failed directory to the controller. For brokers; no effect here."),
+        _key("log.cleaner.threads", "INT", 1, _range(0), "Number of threads that compact."),
         _key("log.cleaner.io.max.bytes.per.second", "DOUBLE", _DOUBLE_MAX, None,
-             "What all compaction together may read and write a second."),
+             "Bytes that all compaction together may read and write in a second."),
         _key("log.cleaner.dedupe.buffer.size", "LONG", 134217728, None,
-             "Memory of all key maps together; more means fewer passes."),
-        _key("log.cleaner.io.buffer.size", "INT", 524288, _range(0), "Memory of all I/O buffers of compaction."),
-        _key("log.cleaner.io.buffer.load.factor", "DOUBLE", 0.9, None, "How full a key map may become."),
-        _key("log.cleaner.backoff.ms", "LONG", 15000, _range(0), "Rest when nothing is to be compacted."),
-        _key("log.cleaner.enable", "BOOLEAN", True, None, "Whether to compact at all (deprecated by Kafka)."),
+             "Memory of all key maps together, in bytes. More memory means fewer passes."),
+        _key("log.cleaner.io.buffer.size", "INT", 524288, _range(0),
+             "Memory of all I/O buffers of compaction, in bytes."),
+        _key("log.cleaner.io.buffer.load.factor", "DOUBLE", 0.9, None,
+             "Largest share of a key map that may be in use (0 to 1)."),
+        _key("log.cleaner.backoff.ms", "LONG", 15000, _range(0), "Time in ms to wait if there is nothing to compact."),
+        _key("log.cleaner.enable", "BOOLEAN", True, None, "Whether logs are compacted at all. Deprecated by Kafka."),
         _key("producer.id.expiration.ms", "INT", 86400000, _range(1),
-             "An idle producer is forgotten after this; its sequence may then start anywhere."),
+             "An idle producer is forgotten after this many ms. Its sequence may then start anywhere."),
         _key("producer.id.expiration.check.interval.ms", "INT", 600000, _range(1),
-             "How often idle producers are looked for.", internal=True),
+             "Time in ms between two searches for idle producers.", internal=True),
         _key("transaction.partition.verification.enable", "BOOLEAN", True, None,
-             "Whether a transaction must be known before its first record is taken."),
-        _key("transaction.max.timeout.ms", "INT", 900000, _range(1), "The longest timeout that a transaction may ask."),
+             "Whether a transaction must be known before its first record is accepted."),
+        _key("transaction.max.timeout.ms", "INT", 900000, _range(1),
+             "Longest timeout in ms that a transaction may have."),
         _key("replica.high.watermark.checkpoint.interval.ms", "LONG", 5000, None,
-             "How often high watermarks are written down."),
-        _key("background.threads", "INT", 10, _range(1), "Threads of the scheduler."),
-        _key("remote.log.storage.system.enable", "BOOLEAN", False, None, "Tiered storage (not provided here)."),
+             "Time in ms between two checkpoints of the high watermarks."),
+        _key("background.threads", "INT", 10, _range(1), "Number of threads of the scheduler."),
+        _key("remote.log.storage.system.enable", "BOOLEAN", False, None,
+             "Whether a broker has a remote tier. For brokers; a store has `remote=` for that."),
         _key("remote.log.index.file.cache.total.size.bytes", "LONG", 1073741824, _range(1),
-             "Index cache of tiered storage (not provided here)."),
-        _key("metadata.log.segment.bytes", "INT", 1073741824, _range(8388608), "Segment size of the metadata log."),
-        _key("metadata.log.segment.ms", "LONG", 604800000, None, "Segment age of the metadata log."),
-        _key("metadata.max.retention.bytes", "LONG", 104857600, None, "Size limit of the metadata log."),
-        _key("metadata.max.retention.ms", "LONG", 604800000, None, "Age limit of the metadata log."),
+             "Bytes for indexes of remote segments. For brokers; no effect here."),
+        _key("metadata.log.segment.bytes", "INT", 1073741824, _range(8388608),
+             "Segment size of the metadata log, in bytes."),
+        _key("metadata.log.segment.ms", "LONG", 604800000, None, "Segment age of the metadata log, in ms."),
+        _key("metadata.max.retention.bytes", "LONG", 104857600, None, "Size limit of the metadata log, in bytes."),
+        _key("metadata.max.retention.ms", "LONG", 604800000, None, "Age limit of the metadata log, in ms."),
     )
 }  # fmt: skip
 
-# Broker keys that stand for a topic key in another unit and have bounds of their own.
+# Broker keys that set a topic key, some in another unit, with their own bounds.
 _TIME_SYNONYMS: dict[str, ConfigKey] = {
     key.name: key
     for key in (
-        _key("log.roll.ms", "LONG", None, None, "segment.ms."),
-        _key("log.roll.hours", "INT", 168, _range(1), "segment.ms in hours."),
-        _key("log.roll.jitter.ms", "LONG", None, None, "segment.jitter.ms."),
-        _key("log.roll.jitter.hours", "INT", 0, _range(0), "segment.jitter.ms in hours."),
-        _key("log.retention.ms", "LONG", None, None, "retention.ms."),
-        _key("log.retention.minutes", "INT", None, None, "retention.ms in minutes."),
-        _key("log.retention.hours", "INT", 168, None, "retention.ms in hours."),
-        _key("log.flush.interval.ms", "LONG", None, None, "flush.ms."),
+        _key("log.roll.ms", "LONG", None, None, "As segment.ms."),
+        _key("log.roll.hours", "INT", 168, _range(1), "As segment.ms, in hours."),
+        _key("log.roll.jitter.ms", "LONG", None, None, "As segment.jitter.ms."),
+        _key("log.roll.jitter.hours", "INT", 0, _range(0), "As segment.jitter.ms, in hours."),
+        _key("log.retention.ms", "LONG", None, None, "As retention.ms."),
+        _key("log.retention.minutes", "INT", None, None, "As retention.ms, in minutes."),
+        _key("log.retention.hours", "INT", 168, None, "As retention.ms, in hours."),
+        _key("log.flush.interval.ms", "LONG", None, None, "As flush.ms."),
     )
 }
 
 
 def topic_defaults_of_broker(props: Mapping[str, object]) -> dict[str, object]:
-    """The topic defaults that a broker's settings make (KafkaConfig.extractLogConfigMap): the first synonym that is set
-    wins, hours and minutes become milliseconds, and any negative retention time is -1.
+    """Returns the topic defaults that a broker's settings make (KafkaConfig.extractLogConfigMap).
 
-    ConfigException where a value is wrong, named by the broker's key; IllegalArgumentException where Kafka's `require`
-    refuses it.
+    The first synonym of a key that is set counts. Hours and minutes become milliseconds, and any negative retention
+    time becomes -1.
+
+    Args:
+        props: The broker's settings by key, as in `server.properties`.
+
+    Returns:
+        Typed values by topic key, without the keys that the broker does not set.
+
+    Raises:
+        ConfigException: A value has the wrong type or is out of range. The message names the broker's key.
+        IllegalArgumentException: Kafka's `require` refuses a value.
+
+    Example:
+        >>> from kafkalog.config import topic_defaults_of_broker
+        >>> topic_defaults_of_broker({"log.retention.hours": "24"})
+        {'retention.ms': 86400000}
     """
     found: dict[str, object] = {}
     for key in TOPIC_KEYS.values():
@@ -768,9 +944,24 @@ def _require(condition: bool, why: str) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CleanerConfig:
-    """What the log cleaner may use (org.apache.kafka.storage.internals.log.CleanerConfig).
+    """Limits of the log cleaner (org.apache.kafka.storage.internals.log.CleanerConfig).
 
-    `CleanerConfig()` has a broker's defaults; `CleanerConfig.for_tests()` those of Kafka's constructor for tests.
+    `CleanerConfig()` has a broker's defaults. `CleanerConfig.for_tests()` has those of Kafka's constructor for tests.
+
+    Args:
+        num_threads: Number of threads that compact. Default 1.
+        dedupe_buffer_size: Memory of all key maps together, in bytes. Default 128 MiB.
+        dedupe_buffer_load_factor: Largest share of a key map that may be in use. Default 0.9.
+        io_buffer_size: Memory of all I/O buffers, in bytes. Default 512 KiB.
+        max_message_size: Size in bytes up to which an I/O buffer may grow for one batch. Default 1 MiB and 12 bytes.
+        max_io_bytes_per_second: Bytes that all threads together may read and write in a second. Default: no limit.
+        backoff_ms: Time in ms to wait if there is nothing to compact. Default 15 s.
+        enable_cleaner: Whether logs are compacted at all. Default True.
+
+    Example:
+        >>> from kafkalog.config import CleanerConfig
+        >>> CleanerConfig(num_threads=2).backoff_ms
+        15000
     """
 
     num_threads: int = 1
@@ -786,18 +977,39 @@ class CleanerConfig:
 
     @classmethod
     def for_tests(cls, enable_cleaner: bool = True) -> CleanerConfig:
-        """4 MiB for keys, 1 MiB for I/O, batches up to 32 MiB."""
+        """Creates settings for tests: 4 MiB for keys, 1 MiB for I/O, batches of up to 32 MiB."""
         return cls(1, 4 << 20, 0.9, 1 << 20, 32 << 20, _DOUBLE_MAX, 15000, enable_cleaner)
 
     @classmethod
     def from_props(cls, props: Mapping[str, object]) -> CleanerConfig:
-        """From a broker's settings."""
+        """Creates settings from a broker's settings.
+
+        Args:
+            props: The broker's settings by key, as in `server.properties`.
+
+        Returns:
+            The cleaner's settings.
+
+        Raises:
+            ConfigException: A value has the wrong type or is out of range.
+            IllegalArgumentException: Kafka's `require` refuses a value.
+        """
         return BrokerLogConfig.from_props(props).cleaner
 
 
 @dataclasses.dataclass(slots=True)
 class ProducerStateManagerConfig:
-    """How long idle producers are remembered and whether transactions are verified; may change while in use."""
+    """Settings for the state of producers. They may change while they are in use.
+
+    Args:
+        producer_id_expiration_ms: Time in ms after which an idle producer is forgotten. Default 1 day.
+        transaction_verification_enabled: Whether a transaction must be known before its first record. Default False.
+
+    Example:
+        >>> from kafkalog.config import ProducerStateManagerConfig
+        >>> ProducerStateManagerConfig().producer_id_expiration_ms
+        86400000
+    """
 
     producer_id_expiration_ms: int = 86400000
     transaction_verification_enabled: bool = False
@@ -805,7 +1017,23 @@ class ProducerStateManagerConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLogConfig:
-    """The broker-only settings that concern the log, and the topic defaults that its other settings make."""
+    """A broker's settings that concern the log, and the topic defaults that its other settings make.
+
+    Create it with `from_props`. The attribute of the key `a.b.c` is `a_b_c`; `BROKER_KEYS` has the meaning, unit and
+    default of each key.
+
+    Attributes:
+        originals: All settings as given.
+        topic_defaults: The topic defaults that the broker's settings make, by topic key.
+
+    Example:
+        >>> from kafkalog.config import BrokerLogConfig
+        >>> config = BrokerLogConfig.from_props({"log.dirs": "/data/a,/data/b", "log.retention.hours": "1"})
+        >>> config.effective_log_dirs
+        ('/data/a', '/data/b')
+        >>> config.log_config.retention_ms
+        3600000
+    """
 
     log_dir: tuple[str, ...]
     log_dirs: tuple[str, ...] | None
@@ -842,10 +1070,17 @@ class BrokerLogConfig:
 
     @classmethod
     def from_props(cls, props: Mapping[str, object] | None = None) -> BrokerLogConfig:
-        """From `server.properties`; keys that do not concern the log are passed over.
+        """Creates settings from `server.properties`.
 
-        ConfigException for a value of the wrong type or out of range, IllegalArgumentException where Kafka's `require`
-        refuses it.
+        Args:
+            props: The settings by key. Keys that do not concern the log are ignored. None: Kafka's defaults.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ConfigException: A value has the wrong type or is out of range.
+            IllegalArgumentException: Kafka's `require` refuses a value.
         """
         given = dict(props or {})
         values = {key.attribute: key.parse(given.get(name, key.default)) for name, key in BROKER_KEYS.items()}
@@ -872,7 +1107,7 @@ class BrokerLogConfig:
 
     @property
     def effective_log_dirs(self) -> tuple[str, ...]:
-        """log.dirs, or log.dir where it is not set."""
+        """The log directories: `log.dirs`, or `log.dir` if it is not set."""
         return self.log_dirs if self.log_dirs is not None else self.log_dir
 
     @property
@@ -882,7 +1117,7 @@ class BrokerLogConfig:
 
     @property
     def cleaner(self) -> CleanerConfig:
-        """The cleaner's part."""
+        """The settings of the cleaner."""
         return CleanerConfig(
             self.log_cleaner_threads,
             self.log_cleaner_dedupe_buffer_size,
@@ -896,12 +1131,12 @@ class BrokerLogConfig:
 
     @property
     def producer_state(self) -> ProducerStateManagerConfig:
-        """The producer state manager's part."""
+        """The settings of the producer state."""
         return ProducerStateManagerConfig(
             self.producer_id_expiration_ms, self.transaction_partition_verification_enable
         )
 
 
 def __dir__() -> list[str]:
-    """What is public here, for completion and help(): not what this module imports."""
+    """Returns the public names, for completion and help(), without the names that this module imports."""
     return sorted(name for name in globals().keys() - _IMPORTED if not name.startswith("_"))

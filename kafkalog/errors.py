@@ -1,12 +1,26 @@
-"""Every error, by Kafka's name, sorted by what the caller can do.
+"""Errors of kafkalog, with Kafka's names, in four families by what the caller can do.
 
-Four families: the request was wrong (`RequestError`: mend the call), the bytes are bad
-(`BadBytesError`: cut, salvage or refuse), the disk failed (`DiskError`: the log directory is
-offline and stays so, but for `DiskFull`, which ends when there is space), the remote storage failed
-(`RemoteStorageException`: nothing is lost locally, try again).  Class names are those of
-Apache Kafka 4.4.0, so that a search finds both worlds; where Kafka raises a plain Java exception the
-class here is also Python's own kind.
-Native code raises none of these: it returns a verdict and a position, and Python adds the place.
+- `RequestError`: the call was wrong. Correct the call.
+- `BadBytesError`: the bytes do not follow their format. Truncate the file, salvage its records, or stop.
+- `DiskError`: the disk failed. The log directory is offline and stays offline, except after `DiskFull`, which ends
+  when there is space again.
+- `RemoteStorageException`: the remote storage failed. Nothing is lost locally. Try again.
+
+Class names are those of Apache Kafka 4.4.0, so that a search finds both. A class that stands for a plain Java exception
+is also a subclass of the matching Python exception, such as `ValueError`.
+
+Native code raises none of these errors. It returns a verdict and a position, and Python code adds the file.
+
+Example:
+    >>> import tempfile
+    >>> import kafkalog
+    >>> store = kafkalog.open(tempfile.mkdtemp())
+    >>> try:
+    ...     store.topic("orders")
+    ... except kafkalog.errors.UnknownTopicOrPartitionException as error:
+    ...     print(type(error).__name__)
+    UnknownTopicOrPartitionException
+    >>> store.close()
 """
 
 from __future__ import annotations
@@ -104,15 +118,32 @@ _IMPORTED = frozenset(globals())
 
 
 class KafkalogError(Exception):
-    """Base of everything that kafkalog raises on purpose.
+    """Base class of every error that kafkalog raises on purpose.
 
-    `path` and `position` (bytes from the file's start) name the place where there is one; `hint` says
-    what to do.  They are part of the text, so that a message printed alone is enough.  `appended`: the
-    offsets of what an append of many had appended before it was refused; empty when it was nothing.
+    The text of an error contains its place and its hint, so a printed message alone is enough.
+
+    Args:
+        message: The text that says what happened.
+        path: The file or directory that the error is about, or None.
+        position: The position in that file, in bytes from its start, or None.
+        hint: Advice on what to do, or None.
+
+    Attributes:
+        message: The text as given, without the place and the hint.
+        path: As given.
+        position: As given.
+        hint: As given.
+        appended: The offsets that a call which appends many records had appended before the error. Empty if none.
+        appended_partitions: The same for a topic: a range of offsets for each partition number.
+
+    Example:
+        >>> from kafkalog.errors import KafkalogError
+        >>> print(KafkalogError("Found no batch", path="orders-0/0.log", position=61, hint="run kafkalog verify"))
+        orders-0/0.log at byte 61: Found no batch (run kafkalog verify)
     """
 
     appended: range = range(0)
-    appended_partitions: dict[int, range] = {}  # the same of a topic, by partition; replaced, never changed
+    appended_partitions: dict[int, range] = {}  # an instance's own dict replaces this one
 
     def __init__(
         self,
@@ -130,7 +161,7 @@ class KafkalogError(Exception):
 
     def __str__(self) -> str:
         place = self.path or ""
-        if place and re.search(rf"(?<!\w){re.escape(place)}(?!\w)", self.message):  # Kafka's words name it
+        if place and re.search(rf"(?<!\w){re.escape(place)}(?!\w)", self.message):  # Kafka's message names it
             place = ""
         if self.position is not None:
             place += f" at byte {self.position}"
@@ -138,7 +169,7 @@ class KafkalogError(Exception):
         return f"{text} ({self.hint})" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Keyword arguments survive pickling: Spark and process pools send errors between processes.
+        # Keeps the keyword arguments when pickled: Spark and process pools send errors between processes.
         return (_rebuild, (type(self), self.message, self.__dict__.copy()))
 
 
@@ -154,136 +185,209 @@ def _rebuild(kind: type[KafkalogError], message: str, state: dict[str, object]) 
 
 
 class RequestError(KafkalogError):
-    """The call was wrong; nothing happened to the data.  Mend the call."""
+    """The call was wrong, and the data did not change. Correct the call."""
 
 
 class BadBytesError(KafkalogError):
-    """Bytes that should follow a format do not.  Cut here, salvage, or refuse."""
+    """Bytes do not follow their format.
+
+    `path` and `position` say where. Truncate the file there, salvage the records after it with `kafkalog.toolbox`, or
+    stop.
+    """
 
 
 class DiskError(KafkalogError):
-    """The disk failed.  The log directory is offline until the process opens it anew, unless it is a DiskFull."""
+    """The disk failed.
+
+    The log directory is offline until the process opens it again. Only `DiskFull` takes nothing offline.
+    """
 
 
 # --- plain Java exceptions ------------------------------------------------------------------------
 
 
 class IllegalArgumentException(RequestError, ValueError):
-    """java.lang.IllegalArgumentException."""
+    """An argument has a wrong value (java.lang.IllegalArgumentException). Pass a value that the message allows.
+
+    Example:
+        >>> import kafkalog
+        >>> from kafkalog.errors import IllegalArgumentException
+        >>> try:
+        ...     kafkalog.RemoteStorage("s3://bucket/tier", attempts=0)
+        ... except IllegalArgumentException as error:
+        ...     print(error)
+        attempts: found 0, expected tries (at least 1)
+        >>> issubclass(IllegalArgumentException, ValueError)
+        True
+    """
 
 
 class IllegalStateException(RequestError, RuntimeError):
-    """java.lang.IllegalStateException."""
+    """The object is in a state that does not allow the call (java.lang.IllegalStateException).
+
+    The message names the state.
+    """
 
 
 class NullPointerException(RequestError, TypeError):
-    """java.lang.NullPointerException: a value that must be given is missing."""
+    """A required value is missing (java.lang.NullPointerException). Pass it."""
 
 
 class UnsupportedOperationException(RequestError, RuntimeError):
-    """java.lang.UnsupportedOperationException."""
+    """The object does not support the operation (java.lang.UnsupportedOperationException).
+
+    Use the call that the message names.
+    """
 
 
 class NumberFormatException(IllegalArgumentException):
-    """java.lang.NumberFormatException."""
+    """A text is not a number (java.lang.NumberFormatException). Pass a number."""
 
 
 class NoSuchFileException(RequestError, FileNotFoundError):
-    """java.nio.file.NoSuchFileException."""
+    """A file does not exist (java.nio.file.NoSuchFileException). Check the path."""
 
     def __str__(self) -> str:
         return KafkalogError.__str__(self)
 
 
 class MissingPackageException(RequestError, ModuleNotFoundError):
-    """An optional package that this call needs is not installed."""
+    """The call needs an optional package that is not installed. The hint is the `pip install` command."""
 
 
 # --- the request was wrong ------------------------------------------------------------------------
 
 
 class KafkaException(RequestError):
-    """org.apache.kafka.common.KafkaException: Kafka's general error."""
+    """Kafka's general error (org.apache.kafka.common.KafkaException).
+
+    The message says what happened; a subclass says more.
+    """
 
 
 class ConfigException(RequestError, ValueError):
-    """A configuration value has the wrong type or is out of range."""
+    """A setting has a value of the wrong type or out of range. Pass a value that the message allows.
+
+    Example:
+        >>> import kafkalog
+        >>> try:
+        ...     kafkalog.LogConfig.from_props({"segment.ms": 0})
+        ... except kafkalog.errors.ConfigException as error:
+        ...     print(error)
+        Invalid value 0 for configuration segment.ms: Value must be at least 1
+    """
 
 
 class InvalidConfigurationException(ConfigException):
-    """A configuration key is unknown, or two keys contradict each other."""
+    """A setting is unknown, or two settings contradict each other. Correct the name or the values."""
 
 
 class InvalidTopicException(RequestError, ValueError):
-    """A topic name that Kafka does not allow."""
+    """A topic's name is one that Kafka does not allow. Use 1 to 249 letters, digits, dots, underscores and hyphens."""
 
 
 class UnknownTopicOrPartitionException(RequestError, LookupError):
-    """No such topic or partition in the log directory."""
+    """The topic or partition does not exist. Check the name and the directory, or create the topic."""
 
 
 class TopicExistsException(RequestError):
-    """A topic of that name is there already."""
+    """A topic of this name exists already. Use another name, or pass `exist_ok=True`.
+
+    Example:
+        >>> import tempfile
+        >>> import kafkalog
+        >>> with kafkalog.open(tempfile.mkdtemp()) as store:
+        ...     _ = store.create_topic("orders")
+        ...     try:
+        ...         store.create_topic("orders")
+        ...     except kafkalog.errors.TopicExistsException:
+        ...         print("it exists")
+        it exists
+    """
 
 
 class InvalidPartitionsException(RequestError, ValueError):
-    """A number of partitions that no topic can have, or less than it has."""
+    """A topic cannot have this number of partitions, or has more already. Pass a number that the message allows."""
 
 
 class OffsetOutOfRangeException(RequestError, LookupError):
-    """An offset outside [log start offset, log end offset], or above the high watermark."""
+    """An offset is outside the log: below the log start offset or above the log end offset or high watermark.
+
+    Records below the log start offset were deleted. Read from `log_start_offset`, or pass an offset that exists.
+    """
 
 
 class NoOffsetForPartitionException(RequestError, LookupError):
-    """A cursor has no offset for a partition, and is not told where to start."""
+    """A cursor has no offset for a partition, and the reader has no `start`.
+
+    Pass `start="earliest"`, `start="latest"` or
+    `start_offsets`.
+    """
 
 
 class InvalidOffsetException(RequestError):
-    """An offset that does not grow where it must (index append)."""
+    """An index entry does not have a larger offset than the entry before it. Append entries in order."""
 
 
 class OffsetsOutOfOrderException(RequestError):
-    """A follower append whose offsets do not increase."""
+    """A follower's append has offsets that do not increase. Append the leader's batches in order."""
 
 
 class UnexpectedAppendOffsetException(RequestError):
-    """A follower append that starts below the log end offset."""
+    """A follower's append starts below the log end offset. Fetch from the log end offset.
+
+    Attributes:
+        first_offset: The first offset of the append.
+        last_offset: The last offset of the append.
+    """
 
     first_offset: int = -1
     last_offset: int = -1
 
 
 class LogSegmentOffsetOverflowException(RequestError):
-    """An offset too far from its segment's base for 31 bits.  `segment` is the LogSegment to split."""
+    """An offset is too far from its segment's base offset: the difference needs more than 31 bits. Split the segment.
+
+    Attributes:
+        segment: The `LogSegment` to split.
+        offset: The offset that does not fit.
+    """
 
     segment: Any = None
     offset: int = -1
 
 
 class IndexOffsetOverflowException(RequestError):
-    """An offset too far from its index's base for 31 bits."""
+    """An offset is too far from its index's base offset: the difference needs more than 31 bits.
+
+    Roll the segment first.
+    """
 
 
 class RecordTooLargeException(RequestError):
-    """A batch larger than max.message.bytes."""
+    """A batch is larger than `max.message.bytes`. Append smaller batches or records, or raise the topic's setting."""
 
 
 class RecordBatchTooLargeException(RequestError):
-    """An append larger than segment.bytes."""
+    """An append is larger than `segment.bytes`. Append less at a time, or raise the topic's setting."""
 
 
 class InvalidTimestampException(RequestError):
-    """A record timestamp outside message.timestamp.before/after.max.ms."""
+    """A record's timestamp is too far from the current time: see `message.timestamp.before.max.ms` and
+    `message.timestamp.after.max.ms`. Correct the timestamp (milliseconds since 1970), or change the topic's settings.
+    """
 
 
 class InvalidRecordException(RequestError, ValueError):
-    """A record or batch that breaks a rule of its format or of its topic."""
+    """A record or batch breaks a rule of its format or of its topic. Correct the record."""
 
 
 class RecordValidationException(RequestError):
-    """Several records of an append were refused; `record_errors` lists each.
+    """Several records of an append were refused, so nothing of it was appended. Correct these records.
 
-    `invalid_exception` is what Kafka's broker answers the producer with.
+    Attributes:
+        record_errors: One entry for each refused record: its position in the batch and the reason.
+        invalid_exception: The error that Kafka's broker sends to the producer.
     """
 
     record_errors: list[object]
@@ -291,197 +395,251 @@ class RecordValidationException(RequestError):
 
 
 class UnsupportedForMessageFormatException(RequestError):
-    """The message format of the batch cannot carry what it asks for."""
+    """The batch's message format cannot hold a field that the append has. Append batches of format 2."""
 
 
 class UnsupportedCompressionTypeException(RequestError):
-    """A codec that this message format or topic does not allow."""
+    """The message format or the topic does not allow this codec, or the codec is unknown.
+
+    Use a codec that the message names.
+    """
 
 
 class UnsupportedVersionException(RequestError):
-    """A format version that this code does not know."""
+    """Data has a format version that this code does not know. Upgrade kafkalog."""
 
 
 class OutOfOrderSequenceException(RequestError):
-    """An idempotent producer's sequence number leaves a gap."""
+    """An idempotent producer's sequence number leaves a gap: an earlier batch is missing. Append that batch first."""
 
 
 class DuplicateSequenceException(RequestError):
-    """An idempotent producer's batch that was already appended."""
+    """An idempotent producer's batch was appended before. The log has its records already, so do nothing."""
 
 
 class InvalidProducerEpochException(RequestError):
-    """A producer that was fenced by a newer epoch."""
+    """A producer with a newer epoch has fenced this producer. Stop this producer, or start again with a new epoch."""
 
 
 class InvalidTxnStateException(RequestError):
-    """A transactional append outside its transaction."""
+    """A transactional append is outside its transaction. Begin a transaction, or add the partition first."""
 
 
 class TransactionCoordinatorFencedException(RequestError):
-    """A transaction marker from an older coordinator epoch."""
+    """A transaction marker has an older coordinator epoch than the log knows.
+
+    Let the newer coordinator end the transaction.
+    """
 
 
 class ProducerFencedException(RequestError):
-    """A transactional id's earlier holder: somebody else took the id over, or its transaction timed out."""
+    """Another producer took over the transactional id, or the transaction timed out.
+
+    The transaction is aborted. Stop this producer, or create a new one if it is the only one with this id.
+    """
 
 
 class InvalidPidMappingException(RequestError):
-    """A transactional id that is not known, or has another producer id."""
+    """The transactional id is unknown, or belongs to another producer id. Begin a new transaction with the id."""
 
 
 class ConcurrentTransactionsException(RequestError):
-    """The transactional id's last transaction is decided, but not ended in every partition yet."""
+    """The id's last transaction is decided, but has not ended in every partition yet. Try again shortly."""
 
 
 class TimeoutException(RequestError, TimeoutError):
-    """What was asked for did not happen in the time that it was given; nothing is known to be wrong."""
+    """The call did not finish within its time limit.
+
+    Nothing is known to be wrong: the work may still finish. Wait and try again, or allow more time.
+    """
 
     def __str__(self) -> str:
         return KafkalogError.__str__(self)
 
 
 class BufferExhaustedException(TimeoutException):
-    """A producer's memory was full for as long as it may wait (`max.block.ms`): the log is slower than its senders."""
+    """A producer's memory stayed full for `max.block.ms`, because the log is slower than the senders.
+
+    Send less, or give the producer more memory or time.
+    """
 
 
 class InvalidTxnTimeoutException(RequestError):
-    """A transaction timeout outside 1 to transaction.max.timeout.ms."""
+    """A transaction's timeout is not between 1 ms and `transaction.max.timeout.ms`. Pass a timeout in that range."""
 
 
 class TransactionAbortableException(RequestError):
-    """A partition that is not part of the transaction: it can only be aborted."""
+    """A partition is not part of the transaction. Abort the transaction."""
 
 
 class TransactionalIdNotFoundException(RequestError, LookupError):
-    """A transactional id that nobody has used, or that has expired."""
+    """Nobody has used this transactional id, or it has expired. Check the id; begin a transaction to use it."""
 
 
 class InvalidGroupIdException(RequestError):
-    """A group without a name."""
+    """A consumer group has no name. Pass a name that is not empty."""
 
 
 class GroupIdNotFoundException(RequestError, LookupError):
-    """A group that is not there, or is of another kind."""
+    """The consumer group does not exist, or is of another kind. Check its name."""
 
 
 class GroupNotEmptyException(RequestError):
-    """A group that has members."""
+    """The consumer group still has members. Close its consumers first."""
 
 
 class GroupSubscribedToTopicException(RequestError):
-    """Offsets of a topic that members of the group read."""
+    """The offsets of a topic cannot be deleted, because members of the group read the topic.
+
+    Close these consumers first.
+    """
 
 
 class UnknownMemberIdException(RequestError):
-    """A commit by somebody who is no member of a group that has members."""
+    """The group has members, and the caller that commits is not one of them. Close the group's consumers first."""
 
 
 class OffsetMetadataTooLarge(RequestError):
-    """A committed offset's metadata above offset.metadata.max.bytes."""
+    """The text with a committed offset is longer than `offset.metadata.max.bytes`. Commit a shorter text."""
 
 
 class UnstableOffsetCommitException(RequestError):
-    """An offset that an open transaction may still replace."""
+    """An open transaction may still replace a committed offset. Try again after the transaction has ended."""
 
 
 class InconsistentTopicIdException(RequestError):
-    """partition.metadata names another topic id."""
+    """`partition.metadata` has another topic id than expected: the files are of another topic with the same name.
+
+    Remove the directory of the topic that was deleted, or open the directories of one store only.
+    """
 
 
 class PolicyViolationException(RequestError):
-    """An operation that the topic's cleanup.policy forbids."""
+    """The topic's `cleanup.policy` forbids the operation. Change the policy, or use another topic."""
 
 
 class LogCleaningAbortedException(RequestError):
-    """Cleaning of a partition was aborted on request."""
+    """Cleaning of a partition was aborted, on request or because the log changed. The cleaner tries again later."""
 
 
 class LogCleaningException(RequestError):
-    """The cleaner failed on a partition; `__cause__` says why."""
+    """The cleaner failed on a partition. `__cause__` is the reason."""
 
 
 class LogDirLockedException(KafkaException):
-    """Another process (a broker, another kafkalog) holds the log directory's .lock."""
+    """Another process, such as a broker, or another store of this process holds the `.lock` of the log directory.
+
+    Close it first, or open the directory with `read_only=True`.
+    """
 
 
 class BeingWrittenException(KafkaException):
-    """Somebody writes the files that were looked at without a lock, and each look found something else: ask again."""
+    """Another process changed the files at every attempt to read them without a lock. Try again."""
 
 
 class LogDirNotFoundException(RequestError, LookupError):
-    """A log directory that the manager was not given."""
+    """The manager does not have this log directory. Pass one of its directories."""
 
 
 class ClosedChannelException(IllegalStateException):
-    """java.nio.channels.ClosedChannelException: a file that was let go, because its log or segment is closed."""
+    """The file is closed, because its log or segment was closed (java.nio.channels.ClosedChannelException).
+
+    Open it again.
+    """
 
 
 class TooManyOpenFilesException(KafkaException):
-    """The process may open no more files, and none of ours is idle: nothing was done, and nothing is offline."""
+    """The process cannot open more files, and kafkalog has no idle file to close.
+
+    Nothing was done, and nothing is offline. Raise the limit (`ulimit -n`), or close logs and readers.
+    """
 
 
 class LogReadOnlyException(IllegalStateException):
-    """A write on a log that was opened read-only."""
+    """The log is open read-only, and the call would write. Open it for writing."""
 
 
 # --- the bytes are bad ----------------------------------------------------------------------------
 
 
 class CorruptRecordException(BadBytesError):
-    """A record batch whose size, magic or CRC is wrong."""
+    """A record batch has a wrong size, magic or CRC.
+
+    Run `kafkalog verify`; salvage the records after it if you need them.
+    """
 
 
 class RecordDeserializationException(BadBytesError):
-    """A record whose key or value cannot be decoded as it was asked for: where it is, as far as that is known."""
+    """A record's key or value cannot be decoded in the requested format. Check the format, or skip the record.
+
+    Attributes:
+        topic: The record's topic, or None if it is not known.
+        partition: The record's partition, or -1.
+        offset: The record's offset, or -1.
+        row: The record's row in the column to decode, or -1.
+        last_row: The last row, if the error is about one of the rows from `row` to `last_row`, or -1.
+    """
 
     topic: str | None = None
     partition: int = -1
     offset: int = -1
-    row: int = -1  # of the column that was to be decoded
-    last_row: int = -1  # where it is one of several up to this
+    row: int = -1
+    last_row: int = -1
 
 
 class CorruptIndexException(BadBytesError):
-    """An index file that cannot belong to its segment."""
+    """An index file cannot belong to its segment. Delete it: kafkalog rebuilds it from the log."""
 
 
 class CorruptSnapshotException(BadBytesError):
-    """A producer-state snapshot with a wrong version, layout or CRC."""
+    """A producer snapshot has a wrong version, layout or CRC.
+
+    Opening the log for writing rebuilds the producers' state.
+    """
 
 
 class CorruptCheckpointException(BadBytesError):
-    """A text checkpoint or metadata file that does not parse."""
+    """A checkpoint or metadata file does not parse. The hint says whether it can be deleted."""
 
 
 class SchemaException(BadBytesError):
-    """A structured value (marker, snapshot, metadata record) that does not parse."""
+    """A structured value does not parse: a transaction marker, a snapshot or a metadata record."""
 
 
 class UnknownRecordTypeException(BadBytesError):
-    """A record of an internal topic whose type this version does not know; coordinators pass it over."""
+    """A record of an internal topic has a type that this version does not know. Coordinators skip such records.
+
+    Attributes:
+        unknown_type: The number of the type.
+    """
 
     unknown_type: int = -1
 
 
 class UnknownRecordVersionException(SchemaException):
-    """A record of an internal topic whose value has a version that this one does not know."""
+    """A record of an internal topic has a value of a version that this version does not know. Upgrade kafkalog."""
 
 
 # --- the disk failed ------------------------------------------------------------------------------
 
 
-OPEN_FILES_HINT = "raise the limit of open files (ulimit -n), or close logs and readers that are not used"
+OPEN_FILES_HINT = "raise the limit of open files (ulimit -n), or close logs and readers that you do not use"
 
 
 class KafkaStorageException(DiskError, OSError):
-    """An I/O error; the log directory is offline.  The operating system's error is `__cause__`."""
+    """An input or output operation failed, and the log directory is offline.
 
-    is_of_closed_log = False  # nothing failed: a log did nothing, for it is closed, or was about to be
+    The operating system's error is `__cause__`. Repair the disk, then open the directory again.
+
+    Attributes:
+        is_of_closed_log: Whether nothing failed, and the log did nothing because it is closed or about to be closed.
+    """
+
+    is_of_closed_log = False
 
     @classmethod
     def because_of(cls, error: Exception, message: str) -> Self:
-        """`message`, and why: what the operating system said of which file; `errno` as there."""
+        """Creates the error from `message` and an operating system error: its reason, its file and its `errno`."""
         if not isinstance(error, OSError) or error.strerror is None:
             return cls(f"{message}: {error}")
         path = error.filename if isinstance(error.filename, (str, os.PathLike)) else None
@@ -494,44 +652,58 @@ class KafkaStorageException(DiskError, OSError):
         return KafkalogError.__str__(self)
 
     def __reduce__(self) -> tuple[object, ...]:
-        state = {**self.__dict__, "errno": self.errno, "strerror": self.strerror}  # OSError keeps these elsewhere
+        state = {**self.__dict__, "errno": self.errno, "strerror": self.strerror}  # not in OSError's __dict__
         return (_rebuild, (type(self), self.message, state))
 
 
 class RemoteStorageException(KafkalogError):
-    """The remote storage refused, did not answer, or gave other bytes than it was given: the message names the object.
-    Nothing is lost locally, and copying goes on later."""
+    """The remote storage refused, did not answer, or returned wrong bytes. The message names the object.
+
+    Nothing is lost locally, and copying continues later.
+    """
 
 
 class RemoteResourceNotFoundException(RemoteStorageException, FileNotFoundError):
-    """The remote storage has no such object, or the metadata no such segment."""
+    """The remote storage has no such object, or the metadata have no such segment. Check the address and the prefix."""
 
 
 class CorruptManifestException(RemoteStorageException):
-    """The manifest of a segment in the remote tier is none: that segment cannot be read, and others can."""
+    """The manifest of a segment in the remote tier does not parse. This segment cannot be read, but others can."""
 
 
 class RetriableRemoteStorageException(RemoteStorageException):
-    """The remote storage failed for now: it is tried again."""
+    """The remote storage failed for now. Try again: kafkalog itself also retries."""
 
 
 class DiskFull(KafkaStorageException):
-    """The disk, or a quota, has no space left in the log directory `log_dir`.  The call was refused, and what it had
-    half written is taken back.  Nothing is offline: reads go on, and the next write tries again.
+    """The disk or a quota has no space left. Free some space, then make the call again.
 
-        try:
-            topic.append(b"value")
-        except kafkalog.errors.DiskFull as error:
-            wait_for_space(error.log_dir)  # then append it again
+    The call was refused, and the bytes that it had written were taken back. Nothing is offline: reads continue, and the
+    next write tries again.
+
+    Attributes:
+        log_dir: The log directory that has no space left.
+
+    Example:
+        >>> from kafkalog.errors import DiskFull
+        >>> def append_later(topic, value, waiting):
+        ...     try:
+        ...         topic.append(value)
+        ...     except DiskFull as error:
+        ...         waiting.append(value)
+        ...         print(error.log_dir, "is full")
     """
 
     log_dir: str = ""
 
 
 class NoLiveLogDirException(KafkaStorageException):
-    """Every log directory has failed: nothing can be read or written.  Kafka's broker halts its process there."""
+    """Every log directory has failed, so nothing can be read or written. Kafka's broker stops its process in this case.
+
+    Repair the disks, then open the directories again.
+    """
 
 
 def __dir__() -> list[str]:
-    """What is public here, for completion and help(): not what this module imports."""
+    """Returns the public names, for completion and help(), without the names that this module imports."""
     return sorted(name for name in globals().keys() - _IMPORTED if not name.startswith("_"))

@@ -1,19 +1,23 @@
-"""Where a remote tier lies, and how: the `RemoteStorage` that `kafkalog.open` takes as `remote`.
+"""The address and settings of a remote tier: `RemoteStorage`, which `kafkalog.open` accepts as `remote`.
 
-    import kafkalog
+A plain text is enough if only the address is needed. Credentials come from the places where the storage's own client
+looks for them (the environment, `~/.aws`, the machine's role), or from `options`, which are never shown.
 
-    tier = kafkalog.RemoteStorage("tier")               # a folder, or s3://bucket/prefix
-    settings = {"remote.storage.enable": "true", "segment.bytes": "1048576"}
-    with kafkalog.open("shop", remote=tier) as store:
-        orders = store.create_topic("orders", 1, config=settings)
-        for _ in range(8):
-            orders.append(b"x" * 500_000)
-        print(store.remote_log_manager.run_once())      # 3 segments were copied
-    with kafkalog.open(tier, read_only=True) as store:  # the tier alone
-        print(store.topic("orders").partition(0).end_offset)    # 6
-
-A text is enough where nothing is to be said beside the address.  Credentials come from where the storage's own client
-looks for them (the environment, `~/.aws`, the machine's role), or are given in `options`, which are never shown.
+Example:
+    >>> import os, tempfile
+    >>> import kafkalog
+    >>> place = tempfile.mkdtemp()
+    >>> tier = kafkalog.RemoteStorage(os.path.join(place, "tier"))  # a directory, or s3://bucket/prefix
+    >>> settings = {"remote.storage.enable": "true", "segment.bytes": "1048576"}
+    >>> with kafkalog.open(os.path.join(place, "shop"), remote=tier) as store:
+    ...     orders = store.create_topic("orders", 1, config=settings)
+    ...     for _ in range(8):
+    ...         _ = orders.append(b"x" * 500_000)
+    ...     store.remote_log_manager.run_once()  # the number of segments copied
+    3
+    >>> with kafkalog.open(tier, read_only=True) as store:  # the tier alone
+    ...     store.topic("orders").partition(0).end_offset
+    6
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteStorage"]
 
 CACHE_BYTES = 64 << 20
-# `user:password@` behind the scheme; a secret may have a slash, and what is behind a colon is else a port.
+# `user:password@` after the scheme. A secret may have a slash; digits after a colon are a port.
 _SECRETS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/@]*:[^/@]*@|[^/@\[]*:(?![0-9]*(/|$)).*@)")
 _NO_BUCKET = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*|(s3a?|gc?s|abfss?|az):///.*")
 _WEB = re.compile(r"(https?://[^/]*)/*(.*)", re.IGNORECASE)
@@ -50,12 +54,12 @@ _ADDRESS = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
 def is_address(text: str) -> bool:
-    """Whether it is a bucket's, and no path of this machine."""
+    """Returns whether a text is the address of a bucket, not a path of this machine."""
     return _ADDRESS.match(text) is not None
 
 
 def is_tier(path: str, prefix: str = "", files: Files = OS_FILES) -> bool:
-    """Whether a folder of this machine has a remote tier's objects, and nothing of a log directory."""
+    """Returns whether a directory of this machine has a remote tier's objects, and nothing of a log directory."""
     try:
         refuse_foreign(path, files)
     except IllegalArgumentException:
@@ -68,39 +72,41 @@ def is_tier(path: str, prefix: str = "", files: Files = OS_FILES) -> bool:
 
 
 def _address(url: Any) -> str:
-    """An address as it is; a path, absolute."""
+    """Returns an address unchanged, and a path as an absolute path."""
     if not isinstance(url, str | os.PathLike) or not os.fspath(url):
-        raise IllegalArgumentException(f"url: found {values.shown(url)}, expected an address, or the path of a folder")
+        raise IllegalArgumentException(f"url: found {values.shown(url)}, expected an address or a directory's path")
     text = os.fsdecode(url)
     if _SECRETS.match(text):
         raise IllegalArgumentException(
             f"url: found a user and a password in an address of {text.partition(':')[0]}",
-            hint="they belong in the options, or in the environment of the storage's client",
+            hint="pass them in the options, or in the environment of the storage's client",
         )
     if _NO_BUCKET.fullmatch(text) or "\0" in text:
-        raise IllegalArgumentException(f"url: found {text!r}, expected a bucket in it, such as s3://bucket/prefix")
+        raise IllegalArgumentException(
+            f"url: found {text!r}, expected an address with a bucket, such as s3://bucket/prefix"
+        )
     web = _WEB.fullmatch(text)
-    if web is not None:  # such as that of MinIO: fsspec would read pages there
+    if web is not None:  # such as MinIO's: fsspec would read web pages there
         endpoint, bucket = web.groups()
         raise IllegalArgumentException(
-            f"url: found {text!r}, a server's address, expected a bucket's",
-            hint=f"s3://{bucket or 'bucket/prefix'}, and the server as an option of the storage's client: "
+            f"url: found {text!r}, the address of a server, expected that of a bucket",
+            hint=f"s3://{bucket or 'bucket/prefix'}, with the server as an option of the storage's client: "
             f'options={{"endpoint_url": "{endpoint}"}}, or --remote-option endpoint_url={endpoint}',
         )
     return text if is_address(text) else os.path.abspath(local_path(text, what="url"))
 
 
 def _mapping(given: Any, what: str, expected: str) -> dict[str, Any]:
-    """Its values are never shown."""
+    """Returns a checked copy of a mapping. Errors never show its values."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
         raise IllegalArgumentException(f"{what}: found a {type(given).__name__}, expected a mapping: {expected}")
-    return {values.text(name, f"{what}, a name in it"): value for name, value in given.items()}
+    return {values.text(name, f"{what}: a name"): value for name, value in given.items()}
 
 
 def _key_pairs(given: Any) -> dict[str, tuple[str, str]]:
-    expected = "a key pair by its id: the paths of its public and of its private key"
+    expected = "key pairs by id: the paths of the public and of the private key"
     pairs = {}
     for name, pair in _mapping(given, "encryption", expected).items():
         paths = [] if isinstance(pair, str) or not isinstance(pair, Sequence) else pair
@@ -109,47 +115,66 @@ def _key_pairs(given: Any) -> dict[str, tuple[str, str]]:
                 f"encryption: found a {type(pair).__name__} for {name!r}, expected {expected}"
             )
         public, private = map(os.fsdecode, paths)
-        if "\n" in public + private:  # and not shown, as the name of a file that is not there would be
-            raise IllegalArgumentException(f"encryption: found the keys of {name!r} themselves, expected {expected}")
+        if "\n" in public + private:  # not shown, unlike the name of a missing file
+            raise IllegalArgumentException(f"encryption: found the text of the keys of {name!r}, expected {expected}")
         pairs[name] = (public, private)
     return pairs
 
 
 def _topic_ids(given: Any) -> dict[str, str]:
     ids = {}
-    for topic, topic_id in _mapping(given, "topic_ids", "a topic's id by its name").items():
+    for topic, topic_id in _mapping(given, "topic_ids", "topic ids by topic name").items():
         try:
             ids[topic] = parse_uuid(values.text(topic_id, "id"))
         except IllegalArgumentException:
             found = values.shown(topic_id)
             raise IllegalArgumentException(
-                f"topic_ids: found {found} for {topic!r}, expected a topic's id of 22 characters"
+                f"topic_ids: found {found} for {topic!r}, expected a topic id of 22 characters"
             ) from None
     return ids
 
 
 class RemoteStorage(_shown.Shown):
-    """The settings of a remote tier; they do not change.  Nothing is asked of the storage until it is opened.
+    """The settings of a remote tier. They do not change. Nothing is requested from the storage before it is opened.
 
-    `url`: `s3://bucket/prefix`, `gs:`, `abfs:`, `file:///mnt/tier` or any other that fsspec knows.  `options` are those
-    of fsspec's file system (`key`, `secret`, `endpoint_url`, `anon` ...).
+    Args:
+        url: `s3://bucket/prefix`, `gs:`, `abfs:`, `file:///mnt/tier` or another address that fsspec knows, or the path
+            of a directory.
+        options: Options of fsspec's file system, such as `key`, `secret`, `endpoint_url` or `anon`. Default: none.
+        layout: How objects are named and packed: "local-tiered" (Kafka's LocalTieredStorage) or "aiven" (Aiven's
+            plugin). None takes the layout of the existing tier. A new tier gets "aiven" if it has a `prefix`,
+            compression or encryption, else "local-tiered".
+        prefix: The start of all object keys (`key.prefix`). For "aiven" only. Default: none.
+        chunk_bytes: Size of a chunk in bytes (`chunk.size`). For "aiven" only. Default 4 MiB.
+        compression: Whether chunks are compressed. "heuristic" compresses segments that are not compressed yet. For
+            "aiven" only. Default False.
+        encryption: Key pairs by id: the paths of the public and of the private key as PEM. For "aiven" only. Default:
+            none.
+        encryption_key: The id of the key pair that wraps new data keys. Default: the only key pair.
+        custom_metadata: Names of fields to store (`custom.metadata.fields.include`). For "aiven" only. Default: none.
+        upload_bytes_per_s: Limit of all uploads together, in bytes per second. Default: no limit.
+        download_bytes_per_s: Limit of all downloads together, in bytes per second. Default: no limit.
+        timeout_s: Time limit of one request, in seconds. Default 60.
+        attempts: How often a request is tried, with growing pauses. Default 6.
+        cache_bytes: Memory for data that was read, in bytes. Default 64 MiB.
+        topic_ids: Topic ids by topic name, to choose one of two topics of the same name in the tier. Default: none.
 
-    `layout` is how objects are named and packed: "local-tiered" (Kafka's LocalTieredStorage) or "aiven" (Aiven's
-    plugin); None takes what lies there, and where nothing does "local-tiered", or "aiven" with a `prefix`, compression
-    or encryption.  The rest counts for "aiven" alone:
-    `prefix` (its `key.prefix`), `chunk_bytes` (`chunk.size`), `compression` (True, or "heuristic" for what is not
-    compressed already), `encryption` (key pairs by id: paths of the public and of the private key as PEM) with
-    `encryption_key` (the id of the one that wraps new data keys; the only one, if there is one),
-    `custom_metadata` (`custom.metadata.fields.include`).
+    Attributes:
+        url: The address; a path is absolute.
+        layout: As given.
+        cache_bytes: As given.
+        topic_ids: As given.
 
-    `upload_bytes_per_s` and `download_bytes_per_s` limit all requests together.  `timeout_s` is for one request, which
-    is tried `attempts` times, with growing pauses.  `cache_bytes` bounds what is kept in memory of what was read.
-    `topic_ids` says which topic is meant where there are two of one name.
+    Raises:
+        IllegalArgumentException: An argument has a wrong value.
 
-    IllegalArgumentException for what is none of this.
+    Example:
+        >>> import kafkalog
+        >>> kafkalog.RemoteStorage("s3://bucket/tier", options={"anon": True}, layout="aiven")
+        RemoteStorage('s3://bucket/tier', layout='aiven')
     """
 
-    # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+    # More than eight parameters: each is optional and independent, and is passed by name.
     def __init__(
         self,
         url: str | os.PathLike[str],
@@ -175,11 +200,11 @@ class RemoteStorage(_shown.Shown):
         if layout not in (None, "local-tiered", "aiven"):
             raise IllegalArgumentException(f"layout: found {layout!r}, expected 'local-tiered', 'aiven' or None")
         self.layout = layout
-        self._options = _mapping(options, "options", "those of fsspec's file system")
+        self._options = _mapping(options, "options", "options of fsspec's file system")
         self._prefix = values.text(prefix, "prefix")
         if {".", ".."} & {*self._prefix.split("/")}:
             raise IllegalArgumentException(
-                f"prefix: found {prefix!r}, expected the beginning of keys, without . and .."
+                f"prefix: found {prefix!r}, expected the start of object keys, without . and .."
             )
         check_settings(chunk_bytes, compression, custom_metadata)
         self._chunk_bytes = chunk_bytes
@@ -188,7 +213,7 @@ class RemoteStorage(_shown.Shown):
         self._encryption = _key_pairs(encryption)
         self._encryption_key = encryption_key or (next(iter(self._encryption)) if len(self._encryption) == 1 else None)
         if self._encryption_key not in (self._encryption or (None,)):
-            known = ", ".join(self._encryption) or "none, for no key pair is given"
+            known = ", ".join(self._encryption) or "none, because no key pair is given"
             raise IllegalArgumentException(
                 f"encryption_key: found {values.shown(self._encryption_key)}, expected the id of a key pair ({known})"
             )
@@ -205,18 +230,28 @@ class RemoteStorage(_shown.Shown):
         self._refuse_aivens(layout)
 
     def _refuse_aivens(self, layout: str | None) -> None:
-        """IllegalArgumentException where Aiven's settings are given for the other layout."""
+        """Raises IllegalArgumentException if settings for the layout "aiven" are given for the other layout."""
         if layout == "local-tiered" and (self._prefix or self._encryption or self._compression):
             what = "encryption" if self._encryption else "compression" if self._compression else "prefix"
             raise IllegalArgumentException(
-                f"{what}: found one for a tier in the layout 'local-tiered', expected it for 'aiven' alone",
+                f"{what}: found a value for the layout 'local-tiered', but only 'aiven' has this setting",
                 path=self.url,
-                hint="leave it out, or name another place for a tier that has it",
+                hint="omit it, or give another address for a tier that has it",
             )
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | RemoteStorage) -> RemoteStorage:
-        """What a caller gave, an address or settings."""
+        """Returns settings for a given address, and given settings unchanged.
+
+        Args:
+            given: An address, a path, or settings.
+
+        Returns:
+            Settings.
+
+        Raises:
+            IllegalArgumentException: The address is wrong.
+        """
         return given if isinstance(given, RemoteStorage) else cls(given)
 
     def __eq__(self, other: object) -> bool:
@@ -227,10 +262,23 @@ class RemoteStorage(_shown.Shown):
     def with_layout(
         self, log_dirs: Sequence[str] = (), files: Files = OS_FILES, metadata: DirectoryMetadata | None = None
     ) -> RemoteStorage:
-        """The same with the layout that lies there, so that nobody has to look again; IllegalArgumentException where
-        nothing lies there.  `log_dirs`: where their metadata know a segment, it is looked for, and nothing listed;
-        where they have tiered topics, and know none, an empty place is a tier to which nothing was copied yet.
-        `metadata`: theirs, where somebody has read it."""
+        """Returns these settings with the layout of the existing tier, so that it need not be found again.
+
+        If the metadata in `log_dirs` know a segment, that segment is requested, and nothing is listed. If the log
+        directories have tiered topics and their metadata know no segment, an empty place is a tier to which nothing was
+        copied yet.
+
+        Args:
+            log_dirs: The log directories of the store, or none to read the tier alone.
+            files: The file system for `log_dirs`.
+            metadata: The metadata in `log_dirs`, if they were read already.
+
+        Returns:
+            Settings with a layout.
+
+        Raises:
+            IllegalArgumentException: There is no tier at the address.
+        """
         if self.layout is not None:
             return self
         from kafkalog.engine.remote.directory_segments import DirectoryMetadata, has_tiered_topics
@@ -249,9 +297,22 @@ class RemoteStorage(_shown.Shown):
     def checked(
         self, log_dirs: Sequence[str] = (), files: Files = OS_FILES, metadata: DirectoryMetadata | None = None
     ) -> RemoteStorage:
-        """`with_layout`, and IllegalArgumentException where a tier lies there in another layout than the one that was
-        named, or nothing of what the directories' metadata know, and for a topic's id that a bucket has not got.  What
-        was checked is not checked again, here or where it is sent to.  A storage that does not answer is believed."""
+        """Returns `with_layout` after a check that the tier fits. A storage that does not answer is accepted.
+
+        Settings that were checked are not checked again, even in another process.
+
+        Args:
+            log_dirs: The log directories of the store, or none to read the tier alone.
+            files: The file system for `log_dirs`.
+            metadata: The metadata in `log_dirs`, if they were read already.
+
+        Returns:
+            Checked settings with a layout.
+
+        Raises:
+            IllegalArgumentException: The tier has another layout than the given one, it has no segment that the
+                metadata in `log_dirs` know, or it has no topic with an id of `topic_ids`.
+        """
         if self._is_checked:
             return self
         from kafkalog.engine.remote.directory_segments import DirectoryMetadata
@@ -273,7 +334,7 @@ class RemoteStorage(_shown.Shown):
             again = DirectoryMetadata(log_dirs, files)
             if list(again.copied()) == copied:
                 raise
-            return self.checked(log_dirs, files, again)  # retention took them meanwhile
+            return self.checked(log_dirs, files, again)  # retention deleted them meanwhile
         made._is_checked = True
         return made
 
@@ -291,10 +352,20 @@ class RemoteStorage(_shown.Shown):
     def manager(
         self, *, must_exist: bool = False, may_have_others: bool = False, files: Files = OS_FILES
     ) -> RemoteStorageManager:
-        """What reads and writes there.  `must_exist`, of who only reads: IllegalArgumentException where nothing lies
-        there.  Who writes, and names no layout, is refused beside other things, unless it `may_have_others`.
+        """Returns the object that reads and writes the tier.
 
-        MissingPackageException where the client, or the package for encryption, is not installed.
+        Args:
+            must_exist: Whether a missing tier is an error. For callers that only read.
+            may_have_others: Whether a new tier without a given layout may be next to other objects.
+            files: The file system of this machine.
+
+        Returns:
+            The storage manager of the tier's layout.
+
+        Raises:
+            IllegalArgumentException: There is no tier although it `must_exist`, or there are other objects at the
+                address.
+            MissingPackageException: The storage's client, or the package for encryption, is not installed.
         """
         from kafkalog.engine.remote.opening import check_others, layout_of, storage_at
 
@@ -324,9 +395,18 @@ class RemoteStorage(_shown.Shown):
         return storage_at(objects, layout, prefix=self._prefix, settings=settings)
 
     def read_only_files(self, files: Files = OS_FILES, *, only_listed: bool = False) -> RemoteFiles:
-        """The tier as a directory to be read: a `files` for whatever reads log directories, whose path is `url`.  Where
-        the tier is a folder of this machine, it is read through the `files` given.  `only_listed`: see
-        `ObjectSegments`."""
+        """Returns the tier as a directory to read. Its path is `url`.
+
+        Args:
+            files: The file system of this machine, for a tier in a directory.
+            only_listed: As in `ObjectSegments`.
+
+        Returns:
+            A file system for code that reads log directories.
+
+        Raises:
+            IllegalArgumentException: There is no tier at the address, or it does not fit these settings.
+        """
         from kafkalog.engine.remote.chunks import Chunks
         from kafkalog.engine.remote.object_segments import ObjectSegments
         from kafkalog.engine.remote.remote_files import RemoteFiles
@@ -338,8 +418,21 @@ class RemoteStorage(_shown.Shown):
     def tiered_files(
         self, log_dirs: Sequence[str], files: Files = OS_FILES, *, only_listed: bool = False
     ) -> TieredFiles:
-        """Directories that go on in the tier, to be read as one: what their `__remote_log_metadata` says of it counts,
-        where they have it, else the objects.  `files`: what the directories are read through."""
+        """Returns log directories together with the part of their logs that is in the tier.
+
+        The directories' `__remote_log_metadata` says what is in the tier if they have it; otherwise the objects do.
+
+        Args:
+            log_dirs: The log directories.
+            files: The file system through which they are read.
+            only_listed: As in `DirectorySegments`.
+
+        Returns:
+            A file system for code that reads log directories.
+
+        Raises:
+            IllegalArgumentException: There is no tier at the address, or it does not fit these settings.
+        """
         from kafkalog.engine.remote.chunks import Chunks
         from kafkalog.engine.remote.directory_segments import DirectoryMetadata, DirectorySegments
         from kafkalog.engine.remote.remote_files import RemoteFiles

@@ -1,11 +1,14 @@
-"""What a partition that this process may write to has of appending, whoever holds it.
+"""Appends to a partition that this process may write to.
 
-`StorePartition` is one of a store's, `OpenPartition` one that was opened alone.  Records become batches before the
-engine's lock is taken; what was looked at together is appended together, or not at all; what an append raises says
-which offsets were there already (`appended`).  Where the partition has moved to another directory, the append goes
-there: a move refuses an append whole, between two.  With durability "fsync" an append that returned is on the disk, and
-those who wait at the same time share a sync.  Knows nothing of reading, of topics, or of what a caller may give as a
-record.
+`StorePartition` is a partition of an open store, `OpenPartition` one that was opened alone. Records become batches
+before the engine's lock is taken. Batches that were checked together are appended together, or not at all. An error of
+an append says which offsets were appended before it (`appended`).
+
+If the partition has moved to another directory, the append goes there. A move refuses an append as a whole, never
+between two batches. With durability "fsync" an append that has returned is on the disk, and threads that wait at the
+same time share one sync.
+
+Knows nothing of reading, of topics, or of the forms in which a caller may pass a record.
 """
 
 from __future__ import annotations
@@ -45,9 +48,9 @@ def _is_refusal(error: KafkalogError) -> bool:
 
 
 class PartitionAppends(Single):
-    """What a Partition that may be written to stands on.
+    """The appending part of a Partition.
 
-    `engine` is the partition's log as it was last seen; `writer_guards` are `Writer`'s, by producer id.
+    `engine` is the partition's log as it was last seen. `writer_guards` are the locks of `Writer`, by producer id.
     """
 
     topic_partition: TopicPartition
@@ -62,13 +65,13 @@ class PartitionAppends(Single):
     # --- who may -----------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """IllegalStateException where it is closed, or was opened by another process."""
+        """Raises IllegalStateException if the partition is closed, or was opened by another process."""
         if not self.life.live:
             raise self.refusal()
 
     def usable(self, *, to_read: bool = False) -> UnifiedLog:
-        """The engine of a partition that is open; a change that was cut short is made whole first, `to_read` unless it
-        waits for space."""
+        """Returns the engine of an open partition. An interrupted change is completed first; with `to_read` not if
+        that needs space on a full disk."""
         if not self.life.live:
             raise self.refusal()
         engine = self.engine
@@ -83,7 +86,7 @@ class PartitionAppends(Single):
                 engine = self._following(engine, error)
 
     def _following(self, engine: UnifiedLog, error: KafkalogError) -> UnifiedLog:
-        """The log that took the place of one that refuses; what is to be raised where none did."""
+        """Returns the log that replaces a log which refuses, or raises the error if there is none."""
         if engine.local_log.life == OPEN and not _is_refusal(error):
             raise error
         following = self.moved_from(engine)
@@ -92,7 +95,7 @@ class PartitionAppends(Single):
         return following
 
     def on_log(self, do: Callable[[UnifiedLog], T]) -> T:
-        """What `do` says of the log, wherever it is now."""
+        """Returns the result of `do` for the log, in the directory where it is now."""
         engine = self.usable()
         while True:
             try:
@@ -102,7 +105,7 @@ class PartitionAppends(Single):
 
     @contextlib.contextmanager
     def while_open(self) -> Iterator[None]:
-        """What the engine says of a log that another thread closed meanwhile, said as everywhere else here."""
+        """Reports a log that another thread has closed meanwhile with the same error as everywhere else here."""
         try:
             yield
         except KafkaStorageException:
@@ -111,18 +114,18 @@ class PartitionAppends(Single):
             raise self.refusal() from None
 
     def refusal(self) -> KafkalogError:
-        """The error for a use of what is closed, is not there any more, or is of another process."""
+        """Returns the error for the use of a partition that is closed, deleted, or of another process."""
         raise NotImplementedError
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
-        """The log that took the place of one that refuses, or the same, where that came to nothing and it is open;
-        None where none did."""
+        """Returns the log that replaces a log which refuses, or the same log if the move failed and it is open; None
+        if there is none."""
         return None
 
     # --- appending ---------------------------------------------------------------------------------
 
     def check_appendable(self) -> None:
-        """Raises where nobody but Kafka's coordinators may append."""
+        """Raises an error if only Kafka's coordinators may append."""
 
     @property
     def leader_epoch(self) -> int:
@@ -130,7 +133,7 @@ class PartitionAppends(Single):
         return self.engine.latest_epoch or 0
 
     def append_row(self, row: RecordInput) -> int:
-        """Append one record, as `Partition.append` says; its offset."""
+        """Appends one record as `Partition.append` does, and returns its offset."""
         engine, maker = self.engine, self.batch_maker
         if self.life.live and maker.is_plain and type(row) is tuple:
             try:
@@ -155,10 +158,10 @@ class PartitionAppends(Single):
     def append_as(
         self, producer: ProducerFields, records: Records, *, sync: bool = True, maker: BatchMaker | None = None
     ) -> range:
-        """Append records in a producer's name, as `Partition.append_many` says; `maker` makes the batches, not ours."""
+        """Appends records with a producer's fields as `Partition.append_many` does. `maker` replaces `batch_maker`."""
         engine = self.engine
         if not self.life.live or engine.unfinished is not None or engine.lock.busy:
-            engine = self.usable()  # says why not, or makes it whole first
+            engine = self.usable()  # raises the reason, or completes an interrupted change
         now_ms = self.clock.milliseconds()
         maker = maker or self.batch_maker
         built = maker.at_once(records, now_ms, producer)
@@ -171,8 +174,8 @@ class PartitionAppends(Single):
         return self._append_groups(engine, maker.batches(records, now_ms, producer), sync)
 
     def checked_batches(self, records: Records) -> Sequence[Sequence[Batch]]:
-        """The batches of records, in groups that are appended in one piece, each judged as an append would judge it.
-        Nothing is appended.  Errors as `append_as`."""
+        """Returns the batches of records in groups, each group to be appended in one piece. Each batch is checked as an
+        append checks it, but nothing is appended. Errors as `append_as`."""
         engine = self.usable()
         record, groups = 0, []
         try:
@@ -184,17 +187,17 @@ class PartitionAppends(Single):
         return groups
 
     def append_checked(self, groups: Sequence[Sequence[Batch]]) -> range:
-        """Append what `checked_batches` gave."""
+        """Appends the groups that `checked_batches` returned."""
         return self._append_groups(self.usable(), groups, True, looks=False)
 
     def append_columns(self, columns: Any, keys: Any, headers: Any, timestamps: Any) -> range:
-        """As `Partition.append_columns` says."""
+        """Appends columns as `Partition.append_columns` does."""
         self.usable()
         encoder = encode_columns(columns, keys, headers, timestamps, self.clock.milliseconds())
         return self.append_as(NO_PRODUCER, encoder)
 
     def append_batches(self, data: Any) -> range:
-        """As `Partition.append_batches` says."""
+        """Appends batches as `Partition.append_batches` does."""
         engine = self.usable()
         data = values.buffer(data, "data")
         offsets = self._append_one(engine, data, True)
@@ -221,9 +224,9 @@ class PartitionAppends(Single):
     def _append_groups(
         self, engine: UnifiedLog, groups: Iterable[Sequence[Batch]], sync: bool, *, looks: bool = True
     ) -> range:
-        """`looks`: each of a group's batches is judged before any of them is appended."""
+        """`looks`: each batch of a group is checked before any batch of it is appended."""
         first = last = -1
-        record = 0  # its number, of those that were given
+        record = 0  # number of the next record among those given
         try:
             for group in groups:
                 if not group:
@@ -242,7 +245,7 @@ class PartitionAppends(Single):
                         last = done[-1].last_offset
                 record += last + 1 - done[0].first_offset
             self.after_append(last + 1, sync=sync)
-        except Exception as error:  # what went through the records may have raised its own
+        except Exception as error:  # the caller's iterator may have raised it
             self._raise_told(error, first, last, sync)
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
 
@@ -259,8 +262,8 @@ class PartitionAppends(Single):
         done: list[LogAppendInfo],
         error: KafkaStorageException,
     ) -> UnifiedLog:
-        """After a log refused a group: the log that took its place took it.  A move does not come between two batches
-        of one: where some are done, the disk has failed."""
+        """Appends a group to the log that replaces a log which refused it. A move does not come between two batches of
+        a group: if some are appended, the disk has failed."""
         while not done:
             following = self.moved_from(engine)
             if following is None or (following is engine and not _is_refusal(error)):
@@ -274,14 +277,14 @@ class PartitionAppends(Single):
         raise error
 
     def _raise_told(self, error: Exception, first: int, last: int, sync: bool) -> NoReturn:
-        """Raises what `_told` says."""
+        """Raises the error that `_told` returns."""
         raised = self._told(error, first, last, sync)
         if raised is error:
             raise error
         raise raised from None
 
     def _told(self, error: Exception, first: int, last: int, sync: bool) -> Exception:
-        """What an append raises that `error` ended, when offsets from `first` to `last` were there already."""
+        """Returns the error for an append that `error` ended after the offsets from `first` to `last`."""
         appended = range(max(first, 0), last + 1)
         if isinstance(error, KafkaStorageException):
             raised: KafkalogError = error if self.engine.local_log.life == OPEN else self.refusal()
@@ -291,13 +294,13 @@ class PartitionAppends(Single):
             error.appended = appended
         if isinstance(error, RecordTooLargeException):
             error.hint = error.hint or self.size_hint
-        if first >= 0:  # what is there is as durable as it should be
+        if first >= 0:  # the appended records get their durability
             self.after_append(last + 1, sync=sync)
         return error
 
     def _check_each(self, engine: UnifiedLog, group: Sequence[Batch], record: int) -> int:
-        """Raises what the log would refuse one of the batches for; the first has record number `record`.  The number
-        behind the last."""
+        """Raises the error with which the log would refuse one of the batches. The first record has number `record`.
+        Returns the number after the last record."""
         for batch in group:
             count = header_at(frozen(batch, "batch")).count
             try:
@@ -316,12 +319,12 @@ class PartitionAppends(Single):
         return record
 
     def after_append(self, offset: int, *, sync: bool = True) -> None:
-        """With durability "fsync", wait until what was appended, up to `offset`, is on the disk."""
+        """With durability "fsync", waits until the log up to `offset` is on the disk."""
         if sync and self.sync_appends:
             self.engine.flush_appended(offset)
 
-    # --- what is there ----------------------------------------------------------------------------
+    # --- flushing ---------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """fsync everything appended so far: it survives power loss afterwards."""
+        """Syncs everything appended so far, which then survives a power loss."""
         self.on_log(lambda engine: engine.flush(False))

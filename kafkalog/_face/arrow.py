@@ -1,7 +1,8 @@
-"""Batches to pyarrow record batches: the columns that a reader asks for, so many rows at a time.
+"""Batches as pyarrow record batches, with the columns that a reader requests and a limited number of rows.
 
-Two sets of names over the same decoded columns: Python's (`timestamp_type`, milliseconds) and those of Spark's Kafka
-source (`timestampType`, microseconds, because Spark takes no others).  pyarrow is imported by whoever imports this.
+There are two sets of names for the same decoded columns: Python's (`timestamp_type`, milliseconds) and those of Spark's
+Kafka source (`timestampType`, microseconds, because Spark accepts no other unit). Importing this module imports
+pyarrow.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-# Column name -> (where it comes from, Arrow type)
+# Column name -> (source name, Arrow type)
 PYTHON_COLUMNS: Mapping[str, tuple[str, Any]] = {
     "topic": ("topic", pa.string()),
     "partition": ("partition", pa.int32()),
@@ -53,21 +54,21 @@ NO_LIMITS: Mapping[str, Any] = {}
 
 
 def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS) -> pa.Schema:
-    """The Arrow schema of some columns, by default of the usual ones; IllegalArgumentException for an unknown name, and
-    for an iterator, of which whoever asks next would find nothing left."""
+    """Returns the Arrow schema of some columns, by default of the usual ones. IllegalArgumentException for an unknown
+    name, and for an iterator, because it would be empty at the second use."""
     if isinstance(columns, str | bytes | bytearray | memoryview | Iterator) or not isinstance(columns, Iterable | None):
         raise IllegalArgumentException(
-            f"columns: found {shown(columns)}, expected a list of names", hint=f"there are {', '.join(known)}"
+            f"columns: found {shown(columns)}, expected a list of names", hint=f"columns are {', '.join(known)}"
         )
     wanted = PYTHON_DEFAULT if columns is None else tuple(columns)
     if not wanted:
         raise IllegalArgumentException(
             "columns: found none, expected at least one",
-            hint=f"leave it out for the usual ones; there are {', '.join(known)}",
+            hint=f"leave it out for the usual columns; columns are {', '.join(known)}",
         )
     for name in wanted:
         if not isinstance(name, str) or name not in known:
-            raise IllegalArgumentException(f"unknown column {name!r}", hint=f"there are {', '.join(known)}")
+            raise IllegalArgumentException(f"unknown column {name!r}", hint=f"columns are {', '.join(known)}")
     if len(set(wanted)) < len(wanted):
         twice = next(name for number, name in enumerate(wanted) if name in wanted[:number])
         raise IllegalArgumentException(f"columns: found {twice!r} twice, expected each once")
@@ -75,7 +76,7 @@ def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] =
 
 
 def table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] | None) -> pa.Table:
-    """Record batches of `columns` as one table, also where there are none."""
+    """Returns record batches of `columns` as one table, even if there are none."""
     return pa.Table.from_batches(batches, schema(columns))
 
 
@@ -94,7 +95,7 @@ class Chunk(Protocol):
 
 
 class Chunks(Protocol):
-    """What is read to be decoded: a ChunkReader, or some of its chunks.  See there."""
+    """A source of chunks to decode: a ChunkReader, or some of its chunks."""
 
     @property
     def source(self) -> Source: ...
@@ -120,11 +121,11 @@ def record_batches(
     batch_bytes: int = LONG_MAX,
     limits: Mapping[str, Any] = NO_LIMITS,
 ) -> Iterator[pa.RecordBatch]:
-    """What the reader finds from its offset to its end, in record batches of up to `batch_rows` rows.
+    """Yields the reader's records from its offset to its end in record batches of up to `batch_rows` rows.
 
-    One that has `batch_bytes` of keys, values and headers takes no further batch of the log: it is about that large,
-    and one of those.  `limits` are ColumnBuilder's, of timestamps and rows.  At damage the records before it come
-    first, then the error.
+    A record batch with `batch_bytes` of keys, values and headers gets no further batch of the log, so it exceeds the
+    limit by one log batch at most. `limits` are ColumnBuilder's, of timestamps and rows. At damage the records before
+    it are yielded first, then the error is raised.
     """
     for _, batch in placed_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes, limits=limits):
         yield batch
@@ -139,7 +140,7 @@ def placed_batches(
     batch_bytes: int = LONG_MAX,
     limits: Mapping[str, Any] = NO_LIMITS,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """`record_batches`, each with the offset of its last row."""
+    """Yields as `record_batches`, each batch with the offset of its last row."""
     wanted = schema(columns, known)
     decoder = Decoder(reader, {known[name][0] for name in wanted.names}, {"bytes_max": batch_bytes, **limits})
     chunk: Chunk | None
@@ -152,12 +153,12 @@ def placed_batches(
                 assert chunk is not None
                 row = decoder.add(chunk, row)
                 if row == count:
-                    chunk = None  # its memory is free before the next one is read, and while a batch is handed on
+                    chunk = None  # frees its memory before the next chunk is read, and while a batch is in use
                 if decoder.rows >= batch_rows or decoder.data_bytes >= batch_bytes or row < count:
                     yield from _sliced(decoder.finish(), wanted, known, batch_rows)
             if reader.end_offset is not None and reader.offset >= reader.end_offset:
                 break
-    except KafkalogError:  # kept by no name: a frame that has its own error keeps files open until a collector runs
+    except KafkalogError:  # without a name: a frame that holds its own error keeps files open until a collection
         if decoder.rows:
             yield from _sliced(decoder.finish(), wanted, known, batch_rows)
         raise
@@ -171,7 +172,7 @@ def _sliced(
     offsets = decoded["offset"]
     rows = len(offsets)
     batch = typed(decoded, wanted, known)
-    # Even slices: Spark is at its best with batches of one size, and none is ever tiny.
+    # Even slices: Spark works best with batches of one size, and none is tiny.
     count = max(1, (rows + batch_rows - 1) // batch_rows)
     for number in range(count):
         begin, end = rows * number // count, rows * (number + 1) // count
@@ -180,7 +181,7 @@ def _sliced(
 
 
 class Gathered:
-    """Makes batches of the wanted size out of small ones."""
+    """Combines small batches into batches of the wanted size."""
 
     def __init__(self, batch_rows: int, batch_bytes: int) -> None:
         self._batch_rows = batch_rows
@@ -208,10 +209,10 @@ class Gathered:
 
 
 def typed(decoded: Mapping[str, Any], wanted: pa.Schema, known: Mapping[str, tuple[str, Any]]) -> pa.RecordBatch:
-    """Decoded columns, by source name, as those of a schema."""
+    """Returns decoded columns, by source name, with the types of a schema."""
     try:
         arrays = [_as_type(decoded[known[field.name][0]], known[field.name][0], field.type) for field in wanted]
-    except pa.ArrowInvalid as error:  # milliseconds that are too many for microseconds
+    except pa.ArrowInvalid as error:  # a time in ms that does not fit in microseconds
         raise _unfitting_time(decoded, error) from None
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
@@ -221,8 +222,8 @@ def _unfitting_time(decoded: Mapping[str, Any], error: Exception) -> KafkalogErr
     for offset, timestamp in zip(decoded["offset"].to_numpy(), times, strict=True):
         if not LONG_MIN <= int(timestamp) * 1000 <= LONG_MAX:
             return IllegalArgumentException(
-                f"the record at offset {offset} has the timestamp {timestamp} ms, more than microseconds can say",
-                hint="read it as it is with `kafkalog cat`, or leave it out of the offsets that are read",
+                f"the record at offset {offset} has the timestamp {timestamp} ms, which does not fit in microseconds",
+                hint="read it with `kafkalog cat`, or exclude it from the offsets to read",
             )
     return IllegalArgumentException(str(error))
 
@@ -231,7 +232,7 @@ def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
     if source == "timestamp":
         array = array.cast(pa.timestamp("ms", "UTC"))
     elif source == "headers":
-        # The same buffers under names and nullability that Spark and others expect.
+        # The same buffers, with the names and nullability that Spark and others expect.
         entries = array.values
         pairs = pa.StructArray.from_arrays([entries.field(0), entries.field(1)], fields=list(kind.value_type))
         return pa.Array.from_buffers(
@@ -241,11 +242,11 @@ def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
 
 
 def repeated(topic: str, partition: int, rows: int, sources: set[str]) -> dict[str, Any]:
-    """The columns topic and partition, those of them that are wanted.  (Of pyarrow, `pa.scalar` imports pandas.)"""
+    """Returns the wanted ones of the columns topic and partition. Does not use `pa.scalar`, which imports pandas."""
     found = {}
     if "topic" in sources:
         text = topic.encode()
-        if len(text) * rows > INT_MAX:  # more than such a column may have: pyarrow says so
+        if len(text) * rows > INT_MAX:  # more than such a column can hold: pyarrow raises the error
             return {"topic": pa.repeat(topic, rows)}
         ends = np.arange(0, len(text) * rows + 1, len(text), dtype=np.int32)
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * rows)]
@@ -257,7 +258,7 @@ def repeated(topic: str, partition: int, rows: int, sources: set[str]) -> dict[s
 
 
 class Decoder:
-    """Chunks to columns by source name; collects several chunks until `finish`."""
+    """Decodes chunks to columns by source name; collects several chunks until `finish`."""
 
     def __init__(self, reader: Chunks, sources: set[str], limits: Mapping[str, Any] = NO_LIMITS) -> None:
         self._reader = reader
@@ -265,9 +266,9 @@ class Decoder:
         self._limits = limits
         self._epochs: list[np.ndarray] = []
         self._builder: ColumnBuilder | None = None
-        self._repeated: Mapping[str, Any] = {}  # columns whose rows are all the same; batches have slices of them
+        self._repeated: Mapping[str, Any] = {}  # columns whose rows are all the same; batches get slices of them
         self._repeated_rows = 0
-        self.offset_min = -1  # of the builder
+        self.offset_min = -1  # the builder's
 
     @property
     def rows(self) -> int:
@@ -278,7 +279,8 @@ class Decoder:
         return 0 if self._builder is None else self._builder.data_bytes
 
     def add(self, chunk: Chunk, start_row: int) -> int:
-        """Decode a chunk's batches from a row on; the row reached, which is less than all when a column is full."""
+        """Decodes a chunk's batches from a row on. Returns the row after the last one decoded, which is less than all
+        when a column is full."""
         reader, table = self._reader, chunk.table
         if self._builder is None:
             self.offset_min = reader.first_offset
@@ -307,14 +309,14 @@ class Decoder:
         )
 
     def columns(self) -> RecordColumns:
-        """What the records have of themselves so far; begins anew."""
+        """Returns the records' own columns so far, and starts again."""
         assert self._builder is not None
         columns = self._builder.finish()
         self._builder = None
         return columns
 
     def finish(self) -> dict[str, Any]:
-        """All columns so far; begins anew."""
+        """Returns all columns so far, and starts again."""
         batch = pa.record_batch(self.columns())
         decoded = {name: batch.column(name) for name in batch.schema.names}
         rows = batch.num_rows

@@ -1,6 +1,6 @@
-"""Arrow columns on their way in: what `append_columns` takes, brought to the few types that the encoder reads.
+"""Arrow columns that `append_columns` accepts, converted to the few types that the encoder reads.
 
-Nothing is cut or guessed: a cast that would lose something is refused.  Imported only where there is an Arrow column.
+Nothing is truncated or guessed: a cast that would lose data is refused. Imported only if there is an Arrow column.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEXT = ("string", "large_string")
 
 
 def encoder(given: Mapping[str, Any], now_ms: int) -> ColumnEncoder:
-    """The encoder of columns of equal length, of which one at least is Arrow's."""
+    """Returns the encoder of columns of equal length, at least one of which is an Arrow column."""
     count = len(given["values"])
     columns = {"value": _octets(given["values"], "values")}
     if "keys" in given:
@@ -32,7 +32,7 @@ def encoder(given: Mapping[str, Any], now_ms: int) -> ColumnEncoder:
 
 
 def _array(column: Any, what: str) -> Any:
-    """An Arrow column in one piece; None for a list."""
+    """Returns an Arrow column as one array; None for a list."""
     if hasattr(column, "__arrow_c_array__"):
         return pa.array(column)
     if hasattr(column, "__arrow_c_stream__"):
@@ -57,7 +57,7 @@ def _octets(column: Any, what: str) -> Any:
     if str(array.type) not in OCTETS:
         raise IllegalArgumentException(
             f"{what}: found an Arrow column of {array.type}, expected binary or text",
-            hint='of a table give its columns: append_columns(table["value"], keys=table["key"])',
+            hint='for a table, pass its columns: append_columns(table["value"], keys=table["key"])',
         )
     return array
 
@@ -72,7 +72,7 @@ def _times(column: Any, count: int, now_ms: int) -> Any:
             array = array.cast(pa.timestamp("ms"))
         except pa.ArrowInvalid as error:
             raise IllegalArgumentException(
-                f"timestamps: {error}", hint='column.cast(pa.timestamp("ms"), safe=False) cuts them'
+                f"timestamps: {error}", hint='column.cast(pa.timestamp("ms"), safe=False) truncates them'
             ) from None
         array = array.view(pa.int64())
     elif pa.types.is_null(kind):
@@ -82,7 +82,7 @@ def _times(column: Any, count: int, now_ms: int) -> Any:
             f"timestamps: found an Arrow column of {kind}, expected int64 or timestamp",
             hint="milliseconds since 1970 as whole numbers",
         )
-    if not pa.types.is_uint64(array.type):  # of which not all fit: `as_times` says so
+    if not pa.types.is_uint64(array.type):  # not all of these fit: `as_times` checks them
         array = array.cast(pa.int64())
     return as_times(array.fill_null(now_ms).to_numpy(zero_copy_only=False), count, now_ms)
 

@@ -1,8 +1,8 @@
-"""From a caller's records to v2 batches as a producer would send them.
+"""Converts a caller's records to v2 batches as a producer would send them.
 
-Each batch is as full as `max.message.bytes` allows, so that one call makes few appends; timestamps default to now.
-Whatever is wrong with a record is found before a batch of it exists, in one way (`topics.rows`) for one
-record and for many.  Knows the topic's settings; nothing of offsets (a leader gives them) or producers' state.
+Each batch is as full as `max.message.bytes` allows, so that one call makes few appends. Timestamps default to now. A
+mistake in a record is found before a batch of it exists, by the same check (`_face.rows`) for one record and for many.
+Knows the topic's settings; knows nothing of offsets (a leader assigns them) or of producers' state.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from kafkalog.records import Header
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig
 
-RECORD_OVERHEAD_BYTES = 21  # the most that lengths, deltas and attributes of one v2 record take (DefaultRecord)
+RECORD_OVERHEAD_BYTES = 21  # upper bound of the lengths, deltas and attributes of one v2 record (DefaultRecord)
 BATCH_BYTES_MAX = 1 << 20
 ROWS_AT_ONCE = 50_000
 LISTED_AT_ONCE = 500_000
 FEW_ROWS = 4
 
 
-# As a caller gives them, looked at already, or made elsewhere.
+# Records as a caller gives them, checked already, or encoded elsewhere.
 Records: TypeAlias = Iterable[RecordInput] | ColumnEncoder | ReadyBatches
-# Whether lists of records are encoded natively where their records are of the usual kind; else rows are made first.
-# With the same bytes and errors, which tests compare.
+# Whether lists of the usual kinds of records are encoded natively; otherwise rows are created first.
+# Both ways give the same bytes and errors, which tests compare.
 NATIVE_ROWS = True
-# A log trusts an EncodedBatch, which our own encoder made, by its type.
+# A log trusts an EncodedBatch by its type, because our own encoder created it.
 Batch: TypeAlias = bytes | EncodedBatch
 
 
 class BatchMaker:
-    """Builds batches for one topic; stateless after construction."""
+    """Builds batches for one topic. Has no state after construction."""
 
     def __init__(self, config: LogConfig, compression: str | None) -> None:
         if compression is None:
@@ -63,22 +63,22 @@ class BatchMaker:
         else:
             self.codec = checked_codec(compression)
         log_codec = self.codec if config.compression_codec is None else config.compression_codec
-        self._is_packed = log_codec != codecs.NONE  # in the log
+        self._is_packed = log_codec != codecs.NONE  # whether the log stores it compressed
         self.level = config.compression_level if self.codec == config.compression_codec else None
         self._attributes = [compute_attributes(self.codec, CREATE_TIME, inside) for inside in (False, True)]
         self.written_bytes_max = min(config.max_message_bytes, config.segment_size)
         self.batch_bytes = min(self.written_bytes_max, BATCH_BYTES_MAX)
         self.is_plain = self.codec == codecs.NONE
         if config.compression_codec not in (None, self.codec):
-            self.batch_bytes -= min(self.batch_bytes // 2, self.batch_bytes // 32 + 128)  # the log compresses it anew
+            self.batch_bytes -= min(self.batch_bytes // 2, self.batch_bytes // 32 + 128)  # the log recompresses it
 
     def batches(
         self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
     ) -> Iterator[Sequence[Batch]]:
-        """v2 batches of all `records`; their base sequences follow one another when there is a producer.
+        """Yields v2 batches of all `records`. Their base sequences are consecutive if there is a producer.
 
-        All of a list's come at once, those of anything else some 50,000 records at a time: what comes together was
-        looked at, and may be appended together or not at all.
+        All batches of a list come at once; those of any other iterable come for about 50,000 records at a time. Batches
+        that come together have been checked, and may be appended together or not at all.
         """
         built = self.at_once(records, now_ms, producer)
         if built is not None:
@@ -89,7 +89,7 @@ class BatchMaker:
                 yield list(self._of_rows(listed, now_ms, producer))
                 producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, len(listed)))
             return
-        if len(records) > LISTED_AT_ONCE:  # too many to keep a second time as rows: look first
+        if len(records) > LISTED_AT_ONCE:  # too many to keep a second copy as rows: check them first
             for _ in _row_chunks(records, ROWS_AT_ONCE):
                 pass
         built = []
@@ -100,7 +100,7 @@ class BatchMaker:
             yield built
 
     def groups(self, records: Records, now_ms: int) -> Iterator[Sequence[Batch]]:
-        """As `batches`, of what is ready to be encoded, too."""
+        """Yields as `batches`, and also accepts records that are ready to be encoded."""
         if isinstance(records, (ColumnEncoder, ReadyBatches)):
             built = self.at_once(records, now_ms)
             assert built is not None, records
@@ -108,7 +108,7 @@ class BatchMaker:
         return self.batches(records, now_ms)
 
     def at_once(self, records: Records, now_ms: int, producer: ProducerFields = NO_PRODUCER) -> Sequence[Batch] | None:
-        """As `batches`, for a list or tuple whose records are all of the usual kind, and for what is ready to be
+        """Returns as `batches`, for a list or tuple of the usual kinds of records and for records that are ready to be
         encoded; None for anything else."""
         if type(records) is ReadyBatches:
             return records.sent_by(producer)
@@ -119,7 +119,7 @@ class BatchMaker:
             return []
         few = encoder.rows <= FEW_ROWS and encoder is not records
         if few and encoder.bytes_bound + RECORD_BATCH_OVERHEAD > self.batch_bytes:
-            return None  # each may get a batch of its own
+            return None  # each record may get its own batch
         if self.codec == codecs.NONE:
             if producer is NO_PRODUCER:
                 batch, count, verdict = encoder.encode_batch(0, -1, self.batch_bytes)
@@ -157,7 +157,7 @@ class BatchMaker:
         yield from self.column_batches(encoder, producer)
 
     def _few(self, rows: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes]:
-        """A handful of rows: one batch, unless they are large; columns are not worth their preparation."""
+        """Yields one batch of a few rows, or one for each row if they are large. Columns do not pay off here."""
         if sum(map(size_bound, rows)) + RECORD_BATCH_OVERHEAD <= self.batch_bytes:
             batch = self._build(rows, now_ms, producer)
             if len(batch) <= self.written_bytes_max or len(rows) == 1:
@@ -183,7 +183,7 @@ class BatchMaker:
         return builder.build()
 
     def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[EncodedBatch]:
-        """v2 batches of encoded columns, as full as `max.message.bytes` allows."""
+        """Returns v2 batches of encoded columns, as full as `max.message.bytes` allows."""
         return write_batches(
             encoder,
             batch_bytes_max=self.batch_bytes,
@@ -200,7 +200,7 @@ class BatchMaker:
 
 
 def checked_codec(compression: Any) -> int:
-    """The id of a codec's name; UnsupportedCompressionTypeException."""
+    """Returns the id of a codec. UnsupportedCompressionTypeException for an unknown name."""
     if not isinstance(compression, str) or compression not in codecs.NAMES:
         raise UnsupportedCompressionTypeException(
             f"unknown codec {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
@@ -209,16 +209,16 @@ def checked_codec(compression: Any) -> int:
 
 
 def ready_rows(records: Records, now_ms: int) -> ColumnEncoder | None:
-    """The encoder of a list or tuple whose records are all of the usual kind; None for anything else."""
+    """Returns the encoder of a list or tuple whose records are all of the usual kinds; None for anything else."""
     if not NATIVE_ROWS or (isinstance(records, (list, tuple)) and len(records) > LISTED_AT_ONCE):
         return None
     return ColumnEncoder.from_rows(records, now_ms)
 
 
 def encode_columns(values: Any, keys: Any, headers: Any, timestamps: Any, now_ms: int) -> ColumnEncoder:
-    """Columns of equal length, lists or Arrow arrays, for `BatchMaker.column_batches`.
+    """Returns the encoder of columns of equal length, lists or Arrow arrays, for `BatchMaker.column_batches`.
 
-    IllegalArgumentException for columns of different lengths, or with something in them that no record can have.
+    IllegalArgumentException for columns of different lengths, and for a value that no record can have.
     """
     columns = {"values": values, "keys": keys, "headers": headers, "timestamps": timestamps}
     given = {name: column for name, column in columns.items() if column is not None or name == "values"}
@@ -226,11 +226,11 @@ def encode_columns(values: Any, keys: Any, headers: Any, timestamps: Any, now_ms
         none = isinstance(column, (Mapping, Set, str, bytes, bytearray, memoryview))
         if none or not hasattr(column, "__len__") or not has_entries(column):
             raise IllegalArgumentException(
-                f"{name}: found {shown(column)}, expected a column", hint="a list, or an Arrow array, of one row each"
+                f"{name}: found {shown(column)}, expected a column", hint="a list or an Arrow array, one entry a row"
             )
     speaks_arrow = {name: _speaks_arrow(column) for name, column in given.items()}
     for name, column in given.items():
-        # Another thread may change a list, and what its own __len__ says need not be what is in it.
+        # Another thread may change a list, and a class's __len__ may differ from its entries.
         if not speaks_arrow[name] and not isinstance(column, np.ndarray):
             given[name] = list(column)
     for name, column in given.items():
@@ -253,7 +253,7 @@ def _speaks_arrow(column: Any) -> bool:
 
 
 def _packed(column: Sequence[Any], what: str) -> tuple[np.ndarray, bytes, np.ndarray | None]:
-    """(offsets, data, validity bits) of a list of bytes and Nones, in Arrow's layout."""
+    """Returns (offsets, data, validity bits) of a list of bytes and Nones, in Arrow's layout."""
     ends = np.zeros(len(column) + 1, np.int64)
     if set(map(type, column)) == {bytes}:
         np.cumsum(np.fromiter(map(len, column), np.int64, len(column)), out=ends[1:])
@@ -275,18 +275,18 @@ def _packed_headers(column: Sequence[tuple[Header, ...]]) -> tuple[np.ndarray, A
 
 
 def next_sequence(sequence: int, count: int) -> int:
-    """The sequence number `count` records on; wraps from 2^31-1 to 0, and -1 (none) stays."""
+    """Returns the sequence number `count` records later. It wraps from 2^31-1 to 0, and -1 (none) stays."""
     return sequence if sequence < 0 else (sequence + count) & INT_MAX
 
 
 def _row_chunks(records: Iterable[RecordInput], at_once: int) -> Iterator[list[Row]]:
-    """Rows of so many records at a time; a mistake is told with the record's number, where there are several."""
+    """Yields rows, so many records at a time. An error names the record's number if there are several."""
     entries = iter(records)
     first = 0
     while True:
         listed: list[Row] = []
         try:
-            # One by one as they come: whoever yields a buffer may write the next record into it.
+            # One by one: a generator may write the next record into the buffer that it yielded.
             listed.extend(map(as_row, itertools.islice(entries, at_once)))
         except IllegalArgumentException as error:
             if not (isinstance(records, (list, tuple)) and len(records) == 1):
@@ -299,7 +299,7 @@ def _row_chunks(records: Iterable[RecordInput], at_once: int) -> Iterator[list[R
 
 
 def size_bound(row: Row) -> int:
-    """At most that many bytes does a record take in a batch."""
+    """Returns an upper bound of the bytes that a record takes in a batch."""
     value, key, headers, _ = row
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
     for name, content in headers:

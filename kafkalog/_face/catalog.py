@@ -1,19 +1,21 @@
-"""Which topics a store has: their partitions, ids and settings; what makes, alters and deletes them.
+"""The topics of a store: their partitions, ids and settings, and the calls that create, alter and delete them.
 
-What is to be is written beside the settings (`manager.topic_configs`) before any folder is made or removed, and again
-when all are there.  A topic that is being made is not there yet; what a crash cut short is finished by `finish`, what
-fails otherwise is taken back, or by whoever makes the topic again.  So a topic is there with all its partitions, or not
-at all.  Only what is known to be unfinished is completed: a directory that is not given takes its partitions with it,
-and nothing empty takes their place.
+The planned state of a topic is written next to the settings (`manager.topic_configs`) before any partition directory is
+created or removed, and once more when all of them exist. A topic that is being created does not exist yet. `finish`
+completes what a crash interrupted. Any other failure is undone at once, or by the call that creates the topic again. So
+a topic exists with all its partitions, or not at all. Only a topic that is known to be unfinished is completed: if a
+log directory is not given, its partitions are missing with it, and no empty ones replace them.
 
-Of a topic that somebody else made, a broker or `open_log`, the folders speak: it has as many partitions as the highest
-number says, and the id that lies in them; with the first change it is known here, too.  Where a topic that is known
-was deleted or made again by others, the folders are right as well, and their ids tell.  One that has no folder here is
-away with its directories, and is not made again, unless a cluster has the directories and says that it is gone.
-Kafka's internal topics are made partition by partition, each when it is first written to; which ones were made is
-written down, so that one whose directory is away is refused, as any other partition is.
+For a topic that a broker or `open_log` created, the partition directories decide. The topic has as many partitions as
+the highest number says, and the id that is stored in the directories. The first change also records the topic here. If
+others deleted a known topic or created it again, the directories are right as well, and their ids show it. A known
+topic without a directory here is missing together with its log directories. It is not created again, unless the
+metadata of the cluster says that it was deleted.
 
-One lock over a whole change, taken before the manager's.  Thread-safe; looking takes none.
+Kafka's internal topics are created partition by partition, each at its first write. The created numbers are recorded,
+so that a partition whose log directory is missing is refused like any other.
+
+One lock is held over a whole change, and is taken before the manager's. Thread-safe; reading takes no lock.
 Source: Topic, ReplicationControlManager.createTopic, TopicConfig of the two coordinators (4.4.0).
 """
 
@@ -58,10 +60,10 @@ from kafkalog.errors import (
 )
 
 INTERNAL_PARTITIONS = 50  # offsets.topic.num.partitions, transaction.state.log.num.partitions
-PARTITIONS_MAX = 10_000  # that one call makes: what a name in the wrong place would ask for
+PARTITIONS_MAX = 10_000  # that one call creates; protects from a number in the wrong argument
 _LINES = Lines("kafkalog.topics")
 RETENTION, FOR_EVER = "retention.ms", "-1"
-# What the coordinators' topics have beside a broker's defaults.
+# Settings of the coordinators' topics that differ from a broker's defaults.
 INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = {
     names.GROUP_METADATA_TOPIC: {
         "cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600",
@@ -75,7 +77,7 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = {
 
 
 class Deletion(NamedTuple):
-    """Of a topic; `was_all_here`: all its partitions were, so that nothing of it can come back."""
+    """The deletion of a topic. `was_all_here`: all its partitions were here, so nothing of it can come back."""
 
     topic: str
     topic_id: str
@@ -83,7 +85,7 @@ class Deletion(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A topic as it was when it was looked at: `stored` and what else counted then."""
+    """A topic as it was last checked: `stored`, and the other facts on which the result depends."""
 
     stored: KnownTopic
     changes: int
@@ -92,7 +94,7 @@ class _Seen(NamedTuple):
 
 
 class Catalog:
-    """Of one manager, which is running and keeps its topics' settings beside the data; `life` is the store's."""
+    """The topics of one manager, which is running and stores topic settings next to the data. `life` is the store's."""
 
     def __init__(self, manager: LogManager, life: Life, topic_settings: TopicSettings) -> None:
         stored = manager.topic_configs
@@ -100,33 +102,33 @@ class Catalog:
         self._manager = manager
         self._stored = stored
         self._life = life
-        self._topic_settings = topic_settings  # what others say of a topic
-        self.made_in = ""  # the first directory, if the open of this store made it
+        self._topic_settings = topic_settings  # settings from a cluster or a broker
+        self.made_in = ""  # the first directory, if this open of the store created it
         self.changing = PartitionLock()  # held over a whole change
-        self._seen: dict[str, _Seen] = {}  # what topics were when they were looked at
-        self._by_metric: dict[str, set[str]] = {}  # that metrics could not tell apart; some may be gone
+        self._seen: dict[str, _Seen] = {}  # topics as last checked
+        self._by_metric: dict[str, set[str]] = {}  # topics that metrics cannot tell apart; may have deleted ones
         self._indexed = -1  # up to which topic (`LogRegistry.topics_made`)
-        self._refused: dict[str, Callable[[], None]] = {}  # guarded by changing; what takes a half made change back
-        self.changes = 0  # of topics so far, counted when each is done; who asks less often than it changes keeps it
+        self._refused: dict[str, Callable[[], None]] = {}  # guarded by changing; functions that undo unfinished changes
+        self.changes = 0  # topic changes so far, each counted when it is done; callers compare it to skip work
 
-    # --- looking -------------------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """Of all topics, in order."""
+        """Returns the names of all topics, sorted."""
         found = {*self._stored.known, *self._manager.topics()} - {names.CLUSTER_METADATA_TOPIC}
         return sorted(topic for topic in found if self._present(topic, self.numbers(topic)) is not None)
 
     def info(self, topic: str) -> TopicInfo | None:
-        """What is known of a topic; None where there is none of that name."""
+        """Returns a topic's description; None if there is no topic of that name."""
         overrides = self._topic_settings.own(topic, self._stored.overrides(topic))
         return topic_info(topic, self._known(topic), overrides)
 
     def has_settings(self, topic: str) -> bool:
-        """Whether the store keeps settings of a topic, be it that it has none of its own."""
+        """Returns whether the store keeps settings for a topic, even if the topic overrides none."""
         return self._stored.has(topic)
 
     def must(self, topic: str) -> TopicInfo:
-        """UnknownTopicOrPartitionException where there is none."""
+        """Returns a topic's description. UnknownTopicOrPartitionException if it does not exist."""
         found = self.info(values.text(topic, "topic"))
         if found is None:
             known = (*self._stored.known, *self._manager.topics())
@@ -135,35 +137,37 @@ class Catalog:
         return found
 
     def available(self, topic: str, partitions: int) -> Sequence[int]:
-        """The partitions of a topic, of so many, that are here and online."""
+        """Returns the numbers below `partitions` of a topic's partitions that are here and online."""
         there = self.numbers(topic)
         return range(partitions) if len(there) >= partitions else [each for each in there if each < partitions]
 
     def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
-        """A partition's log, when whatever is just being made or removed is done."""
-        if self.changing.is_mine():  # of a signal handler, which others would wait for
+        """Returns a partition's log, after any change that is running has finished."""
+        if self.changing.is_mine():  # a signal handler of this thread: waiting would never end
             return self._manager.get_log(partition)
         with self.changing:
             return self._manager.get_log(partition)
 
     def is_gone(self, log: UnifiedLog) -> bool:
-        """Whether a log that is being loaded belongs to a topic that was deleted while its directory was away, and made
-        again since, or was not made whole there: two folders of one partition, perhaps."""
+        """Returns whether a log that is being loaded belongs to an older topic of the same name. That topic was deleted
+        while its directory was missing and created again since, or its creation failed there. There may be two
+        directories of one partition then."""
         known = self._stored.known_of(log.topic_partition.topic)
         if known is None or known.is_deleted or not known.gone:
             return False
         return log.topic_id in known.gone or (log.topic_id is None and not _used(log))
 
     def log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
-        """A partition's log, for the end of a transaction.  None only where it is deleted: whatever else a transaction
-        was in has to hear of its end.  KafkaStorageException if its folder is away: the end waits for it."""
+        """Returns a partition's log for the end of a transaction. None only if the partition was deleted: every other
+        partition of a transaction must get its end. KafkaStorageException if its directory is missing: the end waits
+        for it."""
         info = self.info(partition.topic)
         if info is None:
             return None
         return self._manager.log_to_change(partition) or self._log_to_end(partition)
 
     def _log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
-        with self.changing:  # what is just deleted, or made, is done then
+        with self.changing:  # a running creation or deletion is done then
             info = self.info(partition.topic)
             if info is None or partition.partition >= info.partitions:
                 return None
@@ -176,18 +180,18 @@ class Catalog:
         return [log for log in self._manager.logs_by_topic(topic) if not log.is_future]
 
     def _known(self, topic: str) -> KnownTopic | None:
-        """A topic as it is there; what was seen of it counts while neither it nor any log has changed."""
+        """Returns the state of a topic. An earlier result is used while neither the topic nor any log has changed."""
         if self._manager.changes.cut_short:
             self._manager.changes.settle()
         stored = self._stored.known_of(topic)
-        changes, has_offline = self._manager.registry.changes, bool(self._manager.offline_log_dirs)  # before the look
+        changes, has_offline = self._manager.registry.changes, bool(self._manager.offline_log_dirs)  # before checking
         seen = self._seen.get(topic)
         if seen is not None and seen.stored is stored and (seen.changes, seen.has_offline) == (changes, has_offline):
             return seen.present
         numbers = self.numbers(topic)
         present = self._present(topic, numbers)
         first_id = next(self._manager.topic_ids(topic, numbers), None)
-        if stored is not None and numbers and first_id == stored.topic_id:  # no id that comes later says otherwise
+        if stored is not None and numbers and first_id == stored.topic_id:  # no later id can change the result
             self._seen[topic] = _Seen(stored, changes, has_offline, present)
         return present
 
@@ -207,8 +211,8 @@ class Catalog:
     # --- changing ------------------------------------------------------------------------------------
 
     def _check(self, topic: str) -> None:
-        """That a change of a topic may be made, with `changing` held; directories that failed are left out of it.
-        DiskFull, TooManyOpenFilesException where one that was refused is not undone yet."""
+        """Checks, with `changing` held, that a topic may be changed. Failed directories are excluded from the change.
+        DiskFull or TooManyOpenFilesException if an earlier refused change cannot be undone yet."""
         if not self._life.live:
             raise self._life.refusal(f"the store of {self._manager.directories.shown}")
         self._leave_failed()
@@ -216,8 +220,8 @@ class Catalog:
         self._settle_topic(topic)
 
     def take_back_refused(self) -> None:
-        """What was refused for want of space, and found none for its undoing either, is undone; it is tried again with
-        the next change.  Else the next start would finish it."""
+        """Undoes changes that were refused for lack of space and could not be undone then. Each next change tries it
+        again. Otherwise the next start would complete such a change."""
         if self._refused and not self.changing.is_mine():
             with self.changing:
                 self._take_back_refused()
@@ -232,11 +236,11 @@ class Catalog:
         if undo is not None:
             self._undo(topic, undo)
             if topic in self._refused:
-                undo()  # says why not
+                undo()  # raises the reason
                 self._refused.pop(topic, None)
 
     def _undo(self, topic: str, undo: Callable[[], None]) -> None:
-        """After a change failed.  What the disk does not let go of is left to the next one, or the next start."""
+        """Undoes a failed change. If the disk refuses that too, the next change or the next start does it."""
         self._refused[topic] = undo
         try:
             self._leave_failed()
@@ -248,18 +252,19 @@ class Catalog:
         self._refused.pop(topic, None)
 
     def _leave_failed(self) -> None:
-        self._manager.changes.settle()  # what another thread is just finishing of ours is among the logs then
+        self._manager.changes.settle()  # a log that another thread is just adding is known then
         for log_dir in self._manager.failure_channel.offline_log_dirs:
             self._manager.handle_log_dir_failure(log_dir)
 
     def check_outside(self) -> None:
-        """IllegalStateException in the middle of a change of this thread's, by a signal handler or a finalizer."""
+        """Raises IllegalStateException in a signal handler or finalizer that runs inside a change of this thread."""
         if self.changing.is_mine():
             raise inside("changing this store's topics")
 
     def finish(self) -> None:
-        """What a crash cut short, and what others did meanwhile: partitions that are missing of a topic that was being
-        made are made, what is left of a deleted one goes, and a topic that others made again is theirs."""
+        """Completes changes that a crash interrupted, and adopts changes that others made. Missing partitions of a
+        topic that was being created are created. The rest of a deleted topic is removed. A topic that others created
+        again gets their state."""
         with self.changing:
             for topic, known in self._stored.known.items():
                 self._finish(topic, known)
@@ -281,7 +286,7 @@ class Catalog:
             self._remove(left)
             logs = [log for log in logs if log not in left]
         ids = [log.topic_id for log in logs if log.topic_id is not None]
-        if logs and (known.is_deleted or (ids and known.topic_id not in ids)):  # made again, by others
+        if logs and (known.is_deleted or (ids and known.topic_id not in ids)):  # created again by others
             highest = max(log.topic_partition.partition for log in logs)
             again = KnownTopic(highest + 1, ids[0] if ids else new_topic_id(), gone=_with(known))
             self._set(topic, self._stored.overrides(topic), again)
@@ -298,13 +303,15 @@ class Catalog:
         *,
         exist_ok: bool = False,
     ) -> TopicInfo:
-        """A new topic, with folders for all its partitions; `exist_ok`: or the one that is there.  It keeps its records
-        for ever (`retention.ms=-1` is among its settings) unless `overrides` or the store's defaults have a
-        `retention.ms`.
+        """Creates a topic with directories for all its partitions. With `exist_ok`, an existing topic is returned.
 
-        InvalidTopicException for a name that Kafka refuses, one of Kafka's own, or one that differs from another
-        topic's in '.' and '_' alone; TopicExistsException; InvalidPartitionsException; ConfigException;
-        IllegalArgumentException for an id that another topic has; KafkaStorageException, and then there is none.
+        The topic keeps its records forever (`retention.ms=-1` is among its settings) unless `overrides` or the store's
+        defaults have a `retention.ms`.
+
+        InvalidTopicException for a name that Kafka refuses, that is one of Kafka's internal topics, or that differs
+        from another topic's name only in '.' and '_'. Also TopicExistsException, InvalidPartitionsException,
+        ConfigException, IllegalArgumentException for an id that another topic has, and KafkaStorageException, after
+        which the topic does not exist.
         """
         partitions = checked_partitions(partitions)
         names.validate_topic_name(values.text(topic, "name"))
@@ -322,15 +329,15 @@ class Catalog:
                 return found
             self._check_new(topic, topic_id, found)
             before = self._stored.known_of(topic)
-            self._remove(self._logs(topic))  # what a creation, or a deletion, could not take away
+            self._remove(self._logs(topic))  # leftovers of an earlier creation or deletion
             known = KnownTopic(partitions, topic_id or new_topic_id(), made=0, gone=_with(before))
             try:
                 self._set(topic, overrides, known)
                 self._make(topic, known, range(partitions))
-                # Where power loss undoes this, the next start comes to the same: all its folders are there.
+                # A power loss may undo this write. All directories exist, so the next start does it again.
                 self._set(topic, overrides, known._replace(made=None), durable=False)
                 self._by_metric.setdefault(_metric_name(topic), set()).add(topic)
-                self._indexed += 1  # if others made one meanwhile, the next look begins anew
+                self._indexed += 1  # if others created a topic meanwhile, the next check starts again
             except BaseException as error:
                 if not self._stands(topic, known, error):
                     self._undo(topic, lambda: self._take_back(topic, known))
@@ -338,13 +345,13 @@ class Catalog:
             return self.must(topic)
 
     def _with_retention(self, overrides: Mapping[str, str]) -> Mapping[str, str]:
-        """Nothing goes by age unless the caller has said so: Kafka's default, seven days, was not asked for."""
+        """Adds `retention.ms=-1` unless the caller has set it: Kafka's default of seven days would lose records."""
         given = (overrides, self._manager.current_default_config.originals, self._topic_settings.static_defaults)
         return overrides if any(RETENTION in each for each in given) else {**overrides, RETENTION: FOR_EVER}
 
     def _tell_of_differences(self, found: TopicInfo, partitions: int, config: Mapping[str, str]) -> None:
-        """A line in the log if a topic that is there is not what `create` was asked for; one partition is its default,
-        and was not asked for."""
+        """Logs a warning if an existing topic differs from the request. One partition is the default of `create`, so it
+        is not compared."""
         now = self._manager.config_of(found.name)
         asked = self._manager.config_with(found.name, {**found.overrides, **config})
         differ = [
@@ -356,40 +363,40 @@ class Catalog:
             ways += ["add_partitions()"] if partitions > found.partitions else []
         if differ:
             _LINES.warning(
-                "create_topic(%r, exist_ok=True) took the topic that is there, which has %s%s",
+                "create_topic(%r, exist_ok=True) returns the topic that exists, which has %s%s",
                 found.name,
                 "; ".join(differ),
-                f" ({' and '.join(ways)} of the store would change that)" if ways else "",
+                f" ({' and '.join(ways)} of the store can change that)" if ways else "",
             )
 
     def _check_new(self, topic: str, topic_id: str | None, found: TopicInfo | None) -> None:
         if found is not None:
             raise TopicExistsException(
-                f"Topic '{topic}' already exists.", hint="exist_ok=True takes the one that is there"
+                f"Topic '{topic}' already exists.", hint="exist_ok=True returns the existing topic"
             )
         if topic in names.INTERNAL_TOPICS:
-            raise InvalidTopicException(f"{topic} is Kafka's own: the store makes it when it is needed")
+            raise InvalidTopicException(f"{topic} is Kafka's internal topic: the store creates it when it is needed")
         cluster = self._topic_settings.cluster
         if cluster is not None and topic in cluster.topics:
             raise TopicExistsException(
-                f"Topic '{topic}' already exists in the cluster; none of its partitions is here."
+                f"Topic '{topic}' already exists in the cluster; none of its partitions is in this store."
             )
         colliding = self._colliding(topic)
         if colliding:
             raise InvalidTopicException(f"Topic '{topic}' collides with existing topic: {', '.join(colliding)}")
         if topic_id is not None:
-            known, hint = self._stored.known_of(topic), "leave it out for a random one"
+            known, hint = self._stored.known_of(topic), "omit it to get a random id"
             for each in self._manager.registry.topics():
                 if topic_id in self._manager.topic_ids(each) and self._known(each) is not None:
                     raise IllegalArgumentException(f"topic_id: {topic_id} is the id of topic {each!r}", hint=hint)
             if known is not None and known.is_deleted and topic_id in _with(known):
                 raise IllegalArgumentException(
-                    f"topic_id: {topic_id} is the id of a deleted topic {topic!r}, of which something may be left",
+                    f"topic_id: {topic_id} is the id of a deleted topic {topic!r}, and files of it may still exist",
                     hint=hint,
                 )
 
     def _colliding(self, topic: str) -> list[str]:
-        """The topics that metrics could not tell from a new one."""
+        """Returns the topics that metrics could not tell from a new one."""
         made = self._manager.registry.topics_made
         if made != self._indexed:
             self._by_metric = {}
@@ -400,11 +407,11 @@ class Catalog:
         return sorted(each for each in same if each != topic and self._known(each) is not None)
 
     def _stands(self, topic: str, known: KnownTopic, error: BaseException) -> bool:
-        """Whether what was being made is there for all, and an interrupt came behind: others may write there."""
+        """Returns whether a topic was created completely before an interrupt: others may already write to it."""
         return not isinstance(error, KafkalogError) and self._stored.known_of(topic) == known._replace(made=None)
 
     def _take_back(self, topic: str, known: KnownTopic) -> None:
-        """After a creation failed."""
+        """Undoes a failed creation."""
         self._stored.set(topic, {}, known._replace(is_deleted=True, made=None))
         self._remove(self._logs(topic))
         self._manager.tidy_up(topic)
@@ -412,8 +419,9 @@ class Catalog:
             self._stored.forget(topic)
 
     def add_partitions(self, topic: str, partitions: int) -> TopicInfo:
-        """Gives a topic so many partitions in all.  A key's records go elsewhere from then on, as in Kafka.
-        InvalidPartitionsException where it has as many, or more; InvalidTopicException for a topic of Kafka's own."""
+        """Increases a topic's partitions to this number. A key's later records may go to another partition, as in
+        Kafka. InvalidPartitionsException if the topic has as many or more; InvalidTopicException for an internal
+        topic."""
         partitions = checked_partitions(partitions)
         names.validate_dir_name(f"{values.text(topic, 'topic')}-{partitions - 1}")
         self.check_outside()
@@ -421,7 +429,9 @@ class Catalog:
             self._check(topic)
             found = self.must(topic)
             if found.is_internal:
-                raise InvalidTopicException(f"{topic} is Kafka's own: what it holds lies where {found.partitions} say")
+                raise InvalidTopicException(
+                    f"{topic} is Kafka's internal topic: its records are placed by its {found.partitions} partitions"
+                )
             if partitions <= found.partitions:
                 raise InvalidPartitionsException(
                     f"The topic {topic} currently has {found.partitions} partition(s); {partitions} would not be an "
@@ -441,15 +451,15 @@ class Catalog:
             return self.must(topic)
 
     def _take_away(self, topic: str, partitions: int, overrides: Mapping[str, str], known: KnownTopic) -> None:
-        """After some could not be added to so many partitions."""
+        """Undoes a failed addition to this number of partitions."""
         self._remove(self._behind(topic, partitions))
         self._manager.tidy_up(topic)
         if not self._manager.offline_log_dirs:
             self._set(topic, overrides, known)
 
     def alter(self, topic: str, overrides: Mapping[str, str | None]) -> TopicInfo:
-        """Sets some of a topic's settings; None takes an override away, and for `retention.ms` gives what a new
-        topic has (`create`).  ConfigException, and nothing is changed."""
+        """Sets some of a topic's settings. None removes an override; for `retention.ms` it restores the value of a new
+        topic (`create`). ConfigException, and nothing is changed."""
         given = checked_texts(overrides, taken_away=True)
         LogConfig.validate_names(given)
         values.text(topic, "topic")
@@ -462,20 +472,21 @@ class Catalog:
             for name, value in given.items():
                 if value is None and name in elsewhere:
                     raise InvalidConfigurationException(
-                        f"{name} of {topic!r} is set in the cluster's metadata, which the store does not change",
-                        hint="give it a value, which then counts here",
+                        f"{name} of {topic!r} is set in the cluster's metadata, which the store cannot change",
+                        hint="set a value for it, which overrides the cluster's here",
                     )
             left: Mapping[str, str] = {name: value for name, value in merged.items() if value is not None}
             if RETENTION in given:
                 left = self._with_retention(left)
             checked_overrides({**elsewhere, **left}, "config")
             self._check_tiering({**elsewhere, **left}, {**elsewhere, **self._stored.overrides(topic)})
-            with full_at_change(f"the settings of {topic!r} are as before"):
+            with full_at_change(f"the settings of {topic!r} are unchanged"):
                 self._set(topic, left, self._adopted(topic, found)._replace(leaves=self._leaves(topic, left)))
             return self.must(topic)
 
     def _leaves(self, topic: str, overrides: Mapping[str, str]) -> bool:
-        """Whether a topic that is to have these settings leaves the remote tier, or did, which is not noted there."""
+        """Returns whether a topic with these settings leaves the remote tier, or left it before and that is not yet
+        recorded there."""
         known, before = self._stored.known_of(topic), self._manager.config_of(topic)
         after = self._manager.config_with(topic, overrides)
         is_out = not after.remote_storage_enable and after.remote_log_delete_on_disable
@@ -491,9 +502,9 @@ class Catalog:
         )
 
     def delete(self, topic: str) -> Deletion:
-        """Deletes a topic and all its records; the files go after `file.delete.delay.ms`.
+        """Deletes a topic and all its records. The files are removed after `file.delete.delay.ms`.
 
-        Partitions in a directory that is offline go when it is back.  InvalidTopicException for a topic of Kafka's own.
+        Partitions in an offline directory are removed when it is back. InvalidTopicException for an internal topic.
         """
         values.text(topic, "topic")
         self.check_outside()
@@ -501,7 +512,7 @@ class Catalog:
             self._check(topic)
             found = self.must(topic)
             if found.is_internal:
-                raise InvalidTopicException(f"{topic} is Kafka's own: the store needs it")
+                raise InvalidTopicException(f"{topic} is Kafka's internal topic: the store needs it")
             with full_at_change(f"{topic!r} is not deleted"):
                 known = self._adopted(topic, found)
                 logs, overrides = self._logs(topic), self._stored.overrides(topic)
@@ -510,17 +521,18 @@ class Catalog:
                 self._remove(logs)
             except (DiskFull, TooManyOpenFilesException):
                 left = self._logs(topic)
-                if left == logs:  # all of it is there, and stays
+                if left == logs:  # all partitions still exist, and stay
                     self._undo(topic, lambda: self._set(topic, overrides, known))
                     raise
-                self._refused[topic] = lambda: self._remove(self._logs(topic))  # it is deleted, and goes on to be
+                self._refused[topic] = lambda: self._remove(self._logs(topic))  # stays deleted
             self.changes += 1
             was_all_here = len(logs) == found.partitions and known.is_whole and not known.gone
             was_all_here = was_all_here and topic not in self._refused
             return Deletion(topic, known.topic_id, was_all_here)
 
     def deleted(self) -> list[tuple[str, str]]:
-        """The topics of which it is not sure that nothing is left, and their ids; none that is to come back."""
+        """Returns deleted topics and their ids, if files of them may be left; without those whose deletion is
+        undone."""
         if self.changing.is_mine():
             return []
         with self.changing:
@@ -528,7 +540,7 @@ class Catalog:
         return [(topic, each.topic_id) for topic, each in known if each.is_deleted]
 
     def partly_elsewhere(self) -> str | None:
-        """A topic of which it is written down that it has partitions in other directories; None where there is none."""
+        """Returns a topic that is recorded to have partitions in other directories; None if there is none."""
         for topic, known in self._stored.known.items():
             count = len(known.numbers) if topic in INTERNAL_OVERRIDES else known.partitions
             if not known.is_deleted and known.is_whole and len(self.numbers(topic)) < count:
@@ -536,8 +548,8 @@ class Catalog:
         return None
 
     def note(self, topic: str) -> None:
-        """Writes down what a topic is that somebody else made, so that an end of a transaction that comes where it is
-        away does not take it for deleted.  UnknownTopicOrPartitionException."""
+        """Records a topic that somebody else created. The end of a transaction that comes while its directory is
+        missing then does not take it for deleted. UnknownTopicOrPartitionException."""
         if self._stored.known_of(topic) is None and topic not in INTERNAL_OVERRIDES:
             self.check_outside()
             with self.changing:
@@ -545,20 +557,20 @@ class Catalog:
                 self._set(topic, self._stored.overrides(topic), self._adopted(topic, self.must(topic)))
 
     def forget(self, deleted: Deletion) -> None:
-        """Says no more that a topic was deleted, unless something of it may be in a directory that is not here."""
+        """Forgets that a topic was deleted, unless files of it may be in a directory that is not here."""
         with self.changing:
             known = self._stored.known_of(deleted.topic)
             if known is None or not known.is_deleted or known.topic_id != deleted.topic_id:
-                return  # it was made again
+                return  # it was created again
             is_sure = deleted.was_all_here and not self.away(names.GROUP_METADATA_TOPIC)  # cursors may point into it
             if is_sure and not self._manager.offline_log_dirs:
                 self._stored.forget(deleted.topic)
 
     def internal_partition(self, topic: str, partition: int, *, create: bool) -> UnifiedLog | None:
-        """A partition of one of the coordinators' topics; None if it was never made, and is not to be made.
+        """Returns a partition of a coordinator's topic; None if it was never created, and `create` is False.
 
-        KafkaStorageException if it was made, and its folder is away (what it holds would begin anew), or if it is
-        missing while a directory is offline, which may have it."""
+        KafkaStorageException if it was created and its directory is missing: an empty one would lose its content. The
+        same if it is not found while a log directory is offline, which may have it."""
         wanted = TopicPartition(topic, partition)
         log = self._manager.get_log(wanted)
         if log is not None:
@@ -582,8 +594,8 @@ class Catalog:
             return log
 
     def _note_made(self, topic: str) -> None:
-        """That the partitions of a coordinator's topic that are here were made: if one is away at the next start, it is
-        not made anew.  The folder comes first, so that a crash between the two leaves nothing that is missing."""
+        """Records which partitions of a coordinator's topic exist here. If one is missing at the next start, it is not
+        created again. The directory is created first, so that a crash between the two steps leaves nothing missing."""
         known = self._stored.known_of(topic)
         if known is None or known.is_deleted:
             return
@@ -593,7 +605,7 @@ class Catalog:
         )
 
     def _made_of(self, topic: str) -> Collection[int]:
-        """The partitions of a coordinator's topic that were made, as far as that is known.  A broker makes all at
+        """Returns the partitions of a coordinator's topic that are known to have been created. A broker creates all at
         once."""
         known = self._stored.known_of(topic)
         if known is not None:
@@ -605,31 +617,31 @@ class Catalog:
         return range(self.partition_count(topic)) if is_a_brokers and self.numbers(topic) else ()
 
     def made(self, topic: str) -> list[int]:
-        """The partitions of one of Kafka's own topics that were made so far, here or in a directory that is away."""
+        """Returns the created partitions of an internal topic, here or in a missing directory."""
         return made_partitions(self._stored.known_of(topic), self.numbers(topic))
 
     def away(self, topic: str) -> Sequence[int]:
-        """The partitions of a coordinator's topic that a store made, and that have no folder here.  A broker's may be
-        another broker's."""
+        """Returns the partitions of a coordinator's topic that a store created and that have no directory here. A
+        broker's partitions may be on another broker."""
         known = self._stored.known_of(topic)
         return [] if known is None else sorted(set(known.numbers).difference(self.numbers(topic)))
 
     def away_error(self, partition: TopicPartition) -> KafkaStorageException:
-        """Why a partition that was made cannot be used."""
+        """Returns the error for a partition that was created and cannot be used."""
         offline = self._manager.offline_log_dirs
         if offline:
             return offline_error(partition, offline)
         return no_folder_error(partition, self._manager.directories.shown)
 
     def numbers(self, topic: str) -> list[int]:
-        """Of the partitions of a topic that are there."""
+        """Returns the numbers of a topic's partitions that exist here."""
         return self._manager.registry.numbers_of(topic)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions an internal topic has, or will have.
+        """Returns how many partitions an internal topic has or will have.
 
-        Of one that a broker made, as many as the highest number says, where all are here; with gaps, some are on other
-        brokers, or were never made, and it is Kafka's number at least.
+        For a broker's topic this is the highest number plus one if all partitions are here. With gaps, the others are
+        on other brokers or were never created, and the result is at least Kafka's default.
         """
         known = self._known(topic)
         if known is None:
@@ -640,7 +652,7 @@ class Catalog:
         return known.partitions
 
     def _adopted(self, topic: str, found: TopicInfo) -> KnownTopic:
-        """What is to be written of a topic that is there; its folders have its id from then on."""
+        """Returns the state to record of an existing topic. Its directories have its id from then on."""
         known = self._stored.known_of(topic)
         if known is None or known.is_deleted or known.topic_id != found.topic_id:
             known = KnownTopic(found.partitions, found.topic_id or new_topic_id(), gone=_with(known))
@@ -654,7 +666,7 @@ class Catalog:
         return known
 
     def _behind(self, topic: str, partitions: int) -> list[UnifiedLog]:
-        """What is left of partitions that could not be added: nobody could write there."""
+        """Returns the logs that are left of partitions that could not be added: nobody could write to them."""
         if max(self.numbers(topic), default=-1) < partitions:
             return []
         return [log for log in self._logs(topic) if log.topic_partition.partition >= partitions and not _used(log)]
@@ -667,13 +679,13 @@ class Catalog:
             self.changes += 1
 
     def _make(self, topic: str, known: KnownTopic, numbers: Iterable[int]) -> None:
-        """The folders that are missing: nobody else has them, as the topic is new, or these partitions are."""
+        """Creates the missing directories. Nobody else has them, because the topic or these partitions are new."""
         there = self.numbers(topic)
         for number in numbers:
             if number not in there:
                 partition = TopicPartition(topic, number)
                 log = self._manager.get_or_create_log(partition, is_new=True, topic_id=known.topic_id)
-                if known.gone:  # what has no id then is none of its folders
+                if known.gone:  # a directory without an id is then an older topic's
                     log.maybe_flush_metadata_file()
 
     def _remove(self, logs: Sequence[UnifiedLog]) -> None:
@@ -682,17 +694,17 @@ class Catalog:
 
 
 def _used(log: UnifiedLog) -> bool:
-    """Whether anything was ever written there."""
+    """Returns whether anything was ever written to a log."""
     return log.log_end_offset > 0
 
 
 def _with(known: KnownTopic | None) -> tuple[str, ...]:
-    """The ids that had a topic's name before, of the next one of that name."""
+    """Returns the ids that a topic's name had before, for the next topic of that name."""
     return () if known is None else tuple(dict.fromkeys((*known.gone, known.topic_id)))
 
 
 def checked_partitions(partitions: object) -> int:
-    """InvalidPartitionsException for what is no number of partitions."""
+    """Returns the number of partitions. InvalidPartitionsException if no topic can have it."""
     count = values.whole(partitions, "partitions", low=-INT_MAX)
     if not 1 <= count <= PARTITIONS_MAX:
         raise InvalidPartitionsException(f"partitions: found {count}, expected 1 to {PARTITIONS_MAX}")
@@ -700,8 +712,8 @@ def checked_partitions(partitions: object) -> int:
 
 
 def checked_texts(config: object, *, taken_away: bool = False) -> dict[str, str | None]:
-    """A topic's settings as a caller gives them, all text, or None where they may be `taken_away`: what is kept beside
-    the data is read again as it was given.  IllegalArgumentException."""
+    """Returns a topic's settings as given: all text, or None if values may be `taken_away`. They are stored next to the
+    data and read again as they were given. IllegalArgumentException."""
     hint = 'such as {"retention.ms": "604800000"}'
     if not isinstance(config, Mapping):
         raise IllegalArgumentException(
@@ -715,8 +727,8 @@ def checked_texts(config: object, *, taken_away: bool = False) -> dict[str, str 
 
 
 def checked_settings(config: object) -> Mapping[str, str]:
-    """A topic's settings as a caller gives them.  ConfigException for a name that Kafka has not, and for a value out of
-    range; IllegalArgumentException for what is no text."""
+    """Returns a topic's settings as given. ConfigException for a name that Kafka does not have, and for a value out of
+    range; IllegalArgumentException for a value that is not text."""
     return checked_overrides(dict(checked_texts(config)), "config")
 
 
@@ -726,7 +738,8 @@ def _typed(config: LogConfig, key: str) -> object:
 
 
 def new_topic_id() -> str:
-    """A random Uuid as Kafka makes one: not of the reserved ones, nor with a '-' in front, which a shell would take."""
+    """Returns a random Uuid as Kafka creates one: none of the reserved ones, and none with a leading '-', which a shell
+    would read as an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not text.startswith("-"):
@@ -740,16 +753,16 @@ def _metric_name(topic: str) -> str:
 def _made_by_open(
     error: UnknownTopicOrPartitionException, log_dir: str, files: Files
 ) -> UnknownTopicOrPartitionException:
-    """The error, with what may be wrong: this open made the directory, so its name may be mistyped."""
+    """Returns the error with the probable cause: this open created the directory, so its name may be mistyped."""
     from difflib import get_close_matches
 
     parent, name = os.path.split(log_dir)
     with suppress(OSError, KafkalogError):
         near = get_close_matches(name, [each for each in files.list_dir(parent) if each != name])
         found = next((each for each in near if files.is_dir(os.path.join(parent, each))), None)
-        meant = "" if found is None else f"did you mean the folder {os.path.join(parent, found)!r}? "
+        meant = "" if found is None else f"did you mean the directory {os.path.join(parent, found)!r}? "
         return UnknownTopicOrPartitionException(
-            f"{error.message}: this open made the store, which was not there",
-            hint=f"{meant}read_only=True and create=False refuse a store that is not there; {error.hint}",
+            f"{error.message}: this open created the store, which did not exist",
+            hint=f"{meant}read_only=True and create=False refuse a store that does not exist; {error.hint}",
         )
     return error

@@ -1,13 +1,13 @@
-"""What became of each key of a log between two offsets: its last record there, and the value that it had before.
+"""The change of each key of a log between two offsets: its last record there, and its value before.
 
-`Latest` finds the last record of each key from the start on.  For each share of the keys that it holds, a second map
-takes the same keys alone from the log below the start, so that a pair of offsets is known for each key.  The values
-before the start are read once, in the log's order, into a file that has no name, and each batch of changes takes its
-own from there: its pages are the system's memory, and go when it needs them.
+`Latest` finds the last record of each key from the start on. For each share of the keys that it holds, a second map
+takes the same keys from the log below the start. This gives a pair of offsets for each key. The values before the start
+are read once, in the log's order, into a file without a name, and each batch of changes takes its values from there.
+The pages of this file are the operating system's memory, which it can reclaim.
 
-In memory are two maps of half the memory each, 24 bytes for each key, and a batch of rows.  Whether a key that has no
-value before the start never had one, nobody can tell once a cleaner or retention went over the log there: whoever asks
-says so by `is_whole`.  Belongs to one thread; needs pyarrow, which whoever imports this has asked for.
+In memory are two maps of half the memory each, 24 bytes for each key, and a batch of rows. If a key has no value before
+the start, the log cannot tell whether it never had one after a cleaner or retention removed records there: the caller
+says so with `is_whole`. Belongs to one thread. Importing this module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ READ_ROWS = 32_000
 
 
 class Changes(Latest):
-    """Each key that has a record in [start, end) of `source`, as `Latest` has them, and its last record below `start`.
+    """The last record of each key in [start, end) of `source`, as in `Latest`, and its last record below `start`.
 
-    `is_whole`: no record below `start` that was the last one of its key there has gone.  `failure_before`: damage below
-    the start, behind which no key's value is known: then none is.
+    `is_whole`: no record below `start` that was the last of its key there has been deleted. `failure_before`: damage
+    below the start. No value after the damage is known, so no values before are given at all.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class Changes(Latest):
         batch_bytes: int = BATCH_BYTES,
         scratch: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The last record of each key, by offset, with COLUMNS: what it is (`insert`: no value before, `update`,
-        `delete`: the last record is a tombstone, `upsert`: no value before is in the log, and one may have been), the
-        value before and its offset, null where there is none.
+        """Yields the last record of each key, by offset, with COLUMNS: the kind of change, the value before and its
+        offset; null if there is none. The kinds are `insert` (no value before), `update`, `delete` (the last record is
+        a tombstone) and `upsert` (the log has no value before, but there may have been one).
 
         Batches have up to `batch_rows` rows, and about `batch_bytes` of records and as many of values before.
-        `scratch`: the folder for values before, by default the system's for temporary files; KafkaStorageException
-        where they do not fit there.  Otherwise as `batches`.
+        `scratch` is the directory for values before, by default the system's temporary directory. KafkaStorageException
+        if they do not fit there. Otherwise as `batches`.
         """
         needed = list(dict.fromkeys([*columns, "offset", "value"]))
         before = self._read_before(scratch)
@@ -152,7 +152,7 @@ class Changes(Latest):
         offsets_before = np.where(has, self._before[places] if has.any() else 0, 0)
         rows_before = before.places(offsets_before, has)
         is_deleted = batch.column("value").is_null().to_numpy(zero_copy_only=False)
-        # A tombstone before the start is no value.
+        # A tombstone before the start is not a value.
         has &= before.is_there(rows_before)
         kinds = np.where(has, 1, 0 if self.is_whole and self.failure_before is None else 3)
         kinds[is_deleted] = 2
@@ -170,7 +170,7 @@ class Changes(Latest):
 
 
 class _Values:
-    """The values of records with some offsets, ascending, in a file without a name."""
+    """The values of records at ascending offsets, in a file without a name."""
 
     def __init__(self, offsets: npt.NDArray[np.int64], folder: str | None) -> None:
         self._offsets = offsets
@@ -182,7 +182,7 @@ class _Values:
         self._column: Any = None
 
     def add(self, values: pa.Array) -> None:
-        """The values of the next offsets."""
+        """Adds the values of the next offsets."""
         places = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
         first, behind = int(places[0]), int(places[-1])
         self._valid.append(values.is_valid().to_numpy(zero_copy_only=False))
@@ -197,7 +197,7 @@ class _Values:
             self._size += behind - first
 
     def finish(self) -> None:
-        """All are there: from now on they can be taken."""
+        """Ends the additions: from now on values can be taken."""
         data: Any = b""
         if self._file is not None:
             try:
@@ -214,15 +214,15 @@ class _Values:
 
     def _full(self, error: OSError) -> KafkaStorageException:
         made = KafkaStorageException.because_of(error, f"cannot keep {self._size} bytes of values before the start")
-        made.hint = f"they are in {self._folder or tempfile.gettempdir()}; Spark's local folders are SPARK_LOCAL_DIRS"
+        made.hint = f"they are in {self._folder or tempfile.gettempdir()}; Spark takes SPARK_LOCAL_DIRS for this"
         return made
 
     def places(self, offsets: npt.NDArray[np.int64], has: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """The rows of some offsets, where `has` says that they are here; 0 elsewhere."""
+        """Returns the rows of some offsets where `has` is true; 0 elsewhere."""
         return np.where(has, np.searchsorted(self._offsets, offsets), 0)
 
     def is_there(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Whether the value of a row is none of null."""
+        """Returns whether each row's value is not null."""
         return self._valid[0][rows] if len(self._offsets) else np.zeros(len(rows), bool)
 
     def sizes(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -230,13 +230,13 @@ class _Values:
         return ends[rows + 1] - ends[rows] if len(self._offsets) else np.zeros(len(rows), np.int64)
 
     def take(self, rows: npt.NDArray[np.int64], has: npt.NDArray[np.bool_]) -> pa.Array:
-        """The values of rows, null where they have none."""
+        """Returns the values of rows, null where `has` is false or the value is null."""
         if not len(self._offsets):
             return pa.nulls(len(rows), pa.binary())
         return self._column.take(pa.array(rows, mask=~has)).cast(pa.binary())
 
 
 def scratch_folder() -> str | None:
-    """Where Spark has its own temporary files on an executor; None for the system's folder."""
+    """Returns Spark's directory for temporary files on an executor; None for the system's directory."""
     listed = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return next((folder for folder in listed if folder and OS_FILES.is_dir(folder)), None)

@@ -1,12 +1,12 @@
-"""What a KRaft cluster knows of its topics, read from the files of `__cluster_metadata-0`: the newest snapshot
-(`.checkpoint`) and the log behind it.
+"""The topics that a KRaft cluster knows, read from the files of `__cluster_metadata-0`: the newest snapshot
+(`.checkpoint`) and the log after it.
 
-A cluster keeps its topics there, with their ids, partitions and settings, and the dynamic defaults of the cluster and
-of each broker.  Beside the data there is nothing of it.  The folder lies in the metadata directory of a node, which is
+A cluster stores its topics there, with their ids, partitions and settings, and the dynamic defaults of the cluster and
+of each broker. None of this is stored next to the data. The directory is in the metadata directory of a node, which is
 `metadata.log.dir`, by default the first of `log.dirs`.
 
-Only reads, takes no lock, works beside a running broker.  Damage is no error: `problem` says what was found, and then
-nobody may delete by what was read up to there.  Records of a metadata transaction count when it has ended.
+Only reads, takes no lock, and works while a broker is running. Damage raises no error: `problem` describes it, and then
+nobody may delete anything because of what was read. Records of a metadata transaction count once it has ended.
 Source: TopicsDelta, ConfigurationsDelta, ReplicationControlManager.replay, Snapshots (4.4.0).
 """
 
@@ -33,7 +33,7 @@ from kafkalog.engine.segment.reader import header_at
 from kafkalog.errors import BadBytesError, KafkalogError, KafkaStorageException
 
 NO_LEADER_CHANGE = -2  # in a PartitionChangeRecord
-LOOKS, REST_S = 3, 0.05  # at a file that a broker may be writing to
+LOOKS, REST_S = 3, 0.05  # for a file that a broker may be writing
 CLUSTER_DEFAULT = ""  # the name of a config resource: the default of all brokers
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4  # ConfigResource.Type
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -43,8 +43,8 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 class PartitionState(NamedTuple):
-    """Which nodes may lead a partition, and which one does.  `leader` is -1 where none does.  `elr` are the nodes
-    outside of `isr` that have every record below the high watermark."""
+    """The nodes that may lead a partition, and the leader. `leader` is -1 if there is none. `elr` are the nodes outside
+    `isr` that have every record below the high watermark."""
 
     leader: int
     leader_epoch: int
@@ -54,8 +54,8 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopic:
-    """A topic as the cluster has it: its id (a Uuid of 22 characters), its own settings, the node ids that hold each
-    partition, and who leads it."""
+    """A topic in the cluster: its id (a Uuid of 22 characters), its overrides, the node ids that hold each partition,
+    and the state of each partition."""
 
     topic_id: str
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -68,16 +68,16 @@ class ClusterTopic:
         return len(self.replicas)
 
     def on_node(self, node_id: int | None) -> list[int]:
-        """The numbers of the partitions that the node holds, in order; of all for None."""
+        """Returns the numbers of the partitions that the node holds, sorted; all partitions for None."""
         return sorted(number for number, nodes in self.replicas.items() if node_id is None or node_id in nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """What the metadata in `directory` says, up to `end_offset`.
+    """The content of the metadata in `directory`, up to `end_offset`.
 
-    `brokers` has the dynamic settings by node id as text, those of all brokers under `CLUSTER_DEFAULT`.  `problem` is
-    what could not be read: there may be more than is said here.
+    `brokers` has the dynamic settings by node id as text; those of all brokers are under `CLUSTER_DEFAULT`. `problem`
+    is the error that stopped the reading: the cluster may have more than is listed here.
     """
 
     directory: str
@@ -87,7 +87,7 @@ class ClusterMetadata:
     end_offset: int = 0
     problem: KafkalogError | None = None
     seen: Stamp = ()
-    epoch: int = -1  # of the last batch that was read: of several nodes' logs the newest has the highest
+    epoch: int = -1  # of the last batch read; among several nodes' logs the newest has the highest
 
     @property
     def is_whole(self) -> bool:
@@ -95,7 +95,7 @@ class ClusterMetadata:
 
     @property
     def dynamic(self) -> dict[str, str]:
-        """The dynamic settings that count for this node: its own, over those of the cluster."""
+        """The dynamic settings that apply to this node: its settings over those of the cluster."""
         own = {} if self.node_id is None else self.brokers.get(str(self.node_id), {})
         return {**self.brokers.get(CLUSTER_DEFAULT, {}), **own}
 
@@ -103,8 +103,8 @@ class ClusterMetadata:
 def read_cluster_metadata(
     log_dirs: Iterable[str], files: Files, *, known: ClusterMetadata | None = None
 ) -> ClusterMetadata | None:
-    """The metadata that the first of `log_dirs` holds which has any; None where none has.  `known` is answered again
-    if no file has changed since."""
+    """Returns the metadata in the first of `log_dirs` that has any; None if none has. Returns `known` if no file has
+    changed since."""
     directories = list(log_dirs)
     for directory in directories:
         folder = os.path.join(directory, names.CLUSTER_METADATA_DIR)
@@ -125,8 +125,8 @@ def read_cluster_metadata(
 
 
 class MetadataReader:
-    """Reads the metadata in one directory again and again: a running cluster adds a record twice a second, and what was
-    read before is not read again.  Not thread-safe."""
+    """Reads the metadata in one directory repeatedly, without reading old records again: a running cluster adds a
+    record twice a second. Not thread-safe."""
 
     def __init__(self, directory: str, files: Files) -> None:
         self._directory = directory
@@ -135,7 +135,7 @@ class MetadataReader:
         self._known: ClusterMetadata | None = None
 
     def read(self) -> ClusterMetadata | None:
-        """What there is now; None where the directory has no metadata."""
+        """Returns the current metadata; None if the directory has none."""
         folder = os.path.join(self._directory, names.CLUSTER_METADATA_DIR)
         if not self._files.is_dir(folder):
             self._image = self._known = None
@@ -158,22 +158,22 @@ class MetadataReader:
 
 
 def _stamp(folder: str, files: Files) -> Stamp:
-    """Names, sizes and times of the files that count."""
+    """Returns names, sizes and times of the files that matter."""
     found = []
     for name in sorted(files.list_dir(folder)):
         if name.endswith(names.LOG_FILE_SUFFIX) or _SNAPSHOT.fullmatch(name):
             try:
                 stat = files.stat(os.path.join(folder, name))
             except FileNotFoundError:
-                continue  # a broker has just removed it
+                continue  # a broker has just deleted it
             found.append((name, stat.size, stat.mtime_ms))
     return tuple(found)
 
 
 def _batches(path: str, files: Files, start: int = 0) -> Iterator[tuple[BatchHeader, bytes]]:
-    """The batches of a file from `start` on, each with a header that counts from its own bytes.  BadBytesError for one
-    whose checksum is another, and for bytes behind the last whole one that stay there: a broker may just be writing
-    it."""
+    """Yields the batches of a file from `start` on, each with a header whose position counts from the batch's first
+    byte. BadBytesError for a wrong checksum, and for bytes after the last whole batch that stay there: a broker may be
+    writing the next batch."""
     reached = start
     with files.open(path, writable=False) as file:
         for look in range(LOOKS):
@@ -187,7 +187,7 @@ def _batches(path: str, files: Files, start: int = 0) -> Iterator[tuple[BatchHea
             if look < LOOKS - 1:
                 time.sleep(REST_S)
         left = file.size() - reached
-    raise BadBytesError(f"found {left} bytes behind the last whole batch, expected none", path=path, position=reached)
+    raise BadBytesError(f"found {left} bytes after the last whole batch, expected none", path=path, position=reached)
 
 
 def _control_type(data: bytes, header: BatchHeader) -> ControlRecordType | None:
@@ -203,7 +203,7 @@ class _Topic:
 
 
 class _Image:
-    """Takes records in order.  Each of `_TAKERS` is one record's effect; other records concern no topic."""
+    """Applies records in order. Each function of `_TAKERS` applies one kind; other records do not concern topics."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -214,8 +214,8 @@ class _Image:
         self._topics: dict[str, _Topic] = {}
         self._names: dict[str, str] = {}  # by topic id
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
-        self._held_back: list[tuple[str, Value]] | None = None  # of a transaction that has not ended
-        self._positions: dict[str, int] = {}  # by the names of log files: what was read of each
+        self._held_back: list[tuple[str, Value]] | None = None  # records of a transaction that has not ended
+        self._positions: dict[str, int] = {}  # by log file name: the position up to which it was read
         self._last: tuple[str, int, int, int] | None = None  # name, position, base offset and checksum of a batch
 
     def metadata(self) -> ClusterMetadata:
@@ -242,7 +242,7 @@ class _Image:
             self.problem = told
 
     def read_on(self, folder: str, files: Files) -> bool:
-        """Take what was added since; False where other files are there than were read, which nobody can go on with."""
+        """Reads what was added since. False if there are other files now, so that everything must be read again."""
         try:
             listed = files.list_dir(folder)
             ends = [int(match[1]) for name in listed if (match := _SNAPSHOT.fullmatch(name))]
@@ -273,7 +273,7 @@ class _Image:
         self.end, self.epoch = int(newest[1]), int(newest[2])
 
     def _read_log(self, folder: str, files: Files) -> None:
-        """What lies behind the snapshot.  The log is never compacted, so its offsets have no gaps."""
+        """Reads the log after the snapshot. The log is never compacted, so its offsets have no gaps."""
         for name in sorted(name for name in files.list_dir(folder) if name.endswith(names.LOG_FILE_SUFFIX)):
             path = os.path.join(folder, name)
             for header, data in _batches(path, files, self._positions.get(name, 0)):
@@ -281,7 +281,7 @@ class _Image:
                     raise BadBytesError(
                         f"found a batch at offset {header.base_offset}, expected offset {self.end}",
                         path=path,
-                        hint="the metadata between them is missing; copy the folder from the node once more",
+                        hint="the metadata between them is missing; copy the directory from the node once more",
                     )
                 found = state_batch(data, header).records
                 self._take(record.value for record in found if record.offset >= self.end)
@@ -292,7 +292,7 @@ class _Image:
                 self._positions[name] = position + header.size
 
     def check_nodes(self, log_dirs: Sequence[str], files: Files) -> None:
-        """The node id of the directory; a `problem` where another of `log_dirs` belongs to another node or cluster."""
+        """Reads the node id of the directory. Sets `problem` if another of `log_dirs` is of another node or cluster."""
         mine: MetaProperties | None = None
         try:
             for directory in (self.directory, *log_dirs):
@@ -304,7 +304,7 @@ class _Image:
                 if (found.cluster_id, found.node_id) != (mine.cluster_id, mine.node_id):
                     raise BadBytesError(
                         f"found node {found.node_id} of cluster {found.cluster_id}, expected node {mine.node_id} of "
-                        f"cluster {mine.cluster_id}, as {self.directory} has it",
+                        f"cluster {mine.cluster_id}, as in {self.directory}",
                         path=path,
                         hint="name the directories of one broker",
                     )
@@ -317,7 +317,7 @@ class _Image:
 
     def _take(self, values: Iterator[bytes | None]) -> None:
         for value in values:
-            # A frame begins with two numbers of one byte each; most records say that a broker lives.
+            # A frame begins with two numbers of one byte each; most records are no-ops.
             if value is None or len(value) < 2 or (value[1] not in _NUMBERS and value[1] < 0x80):
                 continue
             record = decode_metadata_record(value)
@@ -353,7 +353,7 @@ class _Image:
             )
 
     def _partition_change(self, data: Value) -> None:
-        """As PartitionRegistration.merge: what is null stays, and a leader that is named begins an epoch."""
+        """Applies a change as PartitionRegistration.merge: null changes nothing, and a named leader starts an epoch."""
         name, number = self._names.get(str(data["topicId"])), _number(data["partitionId"])
         if name is None:
             return

@@ -1,13 +1,13 @@
-"""A store's two coordinators: who keeps cursors and who ends transactions, over the logs of its manager.
+"""A store's two coordinators, which keep cursors and end transactions, over the logs of its manager.
 
-Puts `kafkalog.engine.coordinator` on the topics `__consumer_offsets` and `__transaction_state` of these directories,
-which are made partition by partition, each when it is first written to.  `start` settles what a crash or another
-process left behind, before anybody reads or writes: what was decided is carried out, and what this package began and
-nobody can go on with is aborted.  Its producer ids tell; what is open under one that a broker gave out waits for its
-holder until it times out.
+Connects `kafkalog.engine.coordinator` to the topics `__consumer_offsets` and `__transaction_state` of these
+directories. These topics are created partition by partition, each at its first write. `start` settles what a crash or
+another process left behind, before anybody reads or writes: decided transactions are completed, and open ones that this
+package began and nobody can continue are aborted. Their producer ids identify them. An open transaction under a
+producer id of a broker waits for its holder until it times out.
 
-The order of locks: a transactional id's, then a state partition's or a group's, then a log's.  So nothing here may be
-called with a log's lock held.  Thread-safe.  Source: TransactionCoordinator, GroupCoordinatorService (4.4.0).
+The order of locks: a transactional id's, then a state partition's or a group's, then a log's. So nothing here may be
+called with a log's lock held. Thread-safe. Source: TransactionCoordinator, GroupCoordinatorService (4.4.0).
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 
 
 def new_producer_id(transactional_id: str, previous: int) -> int:
-    """One that nobody has or had: of 61 bits at random, as nothing is kept of those that were forgotten."""
+    """Returns a new producer id with 61 random bits, because forgotten ids are not kept anywhere."""
     return FIRST_STORE_PRODUCER_ID | secrets.randbits(61)
 
 
 class StoreStateLog(UnifiedStateLog):
-    """A partition of an internal topic, wherever the manager has it now."""
+    """A partition of an internal topic, in the directory where the manager has it now."""
 
     def __init__(self, manager: LogManager, log: UnifiedLog, *, syncs: bool) -> None:
         super().__init__(log, syncs=syncs)
@@ -75,8 +75,11 @@ class StoreStateLog(UnifiedStateLog):
 
 
 class SoleMarkers(LogMarkers):
-    """Of coordinators that alone write to their partitions.  A partition that knows a later epoch of a producer has
-    seen the end of what came before: the coordinator's log has lost its own end, by a power loss or a repair."""
+    """Writes markers for coordinators that are the only writers of their partitions.
+
+    If a partition knows a later epoch of a producer, it has seen the end of the earlier transaction: the coordinator's
+    log has lost its end by a power loss or a repair.
+    """
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class SoleMarkers(LogMarkers):
     ) -> None:
         super().__init__(log_of, offsets_of, clock, syncs=syncs)
         self._registry = registry
-        self.outrun: set[int] = set()  # producer ids of which a partition knows more than the coordinator
+        self.outrun: set[int] = set()  # producer ids of which a partition knows a later state than the coordinator
 
     def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
         log = None
@@ -98,23 +101,23 @@ class SoleMarkers(LogMarkers):
         entry = None if log is None else log.producer_state_manager.last_entry(marker.producer_id)
         is_open = entry is not None and entry.current_txn_first_offset is not None
         if entry is not None and entry.producer_epoch == marker.producer_epoch and not is_open:
-            return  # it has it: another partition refuses, and the end is tried again
+            return  # this partition has the marker: another one refused it, and the end is tried again
         try:
             super().write(partition, marker)
         except InvalidProducerEpochException as error:
             self.outrun.add(marker.producer_id)
             Lines("kafkalog.coordinator").warning(
-                "%s: the transaction of producer id %d, epoch %d, ended there before: %s",
+                "%s: the transaction of producer id %d, epoch %d, has ended there before: %s",
                 partition, marker.producer_id, marker.producer_epoch, error,
             )  # fmt: skip
 
 
 class Coordinators:
-    """Of one store, whose manager is started before `start`."""
+    """The coordinators of one store, whose manager is started before `start`."""
 
     ends_left = True
 
-    # More than eight parameters: what it stands on, and what differs where a directory has single partitions open.
+    # More than eight parameters: the objects it uses, and the differences if a directory has single partitions open.
     def __init__(
         self,
         manager: LogManager,
@@ -128,8 +131,8 @@ class Coordinators:
         transactions: TransactionSettings = TransactionSettings(),  # noqa: B008 (it does not change)
         offsets: OffsetSettings = OffsetSettings(offsets_retention_ms=LONG_MAX),  # noqa: B008 (likewise)
     ) -> None:
-        """`log_to_end`: as `Catalog.log_to_end`, which counts where it is not given.  `check_making` raises where no
-        partition of an internal topic may be made."""
+        """`log_to_end`: by default `Catalog.log_to_end`. `check_making` raises an error if no partition of an internal
+        topic may be created."""
         self._check_making = check_making
         self._manager = manager
         self._catalog = catalog
@@ -155,7 +158,7 @@ class Coordinators:
         )
         self.ids = TransactionalIds(self.transactions)
 
-    # --- the logs below --------------------------------------------------------------------------------
+    # --- state logs ------------------------------------------------------------------------------------
 
     def _state_log(self, topic: str, number: int, *, create: bool) -> UnifiedStateLog | None:
         if create and number not in self._catalog.numbers(topic):
@@ -168,7 +171,7 @@ class Coordinators:
         return found
 
     def sync_from_now_on(self) -> None:
-        """Whoever comes now was promised that what is written is on the disk.  May be called again."""
+        """Syncs every write from now on, because the next caller was promised it. May be called again."""
         if self._syncs:
             return
         self._syncs = self.markers.syncs = True
@@ -186,13 +189,13 @@ class Coordinators:
     # --- groups ----------------------------------------------------------------------------------------
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
-        """Who keeps a group's offsets; None where its partition is not there, and is not to be made."""
+        """Returns the keeper of a group's offsets; None if its partition does not exist, and `create` is False."""
         if not text(group, "group"):
             raise IllegalArgumentException("a group must not be empty", hint="it is the cursor's name")
         return self._group_offsets(partition_for(group, self.offsets_partitions), create=create)
 
     def all_offsets(self) -> list[GroupOffsets]:
-        """Of all partitions that there are."""
+        """Returns the keepers of all partitions that exist."""
         found = [self._group_offsets(number, create=False) for number in self._catalog.numbers(GROUP_METADATA_TOPIC)]
         return [each for each in found if each is not None]
 
@@ -200,7 +203,7 @@ class Coordinators:
         found = self._offsets.get(number)
         if found is not None:
             return found
-        if self._life.forked:  # the lock may be held for ever
+        if self._life.forked:  # the lock may be held forever
             raise self._life.refusal(f"the store of {self._manager.directories.shown}")
         with self._lock:
             found = self._offsets.get(number)
@@ -211,13 +214,14 @@ class Coordinators:
                 found = self._offsets[number] = GroupOffsets(log, self._clock, self._settings)
             return found
 
-    # --- what nobody asked for -------------------------------------------------------------------------
+    # --- background work -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Settles every transaction that was left behind, unless `ends_left` is off.
+        """Settles every transaction that was left behind, unless `ends_left` is False.
 
-        SchemaException where a state partition cannot be understood: a decision may stand there.  What cannot be ended
-        now (a partition's directory is offline) is told, and tried again in the background.
+        SchemaException if a state partition cannot be decoded, because it may contain a decision. If a transaction
+        cannot be ended now (a partition's directory is offline), a warning is logged and it is tried again in the
+        background.
         """
         self._tell_of_those_away()
         self.transactions.load(self._catalog.numbers(TRANSACTION_STATE_TOPIC))
@@ -230,13 +234,13 @@ class Coordinators:
             if away:
                 some = ", ".join(map(str, away[:SHOWN])) + (", ..." if len(away) > SHOWN else "")
                 Lines("kafkalog.coordinator").warning(
-                    "%d partitions of %s are not in %s (%s): %s that are kept there are refused until the store is "
-                    "opened with all its directories",
+                    "%d partitions of %s are not in %s (%s): the %s in them are refused until the store is opened with "
+                    "all its directories",
                     len(away), topic, self._manager.directories.shown, some, what,
                 )  # fmt: skip
 
     def end(self) -> None:
-        """At the store's close, after which nobody writes: transactions that are open are aborted."""
+        """Aborts open transactions when the store closes, because nobody writes afterwards."""
         if not self._is_ended:
             if self.ends_left:
                 self._end_all()
@@ -259,23 +263,23 @@ class Coordinators:
             raise failed
 
     def end_of(self, partition: TopicPartition) -> None:
-        """Ends the transactions that a partition is in, whoever is inside of them: nobody will write to it any more.
-        What is open is aborted."""
+        """Ends the transactions of a partition, even while others use them, because nobody will write to it any more.
+        Open ones are aborted."""
         self._quietly("finishing transactions", self.transactions.finish_prepared)
         self._quietly(f"aborting transactions of {partition}", lambda: self._abort_ours(partition))
 
     def producers_in(self, partition: TopicPartition) -> dict[int, int] | None:
-        """The producer ids of the transactions that are open or ending there, and their epochs; None where partitions
-        that may know of others are away."""
+        """Returns the epochs by producer id of the transactions that are open or ending in a partition. None if
+        partitions that may know of others are missing."""
         if self._catalog.away(TRANSACTION_STATE_TOPIC):
             return None
         found = self.transactions.list_transactions()
         return {each.producer_id: each.producer_epoch for each in found if partition in each.partitions}
 
     def give_up_if_outrun(self, transactional_id: str, holder: ProducerIdAndEpoch) -> bool:
-        """After a partition refused the holder of an id: whether it knows more of its producer than the coordinator,
-        whose log has lost its end.  Then what is open of the id is aborted, and its next holder gets another producer
-        id."""
+        """Handles the refusal of an id's holder by a partition. Returns whether the partition knows a later state of
+        the producer than the coordinator, whose log has lost its end. Then the id's open transaction is aborted, and
+        its next holder gets another producer id."""
         known = self.transactions.describe(transactional_id)
         if (known.producer_id, known.producer_epoch, known.state) != (*holder, "Ongoing"):
             return False
@@ -285,45 +289,45 @@ class Coordinators:
         return True
 
     def give_up_outrun(self) -> None:
-        """Ids whose producer a partition knows more of are forgotten: their next holder gets another producer id."""
+        """Forgets ids whose producer has a later state in a partition: their next holder gets another producer id."""
         for each in self.transactions.list_transactions() if self.markers.outrun else ():
             if each.producer_id in self.markers.outrun and self.transactions.forget(each.transactional_id):
                 self.ids.forget([each.transactional_id])
-                self.markers.outrun.discard(each.producer_id)  # nobody gets it again
+                self.markers.outrun.discard(each.producer_id)  # nobody gets this id again
 
     def compact_logs(self, more_than: int) -> None:
-        """Of each key the last record stays in the logs of these coordinators that have more bytes."""
+        """Compacts these coordinators' logs that have more than `more_than` bytes."""
         for each in self._state_logs:
             if each.log.size > more_than:
                 compact = partial(self._manager.compact, each.log, CleanerConfig(), rolls=True)
                 self._quietly(f"compacting {each.log.topic_partition}", compact)
 
     def flush_logs(self) -> None:
-        """What the coordinators wrote is on the disk, before what partitions hold because of it."""
+        """Syncs the coordinators' logs, before the partitions that depend on them."""
         for each in list(self._state_logs):
             each.flush_now()
 
     def end_left(self) -> None:
-        """Aborts what nobody is inside of."""
+        """Aborts the transactions that no caller holds any more."""
         self._quietly("aborting transactions that nobody has", self.ids.end_left)
 
     def check_outside(self) -> None:
-        """IllegalStateException in a thread that is in the middle of a change of ours: a signal's handler, or a
-        finalizer."""
+        """Raises IllegalStateException in a signal handler or finalizer that runs inside a change of these
+        coordinators."""
         self.ids.check_outside()
         for each in list(self._offsets.values()):
             refuse_reentry(each.lock, "the group coordinator")
 
     def end_overdue(self) -> None:
-        """What has been open for too long is aborted, and what nobody is inside of; also goes on with an end that was
-        cut short."""
+        """Aborts transactions that are open for too long or that no caller holds. Also continues an end that was
+        interrupted."""
         self._quietly("aborting transactions that are overdue", self.transactions.abort_timed_out)
         self._quietly("forgetting transactional ids", self.give_up_outrun)
         self.end_left()
 
     def forget_expired(self) -> None:
-        """Ids that nobody used for seven days, and offsets that were committed with an end of their own.  Cursors stay
-        until somebody deletes them."""
+        """Forgets ids that nobody used for seven days, and offsets that were committed with an expiry. Cursors stay
+        until they are deleted."""
         self._quietly("forgetting transactional ids", lambda: self.ids.forget(self.transactions.remove_expired()))
         for each in list(self._offsets.values()):
             self._quietly("forgetting offsets", each.expire)
@@ -333,12 +337,12 @@ class Coordinators:
             what()
         except (DiskFull, TooManyOpenFilesException) as error:
             if not self._is_ended:
-                Lines("kafkalog.coordinator").warning("%s is put off: %s", doing, error)
+                Lines("kafkalog.coordinator").warning("%s is postponed: %s", doing, error)
         except Exception:
             if not self._is_ended:
                 Lines("kafkalog.coordinator").exception("Error while %s", doing)
 
     def forget_topic(self, topic: str, topic_id: str | None) -> None:
-        """Of a topic that is deleted: no cursor points into the next one of that name."""
+        """Removes a deleted topic's offsets, so that no cursor points into the next topic of that name."""
         for each in self.all_offsets():
             each.delete_topic(topic, topic_id or ZERO_UUID)

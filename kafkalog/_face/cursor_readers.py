@@ -1,7 +1,7 @@
-"""Which cursors of a store have a reader that lives: a second one is refused, unless it is meant.
+"""The cursors of a store that have an open reader. A second reader of a cursor is refused unless it is shared.
 
-A cursor is a place, and no group: readers of one name each get every record, and move each other's place.  A reader
-counts until it is closed or dropped.  Thread-safe.
+A cursor is a position, not a group: two readers of one cursor each get every record, and each moves the other's
+position. A reader counts until it is closed or dropped. Thread-safe.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from kafkalog.errors import IllegalStateException
 
 
 class CursorReader(Protocol):
-    """What is asked of a reader (`kafkalog.reader.StoreReader`)."""
+    """The part of a reader that is needed here (`kafkalog.reader.StoreReader`)."""
 
     @property
     def closed(self) -> bool: ...
 
 
 class CursorReaders:
-    """Of one store."""
+    """The open readers of one store."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a finalizer may close a reader
         self._readers: dict[str, weakref.WeakSet[CursorReader]] = {}  # guarded by _lock
 
     def add(self, cursor: str, reader: CursorReader, *, shared: bool) -> None:
-        """IllegalStateException if another reader of the name lives, and this one does not say that it is shared."""
+        """Raises IllegalStateException if another reader of the cursor is open, and this one is not `shared`."""
         if self._is_added(cursor, reader, shared):
             return
-        gc.collect()  # a dropped one and its iteration may hold each other
+        gc.collect()  # a dropped reader and its iteration may refer to each other
         if not self._is_added(cursor, reader, shared):
             raise IllegalStateException(
-                f"cursor {cursor!r} has a reader in this store already: a second one would get every record too, and "
-                "each commit would move the other's place",
-                hint="close() that one first (as a notebook's cell that is run again does: `with store.reader(...)`, "
-                "or reader.close() at its start), choose another cursor, or give shared=True if both are meant",
+                f"cursor {cursor!r} has a reader in this store already: a second one would also get every record, and "
+                "each commit would move the other's position",
+                hint="close() the first reader (if a notebook cell runs again: use `with store.reader(...)`, or call "
+                "reader.close() at its start), choose another cursor, or pass shared=True if both are meant",
             )
 
     def _is_added(self, cursor: str, reader: CursorReader, shared: bool) -> bool:
@@ -52,7 +52,7 @@ class CursorReaders:
         return any(not each.closed for each in self._readers.get(cursor, ()))
 
     def remove(self, cursor: str, reader: CursorReader) -> None:
-        """It was closed, or never made whole."""
+        """Removes a reader that was closed, or whose creation failed."""
         with self._lock:
             readers = self._readers.get(cursor)
             if readers is not None:

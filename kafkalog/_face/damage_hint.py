@@ -1,7 +1,7 @@
-"""An error at damage says in Python, beside the place, which argument reads on behind it.
+"""Adds a hint to an error at damage: the Python argument that reads on after it.
 
-The words of the error are the engine's, and often Kafka's; what to do is told by the door that somebody came in by.
-Commands have an option of their own for that, and readers without `on_damage` have none.
+The text of the error is the engine's, and often Kafka's. The hint depends on the entry point: commands have their own
+option for it, and readers without `on_damage` have none.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from kafkalog._face.chunk_reader import UNREADABLE
 from kafkalog.errors import CorruptIndexException, KafkalogError, RecordDeserializationException
 
-SKIP_HINT = 'on_damage="skip" reads on behind it'
+SKIP_HINT = 'on_damage="skip" reads on after it'
 
 
 def helped(error: KafkalogError) -> KafkalogError:
-    """The error, with what reads on behind the damage that it names; an index, or a value that is not what it was read
-    as, is no such damage."""
+    """Returns the error with a hint how to read on after the damage. Errors about an index, or about a value that does
+    not decode as requested, get none."""
     is_of_log = error.path is not None and error.position is not None
     if is_of_log and not isinstance(error, CorruptIndexException | RecordDeserializationException):
         hint = error.hint or "`kafkalog verify` lists the damage"
@@ -27,7 +27,7 @@ def helped(error: KafkalogError) -> KafkalogError:
 
 @contextmanager
 def helping() -> Iterator[None]:
-    """Errors of what is read meanwhile are `helped`."""
+    """Passes errors of the block through `helped`."""
     try:
         yield
     except UNREADABLE as error:

@@ -1,10 +1,10 @@
-"""`describe()`: what a partition, a topic and a store hold, told without reading it.
+"""`describe()`: the content of a partition, a topic and a store, found without reading it all.
 
-From names, sizes and the ends of indexes, and a few batch headers, so it takes a moment however long the logs are.
-Records: the span of offsets, which is more than there is where compaction, or the markers of transactions, left gaps;
-small logs are counted by all their batch headers, up to EXACT_BYTES_MAX for one call, and then the count is exact.
-Times are those of batches, of markers too, unless the count is exact.  The sample is read from places that are spread
-over all offsets.  A partition that cannot be looked at is told with its problem, and the others go on.
+Uses names, sizes, the ends of indexes and a few batch headers, so it takes a moment even for long logs. The number of
+records is the span of offsets, which is too high if compaction or transaction markers left gaps. Small logs are counted
+by all their batch headers, up to EXACT_BYTES_MAX in one call, and then the count is exact. Times are those of batches,
+markers included, unless the count is exact. The sample is read from places spread over all offsets. If a partition
+cannot be read, its description has the problem, and the others are described.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _LISTS = "`kafkalog verify` lists the damage"
 
 
 class Budget:
-    """How many bytes of logs may still be read to count exactly."""
+    """The bytes of logs that may still be read to count exactly."""
 
     def __init__(self, *, exact: bool) -> None:
         self._left = (1 << 63) if exact else EXACT_BYTES_MAX
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether so many may be; then they are gone."""
+        """Returns whether so many bytes may be read, and if so subtracts them."""
         if size_bytes > self._left:
             return False
         self._left -= size_bytes
@@ -51,7 +51,7 @@ class Budget:
 
 
 class _Sums(_shown.Shown):
-    """What all three have, of their parts."""
+    """The part that all three descriptions share."""
 
     if TYPE_CHECKING:
         records: int
@@ -64,7 +64,7 @@ class _Sums(_shown.Shown):
 
     @property
     def bytes(self) -> int:
-        """On the disk and in the remote tier; what is in both counts twice."""
+        """Bytes on the disk and in the remote tier; a segment in both counts twice."""
         return self.local_bytes + self.remote_bytes
 
     def _facts(self) -> str:
@@ -86,9 +86,27 @@ def _time(timestamp_ms: int | None) -> str:
 
 @dataclass(frozen=True, repr=False)
 class PartitionDescription(_Sums):
-    """A partition at one moment.  `records` is what a read_uncommitted reader is given, exactly where `is_exact`, else
-    at most; timestamps are ms since 1970, None where no record has one.  `problem`: why there is no more to tell;
-    `damage`: what of its logs cannot be read, as far as the look met it."""
+    """A partition at one moment.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition's number.
+        log_dir: The log directory.
+        log_start_offset: The first offset.
+        end_offset: The offset after the last record.
+        records: The records that a read_uncommitted reader gets: exact if `is_exact`, else an upper bound.
+        is_exact: Whether `records` is exact.
+        oldest_timestamp: In ms since 1970; None if no record has one.
+        newest_timestamp: In ms since 1970; None if no record has one.
+        local_bytes: Size of the log on the disk.
+        local_segments: Number of segments on the disk.
+        remote_bytes: Size of the log in the remote tier.
+        remote_segments: Number of segments in the remote tier.
+        codecs: The codecs of the batches that were read.
+        sample: Records from places spread over all offsets.
+        problem: Why the partition could not be described, or None.
+        damage: Parts of the log that cannot be read, as far as they were met.
+    """
 
     topic: str
     partition: int
@@ -121,7 +139,7 @@ class PartitionDescription(_Sums):
 
 
 class _OfParts(_Sums):
-    """The sums of parts that have them."""
+    """A description whose values are the sums of its parts."""
 
     if TYPE_CHECKING:
 
@@ -130,7 +148,7 @@ class _OfParts(_Sums):
 
     @property
     def records(self) -> int:  # type: ignore[override]
-        """What a read_uncommitted reader is given: exactly where `is_exact`, else at most."""
+        """The records that a read_uncommitted reader gets: exact if `is_exact`, else an upper bound."""
         return sum(each.records for each in self.parts)
 
     @property
@@ -140,42 +158,42 @@ class _OfParts(_Sums):
 
     @property
     def oldest_timestamp(self) -> int | None:  # type: ignore[override]
-        """In ms since 1970; None where no record has one."""
+        """The oldest timestamp in ms since 1970; None if no record has one."""
         return min((each.oldest_timestamp for each in self.parts if each.oldest_timestamp is not None), default=None)
 
     @property
     def newest_timestamp(self) -> int | None:  # type: ignore[override]
-        """In ms since 1970; None where no record has one."""
+        """The newest timestamp in ms since 1970; None if no record has one."""
         return max((each.newest_timestamp for each in self.parts if each.newest_timestamp is not None), default=None)
 
     @property
     def local_bytes(self) -> int:  # type: ignore[override]
-        """Of logs on the disk."""
+        """Size of the logs on the disk, in bytes."""
         return sum(each.local_bytes for each in self.parts)
 
     @property
     def remote_bytes(self) -> int:  # type: ignore[override]
-        """Of logs in the remote tier."""
+        """Size of the logs in the remote tier, in bytes."""
         return sum(each.remote_bytes for each in self.parts)
 
     @property
     def local_segments(self) -> int:
-        """How many are on the disk."""
+        """Number of segments on the disk."""
         return sum(each.local_segments for each in self.parts)
 
     @property
     def remote_segments(self) -> int:
-        """How many are in the remote tier."""
+        """Number of segments in the remote tier."""
         return sum(each.remote_segments for each in self.parts)
 
     @property
     def codecs(self) -> list[str]:
-        """The codecs of the batches that were looked at."""
+        """The codecs of the batches that were read."""
         return sorted({*chain.from_iterable(each.codecs for each in self.parts)})
 
     @property
     def problems(self) -> list[str]:
-        """Why partitions are missing in the sums, and what of logs cannot be read as far as the look met it."""
+        """Why partitions are missing in the sums, and which parts of logs cannot be read, as far as they were met."""
         return list(chain.from_iterable(_problems(each) for each in self.parts))
 
 
@@ -215,7 +233,7 @@ class TopicDescription(_OfParts):
 
 @dataclass(frozen=True, repr=False)
 class StoreDescription(_OfParts):
-    """A store at one moment: the sums of its `topics`, and a `sample` where one was asked for."""
+    """A store at one moment: the sums of its `topics`, and a `sample` if one was requested."""
 
     place: str
     topics: list[TopicDescription]
@@ -252,18 +270,18 @@ def _row_of_sums(part: PartitionDescription | TopicDescription) -> list[object]:
     ]  # fmt: skip
 
 
-# --- looking ---------------------------------------------------------------------------------------------
+# --- describing ------------------------------------------------------------------------------------------
 
 
 def describe_partition(source: Source, budget: Budget, sample_rows: int) -> PartitionDescription:
-    """One partition.  Errors as a read of it."""
+    """Describes one partition. Errors as a read of it."""
     found = _described(source, budget)
     found.sample.extend(_sampled([(source, found)], sample_rows))
     return found
 
 
 def describe_topic(home: Home, name: str, budget: Budget, sample_rows: int) -> TopicDescription:
-    """UnknownTopicOrPartitionException where there is none of that name."""
+    """Describes one topic. UnknownTopicOrPartitionException if it does not exist."""
     sources: list[tuple[Source, PartitionDescription]] = []
     found = TopicDescription(name, [])
     for number in home.numbers(name):
@@ -281,12 +299,12 @@ def describe_topic(home: Home, name: str, budget: Budget, sample_rows: int) -> T
 
 
 def html_of_topic(home: Home, name: str, caption: str) -> str:
-    """A table of a topic's first partitions."""
+    """Returns an HTML table of a topic's first partitions."""
     budget = Budget(exact=False)
     rows: list[list[object]] = []
     for number in home.numbers(name):
         if len(rows) > _shown.ROWS_MAX:
-            break  # one more is told to be left out
+            break  # one row too many, which shows that rows are omitted
         try:
             rows.append(_row(_described(home.source(TopicPartition(name, number)), budget)))
         except (KafkalogError, OSError) as error:
@@ -297,7 +315,7 @@ def html_of_topic(home: Home, name: str, caption: str) -> str:
 def _described(source: Source, budget: Budget) -> PartitionDescription:
     surveyed = cast("Surveyed", source)
     tiered = surveyed.tiered()
-    # A store that writes the log has all of it in the files by now.
+    # A store that writes the log has written all of it to the files by now.
     known_end = 0 if isinstance(source, PartitionView) else source.log_end_offset
     seen_start, local, contents, is_whole, damage = surveyed.over(lambda seen: _look(seen, budget, known_end))
     start, end = source.log_start_offset, source.visible_end()
@@ -330,7 +348,7 @@ def _codec_name(codec: int) -> str:
 
 @dataclass
 class _Segments:
-    """`remote_...`: of those that are read from a remote tier."""
+    """Counts and sizes of segments. `remote_...`: of those that are read from a remote tier."""
 
     count: int = 0
     bytes: int = 0
@@ -339,7 +357,7 @@ class _Segments:
 
 
 def _look(seen: Snapshot, budget: Budget, known_end: int) -> tuple[int, _Segments, Contents, bool, list[str]]:
-    """(where the segments start, their sums, what is in them, whether every header was read, what cannot be read)."""
+    """Returns (start of the segments, their sums, their content, whether every header was read, unreadable parts)."""
     sums = _Segments()
     for segment in seen.segments:
         if seen.may_overlap(segment):
@@ -351,7 +369,7 @@ def _look(seen: Snapshot, budget: Budget, known_end: int) -> tuple[int, _Segment
     contents, is_whole = headers_at_ends(seen), False
     end = seen.unreadable_end
     if end is None and seen.segments and seen.log_end_offset < known_end:
-        what = f"what cannot be read where offset {seen.log_end_offset} should be"
+        what = f"unreadable bytes where offset {seen.log_end_offset} should be"
         end = Unreadable(seen.segments[-1].path, seen.end_position, what)
     damage = [] if end is None else [f"{end.path}, from byte {end.position} on: {end.what} ({_LISTS})"]
     if not sums.remote_count and budget.takes(sums.bytes):
@@ -359,7 +377,7 @@ def _look(seen: Snapshot, budget: Budget, known_end: int) -> tuple[int, _Segment
         is_whole = not unread
         told = None if end is None else end.path
         damage += [
-            f"{path}: {size_bytes} bytes are no batches that can be read ({_LISTS})"
+            f"{path}: {size_bytes} bytes are not readable batches ({_LISTS})"
             for path, size_bytes in unread.items()
             if path != told or size_bytes > seen.segments[-1].size - seen.end_position
         ]
@@ -372,7 +390,7 @@ def _oldest(source: Source, start: int) -> int:
 
 
 def _records_at(source: Source, offset: int) -> Iterator[Record]:
-    """The first record at or behind an offset; none where it cannot be read."""
+    """Yields the first record at or after an offset; nothing if it cannot be read."""
     try:
         with ChunkReader(
             source, offset, chunk_bytes=SAMPLE_CHUNK_BYTES, end_offset=source.visible_end(), out_of_range="earliest"
@@ -385,7 +403,7 @@ def _records_at(source: Source, offset: int) -> Iterator[Record]:
 
 
 def _sampled(sources: Sequence[tuple[Source, PartitionDescription]], rows: int) -> Iterable[Record]:
-    """Up to so many records, from places that are spread evenly over all offsets."""
+    """Returns up to so many records, from places spread evenly over all offsets."""
     total = sum(max(part.end_offset - part.log_start_offset, 0) for _, part in sources)
     wanted = min(rows, total)
     places = [number * (total - 1) // max(wanted - 1, 1) for number in range(wanted)]

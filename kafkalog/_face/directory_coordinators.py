@@ -1,12 +1,12 @@
-"""The coordinators of a directory of which this process opens single partitions: what their transactions stand on.
+"""The coordinators of a directory of which this process opens single partitions, for their transactions.
 
-A store has its coordinators from the start.  Here they are made for the first transaction, or for an open that finds
-one which is not decided: what was decided is carried out then, and what nobody can go on with is aborted, in every
-partition of the directory.  All partitions that are open share them, through their directory (`Tenant`); the last one
-to leave ends them.  In the background they look after what is overdue.
+A store has its coordinators from the start. Here they are created for the first transaction, or for an open that finds
+an undecided one. Then decided transactions are completed, and those that nobody can continue are aborted, in every
+partition of the directory. All open partitions share the coordinators through their directory (`Tenant`); the last one
+to close ends them. A background task handles overdue transactions.
 
-Locks: the directory's guard is held while they are made, and no log's lock may be held by who asks for them.
-Thread-safe.
+Locks: the directory's guard is held while the coordinators are created, and a caller that requests them must not hold a
+log's lock. Thread-safe.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMPACTED_BYTES = 4 << 20
 
 
 class DirectoryCoordinators:
-    """The `Tenant` of a directory.  Made by `coordinators_of`."""
+    """The `Tenant` of a directory. Created by `coordinators_of`."""
 
     def __init__(self, directory: LogDirectory, *, syncs: bool) -> None:
         manager = directory.manager
@@ -56,7 +56,7 @@ class DirectoryCoordinators:
         self._tasks = BackgroundTasks(manager.scheduler, self._is_live)
 
     def start(self) -> None:
-        """What was left behind is settled; errors as `Coordinators.start`.  May be called again."""
+        """Settles what was left behind; errors as `Coordinators.start`. May be called again."""
         if not self.is_started:
             self.coordinators.start()
             self._tasks.every("transaction-abort", self.end_overdue, OVERDUE_CHECK_MS, OVERDUE_CHECK_MS)
@@ -73,42 +73,43 @@ class DirectoryCoordinators:
         self.coordinators.forget_expired()
 
     def end(self) -> None:
-        """As `Tenant.end`.  No cleaner runs here, so a log of theirs that has grown is compacted now."""
+        """Ends the coordinators, as `Tenant.end`. No cleaner runs here, so a state log that has grown is compacted
+        now."""
         self._tasks.cancel()
         if self.is_started:
             self.coordinators.end()
             self.coordinators.compact_logs(COMPACTED_BYTES)
 
     def let_go(self) -> None:
-        """As `Tenant.let_go`."""
+        """Releases everything, as `Tenant.let_go`."""
         self.life.end()
         self._tasks.cancel()
 
 
 def _check_alone(catalog: Catalog, log_dir: str) -> None:
-    """IllegalStateException where a directory is one of several of a store: another one may have the partition of
-    `__transaction_state` that is about to be made, and two of them are two truths."""
+    """Raises IllegalStateException if a directory is one of several of a store. Another one may have the partition of
+    `__transaction_state` that is about to be created, and two of them would contradict each other."""
     elsewhere = catalog.partly_elsewhere()
     if elsewhere is not None:
         raise IllegalStateException(
-            f"{log_dir} is one of several directories of a store: it has not all partitions of {elsewhere!r}, and its "
-            "transactions are kept in one of them for all",
-            hint="kafkalog.open([...]) with all directories has transactions",
+            f"{log_dir} is one of several directories of a store: it lacks partitions of {elsewhere!r}, and "
+            "one of the directories keeps the transactions of all",
+            hint="use kafkalog.open([...]) with all directories for transactions",
         )
 
 
 def _log_to_end(registry: LogRegistry, catalog: Catalog, partition: TopicPartition) -> UnifiedLog | None:
-    """A partition's log, for the end of a transaction.  One that is open is there, whatever is known of its topic."""
+    """Returns a partition's log for the end of a transaction. An open log counts, even if its topic is unknown."""
     log = registry.get(partition)
     return catalog.log_to_end(partition) if log is None or log.local_log.is_closed else log
 
 
 def coordinators_of(lease: Lease, *, syncs: bool) -> DirectoryCoordinators:
-    """Those of the directory that a partition is leased of, made where nobody has needed them yet.  `syncs`: whoever
-    asks was promised that what is written is on the disk.
+    """Returns the coordinators of a leased partition's directory, and creates them at the first call. `syncs`: the
+    caller was promised that writes are on the disk.
 
-    IllegalStateException once the lease is over, or in a thread that is just changing the directory; errors as
-    `Coordinators.start`, and of the topics' settings that lie there.
+    IllegalStateException after the lease has ended, or in a thread that is changing the directory. Errors as
+    `Coordinators.start`, and as the reading of the directory's topic settings.
     """
     directory = lease.directory
     found = directory.tenant
@@ -127,7 +128,7 @@ def coordinators_of(lease: Lease, *, syncs: bool) -> DirectoryCoordinators:
 
 
 class PartitionHome:
-    """The `TransactionHome` of one open partition, which lives as long as any of its transactions."""
+    """The `TransactionHome` of one open partition. It is used as long as any of the partition's transactions."""
 
     def __init__(self, own: StorePartition, shared: DirectoryCoordinators) -> None:
         self._own = own
@@ -137,17 +138,17 @@ class PartitionHome:
         self.clock = own.clock
 
     def check_open(self) -> None:
-        """IllegalStateException where the partition is closed, or of another process."""
+        """Raises IllegalStateException if the partition is closed, or of another process."""
         self._own.check_open()
 
     def partition(self, partition: TopicPartition) -> StorePartition:
-        """The one that there is.  KafkaStorageException where its directory has failed."""
+        """Returns the partition. KafkaStorageException if its directory has failed."""
         assert partition == self._own.topic_partition, partition
         self._own.engine.context.check_online()
         return self._own
 
     def joins(self, topic: str) -> None:
-        """As `TransactionHome.joins`: its partition is here."""
+        """Does nothing: the partition is here."""
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
         """As `Home.offsets`."""
@@ -155,11 +156,11 @@ class PartitionHome:
         return self.coordinators.offsets(group, create=create)
 
     def info(self, topic: str) -> TopicInfo:
-        """UnknownTopicOrPartitionException where there is no such topic."""
+        """Returns the topic's description. UnknownTopicOrPartitionException if it does not exist."""
         self.check_open()
         return self._catalog.must(topic)
 
     def check_partition(self, partition: TopicPartition) -> None:
-        """UnknownTopicOrPartitionException where there is no such partition."""
+        """Raises UnknownTopicOrPartitionException if the partition does not exist."""
         if not 0 <= partition.partition < self.info(partition.topic).partitions:
-            raise UnknownTopicOrPartitionException(f"there is no partition {partition} in {self._own.log_dir}")
+            raise UnknownTopicOrPartitionException(f"{self._own.log_dir} has no partition {partition}")

@@ -1,8 +1,8 @@
-"""Going on behind damage of a log that is followed: a Source that finds records where the log's own search for them
-runs into the damage.
+"""Reading after damage of a log that is followed: a Source that finds records if the log's own search for them meets
+the damage.
 
-What lies behind the damage is found as by whoever reads a log once (`past_damage`).  What is appended later the log
-finds by itself again, as soon as its index has an entry of it.  Not thread-safe: it is one reader's.
+Records after the damage are found as in a single read (`past_damage`). The log itself finds records that are appended
+later, as soon as its index has an entry for them. Not thread-safe: it belongs to one reader.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ if TYPE_CHECKING:
 
 
 class FollowedPastDamage(Source):
-    """Over the source that a reader had when it met damage."""
+    """Wraps the source that a reader had when it met damage."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.topic_partition = source.topic_partition
         self._view: PartitionView | None = None
         self._past: PastDamage | None = None
-        self._behind = -1  # the offset where reading goes on: the log's own search is not asked for that
-        self._met: tuple[object, ...] | None = None  # the damage met last, and where that led
-        self._told_end: tuple[str | None, int | None] | None = None  # damage behind which the log has ended so far
+        self._behind = -1  # the offset where reading continues: the log's own search is not used for it
+        self._met: tuple[object, ...] | None = None  # the damage met last, and where reading continued
+        self._told_end: tuple[str | None, int | None] | None = None  # damage after which the log has ended so far
 
     def skip(self, reader: ChunkReader, error: KafkalogError) -> Lost | None:
-        """Sets the reader behind the damage that it raised; what is left out, None where that was told already.
+        """Moves the reader after the damage that it raised. Returns the range that is left out; None if that was
+        reported already.
 
-        The error again where it is not about bytes of a segment, or nothing leads past it.
+        Raises the error again if it is not about bytes of a segment, or if nothing leads past it.
         """
-        end_offset, high = reader.end_offset, self._source.log_end_offset  # before the look, which sees at least that
+        end_offset, high = reader.end_offset, self._source.log_end_offset  # before the view, which sees at least that
         view = view_of(self._source)
         self.close()
         self._view, self._past = view, PastDamage(view)
         lost = self._past.skip(reader, error)
         is_at_end = reader.end_offset != end_offset
         reader.end_offset = end_offset
-        if is_at_end and high > reader.offset:  # the last batches are what is damaged
+        if is_at_end and high > reader.offset:  # the last batches are damaged
             reader.seek(high)
             lost = lost._replace(last_offset=high - 1)
         self._behind = reader.offset
@@ -57,7 +58,7 @@ class FollowedPastDamage(Source):
         if met == self._met and not is_at_end:
             raise error
         self._met = met
-        stands_before = is_at_end and reader.offset <= lost.last_offset  # a log that is read is not known to go on
+        stands_before = is_at_end and reader.offset <= lost.last_offset  # a log that is only read may have ended there
         if lost.last_offset >= lost.first_offset and not stands_before:
             return lost
         if not is_at_end or self._told_end == (error.path, error.position):
@@ -66,14 +67,14 @@ class FollowedPastDamage(Source):
         return lost
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         view, self._view, self._past = self._view, None, None
         if view is not None:
             view.close()
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
         if offset < self._behind:
-            self._met = None  # the reader went back, and may meet it again
+            self._met = None  # the reader went back, and may meet the damage again
         found = self._resumed(offset, isolation) if offset == self._behind else None
         if found is not None:
             return found
@@ -86,11 +87,11 @@ class FollowedPastDamage(Source):
             return found
 
     def _resumed(self, offset: int, isolation: str) -> Extent | None:
-        """Where reading goes on behind the damage, where the offset lies there."""
+        """Returns the extent where reading continues after the damage, if the offset is there."""
         view, past = self._view, self._past
         if view is None or past is None or offset < self._behind:
             return None
-        with suppress(KafkalogError):  # the log's own answer counts
+        with suppress(KafkalogError):  # the log's own answer is used then
             if view.log_end_offset < self._source.log_end_offset:
                 view.refresh()
             return past.resumed_extent(offset, isolation)
@@ -106,7 +107,7 @@ class FollowedPastDamage(Source):
             if self._told_end != (error.path, error.position):
                 raise
 
-    # --- as the log has it -----------------------------------------------------------------------------
+    # --- delegated to the source -----------------------------------------------------------------------
 
     @property
     def log_dir(self) -> str:

@@ -1,13 +1,19 @@
-"""Metrics: a registry of gauges, meters and timers, under the names that Kafka's have.
+"""Metrics: a registry of gauges, meters and timers with Kafka's names.
 
-    from kafkalog.metrics import MetricsRegistry, PrometheusCollector
-
-    metrics = MetricsRegistry()
-    prometheus_client.REGISTRY.register(PrometheusCollector(metrics))
-    log = kafkalog.open_log("data", "orders-0", metrics=metrics)
-
-Knows no log: what is measured is said where it happens (`kafkalog.engine.log.topic_metrics`,
+Knows no log: each metric is defined where it is measured (`kafkalog.engine.log.topic_metrics`,
 `kafkalog.engine.log.log_metrics`).
+
+Example:
+    >>> import tempfile
+    >>> import kafkalog
+    >>> from kafkalog.metrics import MetricsRegistry
+    >>> metrics = MetricsRegistry()
+    >>> with kafkalog.open_log(tempfile.mkdtemp(), "orders-0", metrics=metrics) as log:
+    ...     _ = log.append(b"value")
+    ...     metrics.as_jmx()["kafka.log:type=Log,name=LogEndOffset,topic=orders,partition=0"]
+    1
+
+`prometheus_client.REGISTRY.register(PrometheusCollector(metrics))` exports them to Prometheus.
 """
 
 from __future__ import annotations

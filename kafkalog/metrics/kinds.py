@@ -1,12 +1,13 @@
-"""What counts and measures: meters (how many, and how many a second) and timers (how long, and how often).
+"""Meters, which count events and their rates, and timers, which count durations.
 
-As the yammer metrics 2.2 that Kafka uses: rates are moving averages over 1, 5 and 15 minutes, in steps of 5 seconds;
-a timer's percentiles come from a sample of 1028 durations in which the last five minutes weigh most.  No thread ticks
-here: the steps that went by are made up for when somebody marks or looks.  Kept apart from any library, since the core
-has no dependency for it; gauges are functions, and the registry's matter.
+They work as yammer metrics 2.2, which Kafka uses. Rates are moving averages over 1, 5 and 15 minutes, in steps of 5
+seconds. A timer's percentiles come from a sample of 1028 durations in which the last five minutes weigh most. No thread
+runs here: a call that marks or reads catches up on the steps since the last one. No library is used, because the core
+has no dependency for metrics. Gauges are functions in the registry.
 
-Thread-safe, each by a reentrant lock of its own, held for a few steps; a finalizer or a signal handler may come in.
-Source classes: Meter, EWMA, Timer, Histogram, ExponentiallyDecayingSample, Snapshot (com.yammer.metrics 2.2.0).
+Thread-safe: each meter and timer has a reentrant lock, which is held for a few steps, so a finalizer or a signal
+handler may use it. Source classes: Meter, EWMA, Timer, Histogram, ExponentiallyDecayingSample, Snapshot
+(com.yammer.metrics 2.2.0).
 """
 
 from __future__ import annotations
@@ -34,7 +35,16 @@ _RANDOM = random.Random()
 
 @dataclass(frozen=True, slots=True)
 class MeterValue:
-    """What a meter says at one moment; rates are a second's."""
+    """The values of a meter at one moment.
+
+    Args:
+        event_type: The kind of event, such as "bytes" or "requests".
+        count: Number of events so far.
+        mean_rate: Events per second since the meter was created.
+        one_minute_rate: Moving average of the last minute, in events per second.
+        five_minute_rate: Moving average of the last five minutes, in events per second.
+        fifteen_minute_rate: Moving average of the last fifteen minutes, in events per second.
+    """
 
     event_type: str
     count: int
@@ -46,7 +56,18 @@ class MeterValue:
 
 @dataclass(frozen=True, slots=True)
 class TimerValue:
-    """What a timer says at one moment: durations in milliseconds, `percentiles` by quantile, calls a second."""
+    """The values of a timer at one moment. All durations are in milliseconds.
+
+    Args:
+        count: Number of durations so far.
+        min: The shortest duration.
+        max: The longest duration.
+        mean: The mean duration.
+        std_dev: The standard deviation.
+        sum: The sum of all durations.
+        percentiles: Durations by quantile: 0.5, 0.75, 0.95, 0.98, 0.99 and 0.999.
+        calls: The rates of the timed calls.
+    """
 
     count: int
     min: float
@@ -59,7 +80,20 @@ class TimerValue:
 
 
 class Meter:
-    """Counts events; `event_type` says what is counted (bytes, requests)."""
+    """Counts events and their rates.
+
+    Args:
+        event_type: The kind of event, such as "bytes" or "requests".
+        clock: The clock for the rates.
+
+    Example:
+        >>> from kafkalog.metrics import MetricName, MetricsRegistry
+        >>> meter = MetricsRegistry().meter(MetricName.of("shop", "Orders", "OrdersPerSec"), "orders")
+        >>> meter.mark()
+        >>> meter.mark(2)
+        >>> meter.count
+        3
+    """
 
     __slots__ = ("_clock", "_count", "_lock", "_rates", "_started_ns", "_ticked_ns", "_uncounted", "event_type")
 
@@ -81,12 +115,12 @@ class Meter:
 
     @property
     def count(self) -> int:
-        """How many events there were."""
+        """The number of events so far."""
         return self._count
 
     @property
     def value(self) -> MeterValue:
-        """The count and the rates, in events a second."""
+        """The count, and the rates in events per second."""
         with self._lock:
             now_ns = self._tick()
             elapsed_ns = now_ns - self._started_ns
@@ -95,7 +129,7 @@ class Meter:
             return MeterValue(self.event_type, self._count, mean, one, five, fifteen)
 
     def _tick(self) -> int:
-        """Makes up for the steps since the last look: the first takes what was marked, the others had nothing."""
+        """Catches up on the steps since the last call: the first gets the marked events, the others had none."""
         now_ns = self._clock.nanoseconds()
         ticks = (now_ns - self._ticked_ns) // TICK_NS
         if ticks > 0:
@@ -111,7 +145,22 @@ class Meter:
 
 
 class Timer:
-    """Durations; `with timer.time():` measures a block, whether it ends well or not."""
+    """Counts durations.
+
+    Args:
+        clock: The clock that measures them.
+
+    Example:
+        >>> from kafkalog.metrics import MetricName, MetricsRegistry
+        >>> timer = MetricsRegistry().timer(MetricName.of("shop", "Orders", "OrderTimeMs"))
+        >>> with timer.time():
+        ...     _ = sum(range(1000))
+        >>> timer.value.count
+        1
+        >>> timer.update(5_000_000)
+        >>> timer.value.max >= 5.0
+        True
+    """
 
     __slots__ = ("_calls", "_clock", "_count", "_lock", "_max", "_mean", "_min", "_sample", "_squares", "_sum")
 
@@ -119,17 +168,17 @@ class Timer:
         self._clock = clock
         self._lock = threading.RLock()
         self._calls = Meter("calls", clock)
-        self._sample: list[tuple[float, int]] = []  # a heap of (weight, ns): the lightest goes first
+        self._sample: list[tuple[float, int]] = []  # a heap of (weight, ns): the smallest weight is removed first
         self._count = self._min = self._max = self._sum = 0  # ns
-        self._mean = self._squares = 0.0  # Welford's
+        self._mean = self._squares = 0.0  # Welford's algorithm
 
     def time(self) -> Timing:
-        """A context manager that times its block."""
+        """Returns a context manager that measures its block, even if the block raises an error."""
         return Timing(self, self._clock)
 
     def update(self, elapsed_ns: int) -> None:
-        """Adds one duration, of `elapsed_ns` nanoseconds."""
-        if elapsed_ns < 0:  # as yammer
+        """Adds one duration of `elapsed_ns` nanoseconds."""
+        if elapsed_ns < 0:  # ignored, as in yammer
             return
         with self._lock:
             self._count += 1
@@ -139,7 +188,7 @@ class Timer:
             delta = elapsed_ns - self._mean
             self._mean += delta / self._count
             self._squares += delta * (elapsed_ns - self._mean)
-            # Weights grow by time as e^(alpha t), divided by chance; their logarithms need no rescaling, ever.
+            # Weights grow with time as e^(alpha t), divided by a random number; their logarithms need no rescaling.
             weight = SAMPLE_ALPHA * self._clock.nanoseconds() / NS_PER_S - math.log(1.0 - _RANDOM.random())
             if len(self._sample) < SAMPLE_SIZE_MAX:
                 heapq.heappush(self._sample, (weight, elapsed_ns))
@@ -169,7 +218,7 @@ class Timer:
 
 
 class Timing:
-    """One measured block; made by `Timer.time`."""
+    """One measured block, created by `Timer.time`."""
 
     __slots__ = ("_clock", "_started_ns", "_timer")
 
@@ -188,7 +237,7 @@ class Timing:
 
 
 def percentile(ordered: Sequence[int], quantile: float) -> float:
-    """The value that this part of an ordered sample lies below; between two of them what lies between; of none 0."""
+    """Returns a quantile of a sorted sample, interpolated between two values; 0 for an empty sample."""
     if not ordered:
         return 0.0
     position = quantile * (len(ordered) + 1)

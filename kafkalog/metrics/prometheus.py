@@ -1,9 +1,9 @@
-"""The metrics as Prometheus has them from a Kafka broker: the names that jmx_exporter's kafka-2_0_0.yml makes.
+"""Metrics for Prometheus, named as jmx_exporter's kafka-2_0_0.yml names those of a Kafka broker.
 
-`kafka.log:type=Log,name=Size,topic=orders,partition=0` is `kafka_log_log_size{topic="orders",partition="0"}`; a meter
-`...PerSec` is a counter `..._total`; a timer is a summary, whose sum, which the exporter leaves out, is here too.  Two
-more things are better here than there: an object with three tags (a future log's) has them all as labels, and a
-directory's path has no quotes around it.  The package prometheus-client is needed to collect, not for the names.
+`kafka.log:type=Log,name=Size,topic=orders,partition=0` becomes `kafka_log_log_size{topic="orders",partition="0"}`. A
+meter `...PerSec` becomes a counter `..._total`. A timer becomes a summary. Three things differ from the exporter: a
+summary has its sum, an object with three tags (a future log's) has all of them as labels, and a directory's path has no
+quotes around it. The package prometheus-client is needed to collect, not for the names.
 """
 
 from __future__ import annotations
@@ -27,24 +27,41 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def prometheus_name(name: MetricName) -> str:
-    """`kafka_log_log_size`: without the `_total`, `_count` and `_sum` of what is counted, without labels."""
+    """Returns the name of a metric family, such as `kafka_log_log_size`, without labels and without `_total`, `_count`
+    or `_sum`.
+    """
     return _NOT_IN_NAMES.sub("_", f"{name.group}_{name.type}_{_PER_SECOND.sub('', name.name)}").lower()
 
 
 def prometheus_labels(name: MetricName) -> dict[str, str]:
+    """Returns the labels of a metric: its tags, without characters that Prometheus does not allow."""
     return {_NOT_IN_NAMES.sub("_", key): value for key, value in name.tags}
 
 
 class PrometheusCollector:
-    """A collector for prometheus-client: `prometheus_client.REGISTRY.register(PrometheusCollector(metrics))`.
+    """A collector for prometheus-client.
 
-    Several registries are told apart by their `labels`:
-    `PrometheusCollector(MetricsRegistry(labels={"store": "shop"}), MetricsRegistry(labels={"store": "billing"}))`.
+    Several registries in one collector need different `labels`. A registry can be in one registered collector only:
+    prometheus-client refuses a second one with ValueError.
 
-    A registry belongs to one collector that is registered: prometheus-client refuses a second one (ValueError).
+    Args:
+        registry: The registry to collect.
+        more: More registries, with the same label names and other values.
 
-    MissingPackageException (an ImportError) where the package is not installed; IllegalArgumentException for two
-    registries with the same labels, and for names of labels that are not the same in all of them.
+    Raises:
+        MissingPackageException: The package prometheus-client is not installed. This is an ImportError.
+        IllegalArgumentException: Two registries have the same labels, or the label names are not the same in all.
+
+    Example:
+        >>> import prometheus_client
+        >>> from kafkalog.metrics import MetricName, MetricsRegistry, PrometheusCollector
+        >>> shop = MetricsRegistry(labels={"store": "shop"})
+        >>> billing = MetricsRegistry(labels={"store": "billing"})
+        >>> registry = prometheus_client.CollectorRegistry()
+        >>> registry.register(PrometheusCollector(shop, billing))
+        >>> shop.meter(MetricName.of("demo", "Orders", "OrdersPerSec"), "orders").mark(3)
+        >>> registry.get_sample_value("demo_orders_orders_total", {"store": "shop"})
+        3
     """
 
     def __init__(self, registry: MetricsRegistry, *more: MetricsRegistry) -> None:
@@ -65,13 +82,15 @@ class PrometheusCollector:
                 )
 
     def describe(self) -> Iterable[Metric]:
-        """One name for each registry, by which prometheus-client refuses a second collector of it (ValueError: each
-        sample would be there twice); what there will be is known when it is collected."""
+        """Yields one name for each registry, by which prometheus-client refuses a second collector of it with
+        ValueError, because each sample would appear twice. The real names are known only when the metrics are
+        collected.
+        """
         for each in self._registries:
             yield self._metric_type(f"kafkalog_metrics_registry_{id(each):x}_in_two_collectors", "", "unknown")
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics as Prometheus's families, at this moment."""
+        """Returns the current metrics as Prometheus's families."""
         families: dict[str, Metric] = {}
         for registry in self._registries:
             for name, value in registry.snapshot():
@@ -97,7 +116,7 @@ def _add_samples(family: Metric, kind: str, name: str, labels: dict[str, str], v
         family.add_sample(f"{name}_count", labels, value.count)
         family.add_sample(f"{name}_sum", labels, value.sum)
         for quantile, duration_ms in value.percentiles.items():
-            # The exporter makes it of `50thPercentile`.
+            # The exporter derives it from `50thPercentile`.
             text = f"{quantile:.2f}" if quantile < 0.99 else f"{quantile:g}"
             family.add_sample(name, {**labels, "quantile": text}, duration_ms)
     else:

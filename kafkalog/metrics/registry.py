@@ -1,11 +1,11 @@
-"""The metrics of a process, or of a part of it: what owners show, and meters and timers by name.
+"""A registry of metrics: gauges that owners show, and meters and timers by name.
 
-A gauge is a function that is asked when somebody looks; until then it costs nothing, not even its name: an owner says
-which gauges it has when it is asked.  The registry keeps no owner alive: what is gone shows nothing.  Knows nothing of
-logs, and nothing of whoever looks.  One registry may serve many logs and a manager, as `PartitionContext.metrics`.
+A gauge is a function that is called when the metrics are read. Until then it costs nothing, not even its name: an owner
+lists its gauges when it is asked. The registry keeps no owner alive, and a collected owner shows nothing. Knows nothing
+of logs or of readers of metrics. One registry may serve many logs and a manager, as `PartitionContext.metrics`.
 
-Thread-safe.  `_lock`, reentrant, guards both tables and is held for a few steps; nobody is asked under it.  In a child
-process a registry begins anew, empty: what it counted is its parent's.
+Thread-safe. `_lock`, reentrant, guards both tables and is held for a few steps; no owner is called with it held. In a
+forked child a registry starts again, empty: its counts are the parent's.
 """
 
 from __future__ import annotations
@@ -34,14 +34,19 @@ K = TypeVar("K", Meter, Timer)
 
 PRUNED_AFTER_MIN = 64
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-# Labels of Kafka's, and of a summary.
+# Kafka's labels, and that of a summary.
 _TAKEN = ("topic", "partition", "is_future", "logDirectory", "dir", "threadNum", "quantile")
 _LABELS_HINT = 'such as {"store": "shop"}'
 
 
 class Gauge(NamedTuple):
-    """One thing that an owner shows: `read(owner)` is its value.  Of owners that show the same name the newest is
-    heard; `summed`: all are, and their sum is the value."""
+    """One value that an owner shows.
+
+    Args:
+        name: The metric's name.
+        read: A function that returns the value for the owner.
+        summed: Whether owners with the same name are added up. Otherwise the newest owner's value counts.
+    """
 
     name: MetricName
     read: Callable[[Any], int | float]
@@ -49,22 +54,36 @@ class Gauge(NamedTuple):
 
 
 class MetricsRegistry(_shown.Shown):
-    """`clock` times what is timed and metered.  `labels` are of all metrics where Prometheus collects them: what tells
-    the metrics of two stores apart that have partitions of the same name, each with a registry of its own:
-    `MetricsRegistry(labels={"store": "shop"})`.  Names of JMX objects are Kafka's, and have none of these.
+    """A registry of metrics.
 
-    IllegalArgumentException for what is no label of Prometheus.
+    Two stores that have partitions of the same name each need a registry with other labels. Only Prometheus sees the
+    labels: the names of JMX objects are Kafka's.
+
+    Args:
+        clock: The clock for meters and timers.
+        labels: Labels of all metrics in Prometheus, such as {"store": "shop"}. Default: none.
+
+    Raises:
+        IllegalArgumentException: A label is not valid in Prometheus, or is one that Kafka's metrics have.
+
+    Example:
+        >>> from kafkalog.metrics import MetricName, MetricsRegistry
+        >>> metrics = MetricsRegistry()
+        >>> metrics.meter(MetricName.of("shop", "Orders", "OrdersPerSec"), "orders").mark(2)
+        >>> for name, value in metrics.snapshot():
+        ...     print(name.object_name, value.count)
+        shop:type=Orders,name=OrdersPerSec 2
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, *, labels: Mapping[str, str] | None = None) -> None:
         self.clock = clock
         self.labels = _checked_labels({} if labels is None else labels)
-        self._clashes: set[tuple[str, str]] = set()  # that were told
+        self._clashes: set[tuple[str, str]] = set()  # reported ones
         self._lock = threading.RLock()
         self._counted: dict[MetricName, Meter | Timer] = {}  # guarded by _lock, like all below
-        # By the owner's id, oldest first; what of it is gone is forgotten now and then.
+        # By the owner's id, oldest first; collected owners are removed from time to time.
         self._owners: dict[int, tuple[weakref.ref[object], Callable[[Any], Iterable[Gauge]]]] = {}
-        self._shown = 0  # since somebody looked for what is gone
+        self._shown = 0  # calls of `show` since the last removal
         belongs_here(self)
 
     def __repr__(self) -> str:
@@ -76,20 +95,32 @@ class MetricsRegistry(_shown.Shown):
         return f"<MetricsRegistry of {who or 'nothing'}, {counted:,} meters and timers>"
 
     def disown(self) -> None:
-        """In a child process."""
+        """Starts again in a forked child."""
         self._lock = threading.RLock()
         self._counted = {}
         self._owners = {}
-        belongs_here(self)  # it may be used there
+        belongs_here(self)  # it may be used in the child
 
-    # --- making and removing -------------------------------------------------------------------------
+    # --- adding and removing -------------------------------------------------------------------------
 
     def show(self, owner: T, gauges: Callable[[T], Iterable[Gauge]]) -> None:
-        """From now on `gauges(owner)` are shown, until `owner` is forgotten or `hide` is called.
+        """Shows an owner's gauges, until the owner is collected or `hide` is called.
 
-        Instead of what the owner showed before.  The function is asked each time that somebody looks, so that names
-        may change; neither it nor what it lists may hold the owner: they get it.  A manager's, for one:
-        `[Gauge(MetricName.of("kafka.log", "LogManager", "OfflineLogDirectoryCount"), lambda manager: ...)]`.
+        They replace the gauges that the owner showed before. The function is called each time the metrics are read, so
+        names may change. Neither the function nor its gauges may hold the owner: they get it as an argument.
+
+        Args:
+            owner: The owner. The registry keeps only a weak reference.
+            gauges: A function that returns the gauges of an owner.
+
+        Example:
+            >>> from kafkalog.metrics import Gauge, MetricName, MetricsRegistry
+            >>> class Queue:
+            ...     size = 7
+            >>> queue, metrics = Queue(), MetricsRegistry()
+            >>> metrics.show(queue, lambda _: [Gauge(MetricName.of("shop", "Queue", "Size"), lambda each: each.size)])
+            >>> metrics.as_jmx()
+            {'shop:type=Queue,name=Size': 7}
         """
         with self._lock:
             self._shown += 1
@@ -99,12 +130,23 @@ class MetricsRegistry(_shown.Shown):
             self._owners[id(owner)] = (weakref.ref(owner), gauges)
 
     def hide(self, owner: object) -> None:
-        """Shows nothing of an owner any more."""
+        """Stops showing an owner's gauges."""
         with self._lock:
             self._owners.pop(id(owner), None)
 
     def meter(self, name: MetricName, event_type: str) -> Meter:
-        """The meter of that name, made where there is none; IllegalArgumentException where it is a timer's."""
+        """Returns the meter of that name, and creates it at the first call.
+
+        Args:
+            name: The meter's name.
+            event_type: The kind of event, such as "bytes".
+
+        Returns:
+            The meter.
+
+        Raises:
+            IllegalArgumentException: A timer has this name.
+        """
         with self._lock:
             found = self._counted.get(name)
             if found is None:
@@ -112,7 +154,17 @@ class MetricsRegistry(_shown.Shown):
             return _of_kind(name, found, Meter)
 
     def timer(self, name: MetricName) -> Timer:
-        """The timer of that name, made where there is none; IllegalArgumentException where it is a meter's."""
+        """Returns the timer of that name, and creates it at the first call.
+
+        Args:
+            name: The timer's name.
+
+        Returns:
+            The timer.
+
+        Raises:
+            IllegalArgumentException: A meter has this name.
+        """
         with self._lock:
             found = self._counted.get(name)
             if found is None:
@@ -120,7 +172,7 @@ class MetricsRegistry(_shown.Shown):
             return _of_kind(name, found, Timer)
 
     def remove(self, name: MetricName) -> None:
-        """Forgets a meter or a timer; nothing happens where there is none."""
+        """Removes a meter or a timer, if there is one of this name."""
         with self._lock:
             self._counted.pop(name, None)
 
@@ -128,12 +180,15 @@ class MetricsRegistry(_shown.Shown):
         self._shown = 0
         self._owners = {key: entry for key, entry in self._owners.copy().items() if entry[0]() is not None}
 
-    # --- looking ---------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[tuple[MetricName, MetricValue]]:
-        """Every metric and what it says now: gauges in the order of their owners, then meters and timers.
+        """Returns every metric with its current value.
 
-        A gauge that fails is told of in the log "kafkalog.metrics", and left out.
+        If a gauge fails, the log "kafkalog.metrics" gets a warning, and the gauge is omitted.
+
+        Returns:
+            Pairs of name and value: first the gauges in the order of their owners, then meters and timers.
         """
         with self._lock:
             self._forget_bereft()
@@ -146,7 +201,7 @@ class MetricsRegistry(_shown.Shown):
                 if clash is not None and (clash.type, clash.name) not in self._clashes:
                     self._clashes.add((clash.type, clash.name))
                     _log.warning(
-                        "two owners show %s: the newest is heard.  Give each store a registry of its own, "
+                        "two owners show %s: the newest counts.  Give each store its own registry, "
                         'MetricsRegistry(labels={"store": ...}), and PrometheusCollector all of them',
                         clash.object_name,
                     )
@@ -154,7 +209,7 @@ class MetricsRegistry(_shown.Shown):
         return list(found.items())
 
     def as_jmx(self) -> dict[str, MetricValue]:
-        """`snapshot` by the names of Kafka's JMX objects."""
+        """Returns `snapshot` as a dict by the names of Kafka's JMX objects."""
         return {name.object_name: value for name, value in self.snapshot()}
 
 
@@ -172,7 +227,7 @@ def _checked_labels(labels: object) -> dict[str, str]:
     for name, value in labels.items():
         if not isinstance(name, str) or not _LABEL.fullmatch(name) or name in _TAKEN:
             raise IllegalArgumentException(
-                f"labels: found the name {shown(name)}, expected letters, digits and _, none of {', '.join(_TAKEN)}",
+                f"labels: found the name {shown(name)}, expected letters, digits and _, but not {', '.join(_TAKEN)}",
                 hint=_LABELS_HINT,
             )
         text(value, f"labels[{name!r}]")
@@ -182,7 +237,10 @@ def _checked_labels(labels: object) -> dict[str, str]:
 def _add_gauges(
     found: dict[MetricName, MetricValue], owner: object, gauges: Callable[[Any], Iterable[Gauge]]
 ) -> MetricName | None:
-    """Adds what an owner shows; one of the names that another has shown, and that name more than a process."""
+    """Adds an owner's gauges.
+
+    Returns a name that another owner has shown too, and that is not the process's; or None.
+    """
     clash = None
     for name, read, summed in gauges(owner):
         try:

@@ -168,8 +168,8 @@ def test_the_first_wrong_key_in_kafkas_order_is_named() -> None:
         ("segmnt.bytes", "did you mean segment.bytes?"),
         ("segment_bytes", "did you mean segment.bytes?"),
         ("Retention.Ms", "did you mean retention.ms?"),
-        ("log.segment.bytes", "that is a broker's name; the topic's is segment.bytes"),
-        ("log.roll.hours", "that is a broker's name; the topic's is segment.ms"),
+        ("log.segment.bytes", "this is a broker's key; the topic's key is segment.bytes"),
+        ("log.roll.hours", "this is a broker's key; the topic's key is segment.ms"),
         ("xyzzy", None),
     ],
 )
@@ -376,9 +376,9 @@ def test_broker_settings() -> None:
 
 
 def test_where_kafka_has_two_words_for_it_the_other_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigException, match=r"at least 1048576 \(for tests internal\.segment\.bytes takes less"):
+    with pytest.raises(ConfigException, match=r"at least 1048576 \(in tests, internal\.segment\.bytes accepts less"):
         kafkalog.open_log(tmp_path, "t-0", config={"segment.bytes": "1000"})
-    with pytest.raises(ConfigException, match="calls none is uncompressed here"):
+    with pytest.raises(ConfigException, match="says uncompressed instead of none"):
         kafkalog.open_log(tmp_path, "t-0", config={"compression.type": "none"})
     with pytest.raises(ConfigException, match=r"Not a number of type INT$"):
         kafkalog.open_log(tmp_path, "t-0", config={"segment.bytes": "x"})

@@ -57,7 +57,7 @@ def test_records_and_segments_go(case: Case, caplog: pytest.LogCaptureFixture) -
 def test_what_needs_room_says_what_needs_none(case: Case) -> None:
     before = case.store.describe_topic("t").overrides
     with pytest.raises(
-        DiskFull, match=r"settings of 't' are as before: .*delete_old_segments\(\) need hardly any"
+        DiskFull, match=r"settings of 't' are unchanged: .*delete_old_segments\(\) need hardly any"
     ) as info:
         case.store.alter_topic("t", {"retention.bytes": "700"})
     assert f"kafkalog retain {case.root} --target-free BYTES --yes" in str(info.value)

@@ -82,7 +82,7 @@ def test_a_cell_that_is_run_again(tmp_path: Path) -> None:
     with kafkalog.open(tmp_path) as store:
         store.create_topic("t")
         reader = store.reader("nb", topics=["t"])
-        with pytest.raises(IllegalStateException, match=r"close\(\) that one first.*notebook's cell.*shared=True"):
+        with pytest.raises(IllegalStateException, match=r"close\(\) the first reader.*notebook cell.*shared=True"):
             store.reader("nb", topics=["t"])
         reader.close()
         store.reader("nb", topics=["t"]).close()
@@ -164,7 +164,7 @@ def test_an_offset_behind_the_end_is_no_time(tmp_path: Path) -> None:
 def test_a_topic_that_is_there(tmp_path: Path) -> None:
     with kafkalog.open(tmp_path) as store:
         store.create_topic("t")
-        with pytest.raises(TopicExistsException, match=r"Topic 't' already exists\. \(exist_ok=True takes the one"):
+        with pytest.raises(TopicExistsException, match=r"Topic 't' already exists\. \(exist_ok=True returns"):
             store.create_topic("t")
         assert store.create_topic("t", exist_ok=True).name == "t"
 

@@ -49,9 +49,9 @@ def test_a_setting_that_is_none_is_named(name: str, value: Any) -> None:
 @pytest.mark.parametrize("below", ["", "/", "/bucket/prefix"])
 def test_a_servers_address_is_no_buckets(tmp_path: Path, below: str) -> None:
     for server in ("http://host:9000", "HTTPS://host"):
-        with pytest.raises(IllegalArgumentException, match="a server's address, expected a bucket's") as told:
+        with pytest.raises(IllegalArgumentException, match="address of a server, expected that of a bucket") as told:
             kafkalog.open(tmp_path / "store", remote=server + below)
-        assert "s3://bucket/prefix, and the server as an option" in told.value.hint
+        assert "s3://bucket/prefix, with the server as an option" in told.value.hint
         assert f'options={{"endpoint_url": "{server}"}}' in told.value.hint
 
 

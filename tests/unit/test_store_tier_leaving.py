@@ -155,7 +155,7 @@ def test_a_topic_of_the_id_of_one_whose_deletion_is_not_noted(place: Place, monk
         with monkeypatch.context() as refused:
             refused.setattr(RemoteLogManager, "_mark", refuse)
             store.delete_topic("orders")
-        with pytest.raises(IllegalArgumentException, match="deleted topic 'orders', of which something may be left"):
+        with pytest.raises(IllegalArgumentException, match="deleted topic 'orders', and files of it may still exist"):
             store.create_topic("orders", 1, config=SETTINGS, topic_id=topic_id)
         store.create_topic("orders", 1, config=SETTINGS)
         before = write(store, 100)

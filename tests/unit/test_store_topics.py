@@ -166,15 +166,15 @@ def test_a_topic_that_is_there_is_not_what_was_asked_for(store: Store, caplog: p
     assert caplog.records == []
     store.create_topic("t", 3, config={"retention.ms": "6", "cleanup.policy": "compact"}, exist_ok=True)
     store.create_topic("t", 2, config={"retention.ms": "7"}, exist_ok=True)
-    took = "create_topic('t', exist_ok=True) took the topic that is there, which has "
+    took = "create_topic('t', exist_ok=True) returns the topic that exists, which has "
     assert [(each.name, each.levelname, each.getMessage()) for each in caplog.records] == [
         (
             "kafkalog.topics",
             "WARNING",
             f"{took}2 partitions, not 3; retention.ms 5, not 6; cleanup.policy delete, not compact "
-            "(alter_topic() and add_partitions() of the store would change that)",
+            "(alter_topic() and add_partitions() of the store can change that)",
         ),
-        ("kafkalog.topics", "WARNING", f"{took}retention.ms 5, not 7 (alter_topic() of the store would change that)"),
+        ("kafkalog.topics", "WARNING", f"{took}retention.ms 5, not 7 (alter_topic() of the store can change that)"),
     ]
 
 
@@ -183,7 +183,7 @@ def test_settings_with_a_unit(store: Store, setting: str) -> None:
     key, _, value = setting.partition("=")
     number = {"7d": 604_800_000, "1 GiB": 1 << 30, "1h": 3_600_000}[value]
     what = key.rpartition(".")[2].replace("ms", "milliseconds")
-    with pytest.raises(ConfigException, match=f'Not a number .*{value} is "{number}" in {what}, which Kafka takes'):
+    with pytest.raises(ConfigException, match=f'Not a number .*{value} is "{number}" in {what}; Kafka accepts only'):
         store.create_topic("t", config={key: value})
     store.create_topic("t")
     with pytest.raises(ConfigException, match=f'{value} is "{number}" in {what}'):

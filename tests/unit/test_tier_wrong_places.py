@@ -101,7 +101,7 @@ def test_a_tiered_topic_of_a_store_without_a_tier(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", [{"compression": True}, {"prefix": "a/"}])
 def test_settings_of_another_layout(tmp_path: Path, setting: dict[str, object]) -> None:
-    with pytest.raises(IllegalArgumentException, match="expected it for 'aiven' alone"):
+    with pytest.raises(IllegalArgumentException, match="but only 'aiven' has this setting"):
         kafkalog.RemoteStorage(tmp_path, layout="local-tiered", **setting)
 
 

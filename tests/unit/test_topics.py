@@ -248,19 +248,19 @@ def test_a_store_that_its_open_made_says_so(tmp_path: Path) -> None:
     with kafkalog.open(tmp_path / "shoppp", maintenance=False) as store:
         for ask in (store.topic, lambda name: list(store.records(partitions=[f"{name}-0"]))):
             with pytest.raises(
-                UnknownTopicOrPartitionException, match=r"no topic 'orders' in .*: this open made"
+                UnknownTopicOrPartitionException, match=r"no topic 'orders' in .*: this open created"
             ) as told:
                 ask("orders")
-            assert f"did you mean the folder {str(tmp_path / 'shop')!r}? read_only=True" in str(told.value)
+            assert f"did you mean the directory {str(tmp_path / 'shop')!r}? read_only=True" in str(told.value)
         store.create_topic("clicks")
         with pytest.raises(UnknownTopicOrPartitionException, match="no topic 'orders'") as told:
             store.topic("orders")
-        assert "this open made" not in str(told.value)
+        assert "this open created" not in str(told.value)
     with kafkalog.open(tmp_path / "elsewhere", maintenance=False) as store:
-        with pytest.raises(UnknownTopicOrPartitionException, match="this open made") as told:
+        with pytest.raises(UnknownTopicOrPartitionException, match="this open created") as told:
             store.topic("orders")
         assert "folder" not in str(told.value)
     with kafkalog.open(tmp_path / "elsewhere", maintenance=False) as store:
         with pytest.raises(UnknownTopicOrPartitionException) as told:
             store.topic("orders")
-        assert "this open made" not in str(told.value)
+        assert "this open created" not in str(told.value)
