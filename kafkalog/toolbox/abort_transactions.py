@@ -3,8 +3,9 @@
 A transaction that its coordinator has open (in `__transaction_state` of the same directory) ends by the coordinator's
 rules, in all its partitions at once.  The next epoch fences its producer, and the state of the id becomes
 CompleteAbort.  A hanging transaction is one that no coordinator knows any more.  It gets an abort marker in the
-partition, with the producer's epoch and the last coordinator epoch that the partition knows, as `kafka-transactions.sh abort` has
-a broker write it (WriteTxnMarkers).  A transaction whose outcome is decided is never ended another way.
+partition, with the producer's epoch and the last coordinator epoch that the partition knows, as
+`kafka-transactions.sh abort` has a broker write it (WriteTxnMarkers).  A transaction whose outcome is decided is never
+ended another way.
 
 A plan is made from one reading, without a lock.  `abort` carries it out under the directory's lock, through the engine.
 It first checks again that the transaction is still open, and everything is on disk when it returns.
@@ -213,12 +214,14 @@ def _check_aim(aimed: Aimed, partitions: Collection[TopicPartition]) -> None:
     by = [name for name in ("transactional_id", "producer_id", "start_offset") if getattr(aimed, name) is not None]
     if len(by) != 1:
         raise IllegalArgumentException(
-            f"aimed has {' and '.join(by) or 'no field set'}; expected one of transactional_id, producer_id and start_offset",
+            f"aimed has {' and '.join(by) or 'no field set'}; expected one of transactional_id, producer_id and "
+            "start_offset",
             hint="set exactly one of these fields of Aimed",
         )
     if aimed.start_offset is not None and len(partitions) != 1:
         raise IllegalArgumentException(
-            f"start_offset was given with {len(partitions)} partitions; expected exactly one, the partition of the transaction"
+            f"start_offset was given with {len(partitions)} partitions; expected exactly one, the partition of the "
+            "transaction"
         )
 
 
@@ -296,7 +299,8 @@ def _by_coordinator(
     if metadata.state is PREPARE_COMMIT:
         raise InvalidTxnStateException(
             f"the transaction of {name!r} is already committed (PrepareCommit) and cannot be aborted",
-            hint="start its broker, or call kafkalog.open with all directories: either writes the missing commit markers",
+            hint="start its broker, or call kafkalog.open with all directories: either writes the missing commit "
+            "markers",
         )
     if metadata.state not in UNDER_WAY:
         raise InvalidTxnStateException(
@@ -493,7 +497,8 @@ def _check_unchanged(coordinator: TransactionCoordinator, plan: Abort, holder: T
     found = coordinator.describe(holder.transactional_id)
     if (found.producer_id, found.producer_epoch, found.state) != (plan.producer_id, plan.producer_epoch, holder.state):
         raise InvalidTxnStateException(
-            f"the transactional id {found.transactional_id!r} has changed since the plan was made: its state is now {found.state}",
+            f"the transactional id {found.transactional_id!r} has changed since the plan was made: its state is now "
+            f"{found.state}",
             hint="make a new plan; `kafkalog transactions` lists open transactions",
         )
 

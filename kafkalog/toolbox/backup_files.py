@@ -115,7 +115,7 @@ class Base:
         return self._partitions.keys()
 
     def of(self, partition: TopicPartition, topic_id: str | None) -> tuple[str, BackedPartition] | None:
-        """Returns a partition's directory and entry; None if it is missing, or belongs to another topic of that name."""
+        """Returns a partition's directory and entry; None if it is missing, or of another topic of that name."""
         found = self._partitions.get(partition)
         if found is None or found[1].topic_id != topic_id:
             return None
@@ -179,7 +179,7 @@ def stamp_of(stat: FileStat) -> tuple[int, int, int]:
 
 
 class Placing:
-    """Puts files into a backup.  `base` is the earlier backup; with `link`, logs of closed segments become hard links."""
+    """Puts files into a backup.  `base` is the earlier backup.  With `link`, logs of closed segments become links."""
 
     def __init__(self, files: Files, base: Base | None, link: bool, report: BackupReport, syncs: Syncs) -> None:
         self.files = files
@@ -246,7 +246,7 @@ def digest_of(file: File, begin: int, end: int, crc: int = 0) -> int:
 
 
 class LogDigest:
-    """The checksum of a segment's log, computed from the bytes that its check reads anyway, and its newest timestamp."""
+    """The checksum of a segment's log, computed from the bytes that its check reads, and its newest timestamp."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files

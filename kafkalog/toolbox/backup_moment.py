@@ -1,8 +1,8 @@
 """The one moment of a backup's transactions and cursors, although its partitions are copied one after the other.
 
-A restored directory is opened as after a crash.  The coordinator reads `__transaction_state`, commits transactions whose
-commit was decided, aborts open ones, and writes markers into the partitions that it knows of.  So all copies must fit
-one moment T of `__transaction_state`:
+A restored directory is opened as after a crash.  The coordinator reads `__transaction_state`, commits transactions
+whose commit was decided, aborts open ones, and writes markers into the partitions that it knows of.  So all copies must
+fit one moment T of `__transaction_state`:
 
 - T is when all partitions of `__transaction_state` were as long as they are copied.  They are measured twice in a row,
   until none has grown in between: then there was a moment at which all had these lengths.  No other partition of it
@@ -143,7 +143,7 @@ class Moment:
                     yield row, when
 
     def _decided_ms(self, partition: TopicPartition) -> int | None:
-        """Returns since when a transaction in a partition is decided but not completed, for ids that keep their epoch."""
+        """Returns since when a transaction in a partition is decided and not completed, of ids that keep their epoch."""
         known = self._decided.get(partition)
         if known is None and partition not in self._decided:
             ends = (self._ends_in(each, partition) for each in self._keeping)

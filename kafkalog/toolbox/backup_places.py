@@ -54,7 +54,7 @@ def target_path(given: str | os.PathLike[str], what: str, files: Files) -> str:
 
 
 def refuse_one_in_other(source: str, target: str) -> None:
-    """Raises IllegalArgumentException if one path is inside the other: a copy inside the source would be a part of it."""
+    """Raises IllegalArgumentException if one path is inside the other: the copy would be a part of the source."""
     places = [os.path.realpath(path) for path in (source, target)]
     above = os.path.commonpath(places)
     if above in places:

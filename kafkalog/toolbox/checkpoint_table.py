@@ -211,7 +211,7 @@ def plan_change(path: str, partition: TopicPartition, offset: int | None, *, fil
         ...     _ = store.create_topic("orders").append(b"one")
         >>> path = "shop/recovery-point-offset-checkpoint"
         >>> plan_change(path, kafkalog.TopicPartition("orders", 0), 9).nonsense[0]
-        "it is after the log end offset 1: more was flushed than the log has: files are missing or were truncated"
+        'it is after the log end offset 1: more was flushed than the log has: files are missing or were truncated'
     """
     name, log_dir = os.path.basename(path), parent_dir(os.path.abspath(path))
     if name not in names.OFFSET_CHECKPOINT_FILES:
