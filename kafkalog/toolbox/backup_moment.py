@@ -143,7 +143,7 @@ class Moment:
                     yield row, when
 
     def _decided_ms(self, partition: TopicPartition) -> int | None:
-        """Returns since when a transaction in a partition is decided and not completed, of ids that keep their epoch."""
+        """Returns since when a transaction in a partition is decided but not completed (ids that keep their epoch)."""
         known = self._decided.get(partition)
         if known is None and partition not in self._decided:
             ends = (self._ends_in(each, partition) for each in self._keeping)
