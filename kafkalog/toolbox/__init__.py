@@ -1,4 +1,4 @@
-"""Checking and mending log directories: what the command line and Spark jobs call."""
+"""Checks and repairs log directories: the functions that the command line and Spark jobs call."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Open transactions ended offline, by an abort: planned first, then done.
+"""Ends open transactions offline by aborting them: first a plan, then the act.
 
-A transaction that its coordinator has open (`__transaction_state` of the same directory) is ended by the coordinator's
-rules, in all its partitions: its holder is fenced by the next epoch, and the id's state becomes CompleteAbort.  A
-hanging one, of which no coordinator knows any more, gets an abort marker in the partition, with the producer's own
-epoch and the last coordinator epoch that the partition knows, as `kafka-transactions.sh abort` has a broker write it
-(WriteTxnMarkers).  A transaction that was decided is never ended another way.
+A transaction that its coordinator has open (in `__transaction_state` of the same directory) ends by the coordinator's
+rules, in all its partitions at once.  The next epoch fences its producer, and the state of the id becomes
+CompleteAbort.  A hanging transaction is one that no coordinator knows any more.  It gets an abort marker in the
+partition, with the producer's epoch and the last coordinator epoch that the partition knows, as
+`kafka-transactions.sh abort` has a broker write it (WriteTxnMarkers).  A transaction whose outcome is decided is never
+ended another way.
 
-A plan is made from one look, without a lock.  It is carried out under the directory's lock, through the engine, looks
-again at what it ends, and is on the disk when it returns.
+A plan is made from one reading, without a lock.  `abort` carries it out under the directory's lock, through the engine.
+It first checks again that the transaction is still open, and everything is on disk when it returns.
 Source: TransactionsCommand, AbortTransactionHandler, TransactionCoordinator (4.4.0).
 """
 
@@ -53,12 +54,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Abort", "Aimed", "abort", "other_replicas", "plan_abort"]
 
-NO_COORDINATOR_EPOCH = 0  # what Kafka's tool sends where the partition knows none
+NO_COORDINATOR_EPOCH = 0  # Kafka's tool sends this if the partition knows no epoch
 
 
 class Aimed(NamedTuple):
-    """Which transaction is meant: by the transactional id, the producer id (and its epoch), or, in one partition, the
-    first offset.  One of the three."""
+    """Says which transaction is meant; set exactly one of `transactional_id`, `producer_id` and `start_offset`.
+    `producer_epoch` may narrow `producer_id` down.  `start_offset` is the transaction's first offset in a partition,
+    and needs exactly one partition."""
 
     transactional_id: str | None = None
     producer_id: int | None = None
@@ -66,7 +68,7 @@ class Aimed(NamedTuple):
     start_offset: int | None = None
 
     def words(self) -> str:
-        """What is meant, as a sentence goes on: "of producer id 7"."""
+        """Returns the end of a sentence that names the transaction, such as "of producer id 7"."""
         if self.transactional_id is not None:
             return f"of the transactional id {self.transactional_id!r}"
         if self.producer_id is None:
@@ -76,13 +78,13 @@ class Aimed(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """What ends one transaction.
+    """A plan that ends one transaction.
 
-    `open`: what is known of it by partition, where it was looked at.  `holder`: the transactional id of the producer,
-    where one has it.  In `coordinated` its coordinator ends it, together, and its state becomes CompleteAbort; in
-    `alone`, where no coordinator knows of it, a marker is all.  `gone`: partitions whose topic is deleted.  `unread`:
-    partitions that could not be read; whether it is open there is not known.
-    """
+    `open` maps each partition in which the transaction was found open to what is known of it there.  `holder` is the
+    transactional id of the producer, if it has one.  The coordinator ends the transaction in all `coordinated`
+    partitions together, and the state of the id becomes CompleteAbort.  No coordinator knows of the transaction in the
+    partitions `alone`: these get a marker only.  `gone` are partitions whose topic was deleted.  `unread` are
+    partitions that could not be read, so that it is unknown whether the transaction is open there."""
 
     log_dir: str
     producer_id: int
@@ -96,7 +98,7 @@ class Abort(NamedTuple):
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """All that get a marker."""
+        """All partitions that get an abort marker."""
         return (*(self.coordinated or ()), *self.alone)
 
 
@@ -111,17 +113,38 @@ def plan_abort(
     files: Files = OS_FILES,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Abort:
-    """What would end the transaction that is meant, in those of `partitions` where it is open.
+    """Plans the abort of one open transaction, in those of `partitions` in which it is open.
 
-        plan = plan_abort("kafka-logs", [TopicPartition("orders", 0)], Aimed(start_offset=38))
-        abort(plan)
+    Only reads, without a lock, so it also works while a broker is running.
 
-    Reads alone, without a lock, beside a running broker too.  `clock` says how old what is open is.
-    IllegalArgumentException for an aim that names none or several; TransactionalIdNotFoundException for an id that
-    nobody used; InvalidTxnStateException where no such transaction is open, or it was decided that it commits;
-    IllegalStateException where partitions of it are not in the directory; CorruptRecordException where damage hides
-    whether it is open; SchemaException where `__transaction_state` cannot be understood; KafkaStorageException where a
-    partition cannot be read, and the transaction is open in none of the others.
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions to search.
+        aimed: Which transaction is meant: an `Aimed` with one of its three fields set.
+        files: The file system; for tests.
+        clock: The clock from which the age of an open transaction is computed; for tests.
+
+    Returns:
+        An `Abort`, the plan for `abort`.
+
+    Raises:
+        IllegalArgumentException: `aimed` names no transaction or several.
+        TransactionalIdNotFoundException: The transactional id was never used.
+        InvalidTxnStateException: No such transaction is open, or it was already committed.
+        IllegalStateException: Some of its partitions are not in this directory.
+        CorruptRecordException: Damage hides whether the transaction is open.
+        SchemaException: A record of `__transaction_state` cannot be decoded.
+        KafkaStorageException: A partition cannot be read, and the transaction is open in none of the others.
+
+    Example:
+        >>> from kafkalog.toolbox.abort_transactions import Aimed, abort, plan_abort
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> try:
+        ...     abort(plan_abort("shop", [kafkalog.TopicPartition("orders", 0)], Aimed(start_offset=38)))
+        ... except kafkalog.errors.InvalidTxnStateException as error:
+        ...     print("nothing to abort")
+        nothing to abort
     """
     log_dir = local_path(log_dir, what="log_dir", files=files)
     _check_aim(aimed, partitions)
@@ -141,20 +164,22 @@ def plan_abort(
             wrong = unread(error, os.path.join(log_dir, str(partition)))
             if wrong is None:
                 raise
-            failed[wrong._replace(what=f"{wrong.what}: whether it is open in {partition} is not known")] = error
+            failed[
+                wrong._replace(what=f"{wrong.what}; it is unknown whether the transaction is open in {partition}")
+            ] = error
             continue
         if each is not None:
             found[partition] = each
     opened = _meant(found, aimed, producer_id)
     if failed and not opened and holder is None:
-        raise next(iter(failed.values()))  # it may be there
+        raise next(iter(failed.values()))  # the transaction may be in the partition that failed
     return _planned(log_dir, partitions, aimed, known, holder, found, opened, files)._replace(unread=tuple(failed))
 
 
 def _look(
     log_dir: str, partition: TopicPartition, producer_id: int | None, files: Files, clock: Clock
 ) -> PartitionTransactions | None:
-    """What is open in a partition, where that may be of the producer id (None: of any)."""
+    """Returns what is open in a partition, or None if the producer id (None: any) has nothing open there."""
     with PartitionView(log_dir, partition, files=files) as view:
         begun = view.snapshot.transactions.open
         if not (producer_id in begun if producer_id is not None else begun):
@@ -189,12 +214,14 @@ def _check_aim(aimed: Aimed, partitions: Collection[TopicPartition]) -> None:
     by = [name for name in ("transactional_id", "producer_id", "start_offset") if getattr(aimed, name) is not None]
     if len(by) != 1:
         raise IllegalArgumentException(
-            f"found {' and '.join(by) or 'nothing'}, expected one of transactional_id, producer_id and start_offset",
-            hint="Aimed says which transaction is meant",
+            f"aimed has {' and '.join(by) or 'no field set'}; expected one of transactional_id, producer_id and "
+            "start_offset",
+            hint="set exactly one of these fields of Aimed",
         )
     if aimed.start_offset is not None and len(partitions) != 1:
         raise IllegalArgumentException(
-            f"start_offset: found {len(partitions)} partitions, expected the one that the transaction is in"
+            f"start_offset was given with {len(partitions)} partitions; expected exactly one, the partition of the "
+            "transaction"
         )
 
 
@@ -202,8 +229,10 @@ def _must(known: KnownTransactions, transactional_id: str) -> TransactionOf:
     found = known.by_id.get(transactional_id)
     if found is None:
         raise TransactionalIdNotFoundException(
-            f"nobody has used the transactional id {transactional_id!r} in this directory",
-            hint=f"it knows {', '.join(sorted(known.by_id)[:5])}" if known.by_id else "it knows none",
+            f"the transactional id {transactional_id!r} was never used in this directory",
+            hint=f"known ids: {', '.join(sorted(known.by_id)[:5])}"
+            if known.by_id
+            else "the directory has no transactional ids",
         )
     return found
 
@@ -211,7 +240,7 @@ def _must(known: KnownTransactions, transactional_id: str) -> TransactionOf:
 def _meant(
     found: Mapping[TopicPartition, PartitionTransactions], aimed: Aimed, producer_id: int | None
 ) -> dict[TopicPartition, OpenTransaction]:
-    """Where it is open."""
+    """Returns the partitions in which the transaction is open."""
     opened = {
         partition: txn
         for partition, each in found.items()
@@ -222,16 +251,16 @@ def _meant(
     for partition in opened:
         for damage in found[partition].damage:
             raise CorruptRecordException(
-                f"{damage.what}: what looks open may have ended behind it",
+                f"{damage.what}: a transaction that looks open may have ended after this damage",
                 path=damage.path,
                 position=damage.position,
-                hint="`kafkalog recover` cuts the log there, `kafkalog salvage` saves what can be read",
+                hint="`kafkalog recover` truncates the log there; `kafkalog salvage` saves the readable records",
             )
     epochs = {txn.producer_epoch for txn in opened.values()}
     if len(epochs) > 1:
         raise InvalidTxnStateException(
-            f"producer id {producer_id} has open transactions of the epochs {sorted(epochs)}",
-            hint="--producer-epoch, or a partition, says which one is meant",
+            f"producer id {producer_id} has open transactions with the epochs {sorted(epochs)}",
+            hint="choose one with --producer-epoch, or name a partition",
         )
     return opened
 
@@ -240,13 +269,15 @@ def _none_is_open(
     found: Mapping[TopicPartition, PartitionTransactions], aimed: Aimed, partitions: Collection[TopicPartition]
 ) -> InvalidTxnStateException:
     there = [
-        f"{partition}: producer {txn.producer_id} epoch {txn.producer_epoch} from offset {txn.first_offset} on"
+        f"{partition}: producer {txn.producer_id} epoch {txn.producer_epoch} from offset {txn.first_offset}"
         for partition, each in found.items()
         for txn in each.open
     ]
     return InvalidTxnStateException(
         f"no transaction {aimed.words()} is open in {_named(partitions)}",
-        hint=f"open are {'; '.join(there[:5])}" if there else "`kafkalog transactions` shows what is open",
+        hint=f"open transactions: {'; '.join(there[:5])}"
+        if there
+        else "`kafkalog transactions` lists open transactions",
     )
 
 
@@ -267,8 +298,9 @@ def _by_coordinator(
     metadata, name = holder.known.metadata, holder.transactional_id
     if metadata.state is PREPARE_COMMIT:
         raise InvalidTxnStateException(
-            f"the transaction of {name!r} was committed (PrepareCommit): it cannot be aborted",
-            hint="a start of its broker, or kafkalog.open with all directories, writes what markers it lacks",
+            f"the transaction of {name!r} is already committed (PrepareCommit) and cannot be aborted",
+            hint="start its broker, or call kafkalog.open with all directories: either writes the missing commit "
+            "markers",
         )
     if metadata.state not in UNDER_WAY:
         raise InvalidTxnStateException(
@@ -281,9 +313,9 @@ def _by_coordinator(
     away = [str(each) for each in missing if each not in gone]
     if away:
         raise IllegalStateException(
-            f"the transaction of {name!r} is open in {', '.join(away[:5])}, too, and {log_dir} has not got "
-            f"{'it' if len(away) == 1 else 'them'}: it ends in all of its partitions together",
-            hint="its broker aborts it after transaction.timeout.ms; so does kafkalog.open with all directories",
+            f"the transaction of {name!r} is also open in {', '.join(away[:5])}, and {log_dir} does not have "
+            f"{'it' if len(away) == 1 else 'them'}; a transaction ends in all of its partitions together",
+            hint="its broker, or kafkalog.open with all directories, aborts it after transaction.timeout.ms",
         )
     listed = tuple(each for each in holder.known.partitions if each in here)
     alone = tuple(each for each in opened if each not in listed)
@@ -291,7 +323,7 @@ def _by_coordinator(
 
 
 def _is_deleted(settings: TopicSettings, topic: str) -> bool:
-    """Whether nobody has the topic any more, for sure."""
+    """Returns whether the topic certainly no longer exists."""
     cluster = settings.cluster
     if settings.is_of_cluster:
         return cluster is not None and cluster.is_whole and topic not in cluster.topics
@@ -301,7 +333,23 @@ def _is_deleted(settings: TopicSettings, topic: str) -> bool:
 def other_replicas(
     log_dir: str | os.PathLike[str], partitions: Collection[TopicPartition], files: Files = OS_FILES
 ) -> list[int] | None:
-    """The other nodes that have these partitions of a cluster; None where the directory does not tell."""
+    """Returns the other nodes of the cluster that have replicas of these partitions.
+
+    Args:
+        log_dir: The log directory, which must have the cluster's metadata for an answer.
+        partitions: The partitions whose replicas are wanted.
+        files: The file system; for tests.
+
+    Returns:
+        The sorted node ids, without this node's; None if the directory does not have the information.
+
+    Example:
+        >>> from kafkalog.toolbox.abort_transactions import other_replicas
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> print(other_replicas("shop", [kafkalog.TopicPartition("orders", 0)]))  # no cluster's metadata
+        None
+    """
     cluster = TopicSettings(local_path(log_dir, what="log_dir", files=files), files=files).cluster
     if cluster is None or not cluster.is_whole:
         return None
@@ -320,18 +368,36 @@ def other_replicas(
 def abort(
     plan: Abort, *, take_over: bool = False, files: Files = OS_FILES, clock: Clock = SYSTEM_CLOCK
 ) -> dict[TopicPartition, int]:
-    """Does what is planned; the last stable offset of each partition then.  All of it is on the disk.
+    """Carries out a plan of `plan_abort`.  Everything is on disk when it returns.
 
-    IllegalArgumentException for the directory of a Kafka broker without `take_over`; LogDirLockedException beside a
-    broker or an open store; InvalidTxnStateException where the transaction ended, or went on, meanwhile;
-    CorruptRecordException where a log was not closed cleanly and is damaged.
+    Args:
+        plan: The plan, from `plan_abort`.
+        take_over: Allows writing to the directory of a (stopped) Kafka broker.
+        files: The file system; for tests.
+        clock: The clock for the times of the markers; for tests.
+
+    Returns:
+        The new last stable offset of each partition that got a marker.
+
+    Raises:
+        IllegalArgumentException: The directory is a Kafka broker's, and `take_over` is False.
+        LogDirLockedException: A broker or an open store has the directory.
+        InvalidTxnStateException: The transaction ended or changed since the plan was made.
+        CorruptRecordException: A log was not closed cleanly and is damaged.
+
+    Example:
+        >>> from kafkalog.toolbox.abort_transactions import Abort, abort
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> abort(Abort("shop", 7, 0, {}, None, None))  # a plan without partitions changes nothing
+        {}
     """
     check_taken_over([plan.log_dir], files, take_over=take_over)
     hold = hold_directory(plan.log_dir, files, clock)
     try:
         with _Logs(plan.log_dir, files, clock) as logs:
             for partition in plan.partitions:
-                logs.log(partition)  # one that cannot be written is told before anything is
+                logs.log(partition)  # fail before anything is written if one of the logs cannot be opened
             for partition, txn in plan.open.items():
                 _check_still_open(logs.log(partition), partition, txn)
             if plan.coordinated is not None:
@@ -349,7 +415,7 @@ def abort(
 
 
 class _Logs:
-    """The logs that an end is written to, each opened when it is first asked for; closed together."""
+    """The logs that get markers.  Each is opened at its first use; all are closed together."""
 
     def __init__(self, log_dir: str, files: Files, clock: Clock) -> None:
         self._log_dir, self._files, self._clock = log_dir, files, clock
@@ -397,8 +463,8 @@ def _check_still_open(log: UnifiedLog, partition: TopicPartition, txn: OpenTrans
     now = None if entry is None else (entry.producer_epoch, entry.current_txn_first_offset)
     if now != (txn.producer_epoch, txn.first_offset):
         raise InvalidTxnStateException(
-            f"the transaction of producer id {txn.producer_id} in {partition} has ended, or another one has begun",
-            hint="look again: `kafkalog transactions` shows what is open",
+            f"the transaction of producer id {txn.producer_id} in {partition} has ended, or a new one has begun",
+            hint="make a new plan; `kafkalog transactions` lists open transactions",
         )
 
 
@@ -412,12 +478,12 @@ def _end_by_coordinator(logs: _Logs, plan: Abort, clock: Clock) -> None:
 
     coordinator = TransactionCoordinator(
         the_one,
-        1,  # it is the partition that has the id, whatever its number
+        1,  # this partition has the id, whatever its number
         logs.markers(plan.gone),
         new_producer_id,
         clock,
         offsets_partition_count=1,
-        # The version of the records that are there: an older cluster understands no newer one.
+        # Write the version that the existing records have: an older cluster cannot read a newer one.
         settings=TransactionSettings(TransactionVersion(holder.known.metadata.client_transaction_version)),
     )
     name = holder.transactional_id
@@ -431,8 +497,9 @@ def _check_unchanged(coordinator: TransactionCoordinator, plan: Abort, holder: T
     found = coordinator.describe(holder.transactional_id)
     if (found.producer_id, found.producer_epoch, found.state) != (plan.producer_id, plan.producer_epoch, holder.state):
         raise InvalidTxnStateException(
-            f"the transactional id {found.transactional_id!r} has gone on: its state is {found.state}",
-            hint="look again: `kafkalog transactions` shows what is open",
+            f"the transactional id {found.transactional_id!r} has changed since the plan was made: its state is now "
+            f"{found.state}",
+            hint="make a new plan; `kafkalog transactions` lists open transactions",
         )
 
 

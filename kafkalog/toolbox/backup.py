@@ -1,48 +1,49 @@
-"""A consistent copy of log directories beside their writer: a store, in this process or another, or a running broker.
+"""Copies log directories consistently while they are written: by a store in any process, or by a running broker.
 
-What a backup is.  A folder with a copy of each log directory (`log-dir-1`, `log-dir-2` ...) and `manifest.json`, which
-names every file with its size and checksum (`backup_manifest`).  Each copy is a log directory itself: every command
-that reads works on it.  The source is only read, and not locked.
+What a backup is.  A directory with a copy of each log directory (`log-dir-1`, `log-dir-2` ...) and `manifest.json`,
+which names every file with its size and checksum (`backup_manifest`).  Each copy is a log directory itself, so every
+command that reads works on it.  The source is only read, and not locked.
 
-What is consistent.  Each partition's copy is a prefix of its log at one moment: the segments that a reader's view shows
-(`PartitionView`), the closed ones whole, the last one up to the end of its last whole batch.  A segment is taken only
-if it is, before and behind the copying, the file that the view saw; where retention, compaction or a truncation came
-in between, the view looks again, and what is copied already and still the same stays.  A last segment that was written
-to meanwhile is compared with its copy once more, which tells an append from a truncation.  Its indexes are made anew;
-leader epochs are cut where the log ends; producer snapshots of later offsets stay away.
+What is consistent.  The copy of each partition is a prefix of its log at one moment: the segments that a reader's view
+shows (`PartitionView`), the closed ones whole, the last one up to the end of its last whole batch.  A segment is taken
+only if it is the file that the view saw, both before and after copying.  If retention, compaction or a truncation
+changed it in between, the view is refreshed; files that are copied already and unchanged stay.  If the last segment
+was written to during the copy, it is compared with its copy once more, which tells an append from a truncation.  The
+indexes of the last segment are rebuilt.  Leader epochs are truncated at the log's end, and producer snapshots of later
+offsets are not copied.
 
-Over partitions: cursors never point behind the end of a partition's copy, and every transaction is decided alike in all
-of them, also after the restored directory was opened.  `backup_moment` says by which order, and which cuts.  Those of
-`__remote_log_metadata` and the cluster's metadata come last: they may know of more than is there, not of less.
-Partitions are listed again behind the moment: where others are there by then, such as the one of `__transaction_state`
-that an id's first transaction makes, a later moment is taken.
+Across partitions, cursors never point past the end of a partition's copy, and every transaction has the same outcome in
+all copies, also after the restored directory was opened.  `backup_moment` describes the order and the truncations that
+ensure this.  `__remote_log_metadata` and the cluster's metadata are copied last: they may know of more than the copies
+have, but not of less.  Partitions are listed again after the moment.  If other partitions exist by then, such as the
+one of `__transaction_state` that the first transaction of an id creates, a later moment is chosen.
 
 Topics' settings are those of the time at which partitions were listed.  A topic that is deleted before all of it was
-copied is left out, with its settings, and a note says so.
+copied is left out together with its settings, and a note says so.
 
-Checkpoints say no more than what is there.  A recovery point is the copy's end, for all of it is synced and was checked
-(of a partition with damage it is the source's, if that is less); the next open recovers the last segment of each
-partition, as after a crash, and loses nothing.  High watermarks and the cleaner's offsets are cut at the end.  There is
-no clean-shutdown marker.
+Checkpoints never claim more than the copy has.  A recovery point is the copy's end, because all of it is synced and was
+checked.  (For a partition with damage it is the source's recovery point, if that is less.)  The next open recovers the
+last segment of each partition, as after a crash, and loses nothing.  High watermarks and the cleaner's offsets are
+limited to the copy's end.  There is no clean-shutdown marker.
 
-How files get there.  A file that the previous backup (`base`) has, and that is the same file in the source since, by
-inode, time of change and length, or the same bytes, is linked from there.  Else it is cloned where the file system can
-(a reflink); else, if `link` asks for that, the log of a closed segment is a hard link to the source's; else it is
-copied by the system.  With `link` the source and the backup share a file.  Kafka and kafkalog write to a closed
-segment's log only to cut it (a truncation, a recovery at damage), and to append to it then: that changes the backup's,
-too, which its manifest tells; and a disk that loses the block loses both.  So it is not the default.  Two backups share
-files likewise, but nobody writes to those.
+How files get there.  A file is linked from the previous backup (`base`) if the source's file is unchanged since, by
+inode, modification time and length, or has the same bytes.  Otherwise it is cloned if the file system can (a reflink).
+Otherwise, with `link`, the log of a closed segment becomes a hard link to the source's file; else the system copies it.
+With `link` the source and the backup share a file.  Kafka and kafkalog write to a closed segment's log only to truncate
+it (a truncation, or a recovery at damage) and to append to it afterwards.  That changes the backup's file too, which
+its manifest detects; and a disk that loses the block loses both.  So `link` is off by default.  Two backups share files
+in the same way, but nothing writes to those.
 
-Every batch of a copy is checked as `verify` checks it, and the file's checksum worked out, in one read behind the
-copying.  What is wrong is told, and copied as it is; `strict` refuses.  A partition of which a log cannot be read (a
-disk that fails, a permission) is told and left out, for half of it is no copy; the others are taken.
+Every batch of a copy is checked as `verify` checks it, and the file's checksum is computed, in one read after the
+copying.  Damage is reported and copied as it is; `strict` refuses it.  A partition with a log that cannot be read (a
+failing disk, a permission) is reported and left out, because half of it is no copy; the others are copied.
 
-When it is complete.  All is written to `DEST.kafkalog-partial`; files are synced, then folders, then the manifest is
-written and synced, and the folder gets its name.  So a folder of that name is a whole backup, wherever a crash came;
-what a killed one left is removed by the next one to the same place.  An error removes it at once, which frees a full
-disk.
+When it is complete.  Everything is written to `DEST.kafkalog-partial`.  Files are synced, then directories; then the
+manifest is written and synced, and the directory is renamed.  So a directory with the final name is a whole backup,
+wherever a crash happened.  The next backup to the same place removes what a killed one left.  An error removes it at
+once, which frees a full disk.
 
-Used by one thread; syncs wait in a few others.
+Used by one thread; a few others wait for syncs.
 """
 
 from __future__ import annotations
@@ -104,17 +105,17 @@ from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
 
 __all__ = ["BackupReport", "backup"]
 
-LOOKS_MAX = 20  # at the topics' settings beside the partitions, and at partitions beside their ends
-STATE_LOOKS_MAX = 1000  # at which partitions of __transaction_state there are: Kafka's default is 50
+LOOKS_MAX = 20  # reads of the topics' settings and the partitions, until nothing changes in between
+STATE_LOOKS_MAX = 1000  # partitions of __transaction_state may be created in between; Kafka's default is 50
 NOBODY = TopicPartition("", -1)  # no partition has this name
-GONE = "{} was deleted, or moved, before it was copied"
+GONE = "{} was deleted or moved before it was copied"
 KEPT_AT_THE_TOP = (names.META_PROPERTIES_FILE, "bootstrap.checkpoint")
-# Partitions of these are taken in this order; `__transaction_state` first, topics' own in between (see the module).
+# Partitions are copied in this order: `__transaction_state` first, other topics in between (see the module).
 _ORDER = {names.TRANSACTION_STATE_TOPIC: 0, names.GROUP_METADATA_TOPIC: 1}
 _LAST = {names.REMOTE_LOG_METADATA_TOPIC: 3, names.CLUSTER_METADATA_TOPIC: 4}
 
 
-# More than eight parameters would be; `files` and `progress` are for tests and for the command line.
+# `files` and `progress` are for tests and for the command line.
 def backup(
     log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     dest: str | os.PathLike[str],
@@ -126,35 +127,53 @@ def backup(
     files: Files = OS_FILES,
     progress: Progress | None = None,
 ) -> BackupReport:
-    """Copy one or several log directories to the new folder `dest`, beside whoever writes to them.
+    """Copies one or several log directories to the new directory `dest`, while other processes may write to them.
 
-    `log_dirs` are all directories of one store or broker: what is in them is of one moment.  `partitions` ("orders-0",
-    or pairs) are the only ones to take, beside those of `__transaction_state`, by which transactions are decided;
-    without `__consumer_offsets` among them cursors stay away.  `base` is an earlier backup, or a folder of backups, of
-    which the newest counts of those that have most of what is taken: files that did not change are linked from
-    there.  `link`: logs of closed segments are hard
-    links to the source's (see the module for what that risks).  `strict`: refuse where the source is damaged.
-    `progress` is called with the bytes of logs just taken.
+    Partitions of `__transaction_state` are always copied, because they decide transactions.  After an error, the
+    unfinished backup is removed.
 
-    Returns a BackupReport.
+    Args:
+        log_dirs: All directories of one store or broker; their copies are of one moment.
+        dest: The directory to create, which must not exist or be empty.
+        partitions: The partitions to copy ("orders-0", or pairs of topic and number); None copies all.  If
+            `__consumer_offsets` is not among them, the backup has no cursors.
+        base: An earlier backup, or a directory of backups.  In a directory, the backup that holds most of the wanted
+            partitions is used; among equals, the newest.  Files that did not change are linked from it.
+        link: Makes logs of closed segments hard links to the source's files; see the module for the risk.
+        strict: Refuses a source with damage.
+        files: The file system; for tests.
+        progress: Called with the number of log bytes just copied.
 
-    Errors: IllegalArgumentException (`dest` is there, a symbolic link, or in a log directory, or DEST.kafkalog-partial
-    is one of the folders that are read; a base that is a log directory), LogDirLockedException (another backup to
-    `dest` is under way), UnknownTopicOrPartitionException, NoSuchFileException, CorruptRecordException (`strict`),
-    CorruptCheckpointException (a base with a damaged manifest), BeingWrittenException (a partition that never rests),
-    DiskFull, OSError.
-    What is there of the backup is removed then.
+    Returns:
+        A `BackupReport`.
 
-        from kafkalog.toolbox.backup import backup
+    Raises:
+        IllegalArgumentException: `dest` is not empty, is a symbolic link or is in a log directory;
+            DEST.kafkalog-partial is one of the directories that are read; or `base` is a log directory.
+        LogDirLockedException: Another backup to `dest` is running.
+        UnknownTopicOrPartitionException: A named partition does not exist.
+        NoSuchFileException: A directory does not exist.
+        CorruptRecordException: The source is damaged, with `strict`.
+        CorruptCheckpointException: The manifest of the base is damaged.
+        BeingWrittenException: A partition never stopped changing.
+        DiskFull: The target's disk is full.
+        OSError: Any other error of the file system.
 
-        report = backup("shop", "backups/2026-11-27", base="backups")
-        print(report.records, report.copied, report.findings)
+    Example:
+        >>> from kafkalog.toolbox.backup import backup
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> report = backup("shop", "backups/monday")
+        >>> report.partitions, report.records, report.findings
+        (1, 2, [])
+        >>> backup("shop", "backups/tuesday", base="backups").base is not None
+        True
     """
     values.function(progress, "progress", "a function of the bytes just taken")
     link, strict = values.flag(link, "link"), values.flag(strict, "strict")
     sources = absolute_paths(log_dirs, files)
     if len(set(sources)) < len(sources):
-        raise IllegalArgumentException(f"log_dirs: found one twice in {', '.join(sources)}, expected each once")
+        raise IllegalArgumentException(f"log_dirs names a directory twice ({', '.join(sources)}); expected each once")
     target = target_path(dest, "dest", files)
     _check_target(sources, target, files)
     previous, wanted = None, named(partitions)
@@ -182,7 +201,7 @@ def backup(
                 + (f" ({len(report.findings)} findings)" * (len(report.findings) > 1)),
                 path=worst.path,
                 position=worst.position or None,
-                hint="without strict it is copied as it is; `kafkalog verify` shows all of it",
+                hint="without strict the damage is copied as it is; `kafkalog verify` shows all findings",
             )
         files.write_atomic(os.path.join(partial, MANIFEST_FILE), content.encode())
     return report
@@ -196,7 +215,7 @@ def _last_batch(seen: Snapshot) -> BatchHeader | None:
 
 
 def _has_batch(seen: Snapshot, header: BatchHeader) -> bool:
-    """Whether the log has that batch, or the offset lies below its start by now."""
+    """Returns whether the log has that batch, or now starts after it."""
     offset = header.last_offset
     if offset < seen.log_start_offset:
         return True
@@ -205,7 +224,7 @@ def _has_batch(seen: Snapshot, header: BatchHeader) -> bool:
     place, position = seen.position_of(offset)
     found = None if place == len(seen.segments) else seen.reader(place).header_at(position)
     if found is None or found.base_offset > offset:
-        return True  # compaction took it
+        return True  # compaction removed it
     return _kept_by_compaction(found) == _kept_by_compaction(header)
 
 
@@ -214,7 +233,7 @@ def _kept_by_compaction(header: BatchHeader) -> tuple[int, ...]:
 
 
 def _bytes_needed(sources: Iterable[str], wanted: Collection[str] | None, previous: Base | None, files: Files) -> int:
-    """What a backup takes on the disk at most, but for what is linked from the base."""
+    """Returns the most bytes that a backup takes on disk, without what is linked from the base."""
     there = [pair for source in sources for pair in list_partitions(source, files=files).items()]
     chosen = {partition: path for partition, path in there if is_wanted(partition, wanted)}
     kept = 0 if previous is None else previous.closed_bytes(chosen)
@@ -226,16 +245,16 @@ def _check_target(sources: Iterable[str], target: str, files: Files) -> None:
         refuse_one_in_other(source, target)
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
         raise IllegalArgumentException(
-            "found something there, expected a folder that is new or empty",
+            "the directory is not empty; expected one that is new or empty",
             path=target,
-            hint="each backup has a folder of its own: name another one",
+            hint="each backup needs its own directory; name another one",
         )
     refuse_inside(target, files)
     refuse_in_log_dir(target, files)
 
 
 class _Directory(NamedTuple):
-    """A log directory that is taken, and its folder in the backup."""
+    """A log directory that is copied, and its directory in the backup."""
 
     source: str
     folder: str
@@ -247,7 +266,7 @@ class _Directory(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """Where a partition ended before the moment, and by what one knows that it was not cut, or made anew, since."""
+    """Where a partition ended before the moment, and how to see whether it was truncated or recreated since."""
 
     end_offset: int
     folder: tuple[int, str | None]  # inode, topic id
@@ -280,7 +299,7 @@ class _Run:
         self._explanations: dict[str, tuple[set[TopicPartition], set[TopicPartition]]] = {}
 
     def take(self) -> Manifest:
-        """All files, synced, and what they are."""
+        """Copies and syncs all files, and returns the manifest."""
         begun_ms = SYSTEM_CLOCK.milliseconds()
         try:
             directories = self._at_one_moment()
@@ -304,8 +323,8 @@ class _Run:
     # --- what there is -------------------------------------------------------------------------------
 
     def _at_one_moment(self) -> list[_Directory]:
-        """The directories, with the partitions to take, the settings of the same time, and the moment of transactions:
-        one at which no other partition was there."""
+        """Chooses the partitions, reads the settings of the same time, and fixes the moment of transactions, at which
+        no other partition existed."""
         directories = [self._directory(number, source) for number, source in enumerate(self._sources, 1)]
         self._directories = directories
         first = listed = self._listed(directories)
@@ -321,15 +340,16 @@ class _Run:
             for partition in changed:
                 self._close_view(partition)
                 self._looks.pop(partition, None)
-            if look >= LOOKS_MAX:  # topics come and go all the time: what decides transactions is enough
+            # topics keep changing: it is enough that the partitions that decide transactions are settled
+            if look >= LOOKS_MAX:
                 changed = {each for each in changed if each.topic == names.TRANSACTION_STATE_TOPIC}
             if not changed:
                 break
         else:
             raise BeingWrittenException(
-                f"partitions of {names.TRANSACTION_STATE_TOPIC} were made at each of {STATE_LOOKS_MAX} looks",
+                f"partitions of {names.TRANSACTION_STATE_TOPIC} were created during each of {STATE_LOOKS_MAX} attempts",
                 path=self._sources[0],
-                hint="ask again, or when fewer transactional ids are new",
+                hint="try again, when fewer new transactional ids are in use",
             )
         out = self.report.left_out
         self.report.notes += [GONE.format(each) for each in first if each not in listed and each not in out]
@@ -337,9 +357,9 @@ class _Run:
             passing = folders_of(directory.source, self.files).moving
             if passing:
                 self.report.notes.append(
-                    f"{directory.source}: not taken: {', '.join(os.path.basename(path) for path in passing[:3])}"
+                    f"{directory.source}: not copied: {', '.join(os.path.basename(path) for path in passing[:3])}"
                     + (f" and {len(passing) - 3} more" if len(passing) > 3 else "")
-                    + ", which are on their way in or out"
+                    + "(being moved or deleted)"
                 )
         return directories
 
@@ -351,8 +371,8 @@ class _Run:
         return _Directory(source, folder, target, {}, CheckpointLines(source, self.files), {}, offsets)
 
     def _listed(self, directories: Sequence[_Directory]) -> dict[TopicPartition, str]:
-        """Chooses the partitions to take, with the topics' settings of the same time.  All of them, and the directory
-        of each."""
+        """Chooses the partitions to copy, and reads the topics' settings of the same time.  Returns each partition with
+        its log directory."""
         for _ in range(LOOKS_MAX):
             self._settings = {source: self._raw_settings(source) for source in self._sources}
             there = {source: list_partitions(source, files=self.files) for source in self._sources}
@@ -366,9 +386,9 @@ class _Run:
                     continue
                 if partition in found:
                     raise IllegalArgumentException(
-                        f"found {partition} in two of the directories, expected those of one store or broker",
+                        f"{partition} is in two of the directories; expected the directories of one store or broker",
                         path=found[partition],
-                        hint="take a backup of each by itself",
+                        hint="back up each directory separately",
                     )
                 found[partition] = directory.source
                 directory.chosen[partition] = path
@@ -378,7 +398,8 @@ class _Run:
         return self._small_file(os.path.join(source, names.TOPIC_CONFIGS_FILE))
 
     def _small_file(self, path: str) -> bytes | None:
-        """A directory's own file; None where it is absent, and where it cannot be read, which is told."""
+        """Returns the content of a file of the directory itself; None if it does not exist, or cannot be read, which is
+        reported."""
         try:
             return read_small(path, self.files)
         except FileNotFoundError:
@@ -392,7 +413,7 @@ class _Run:
             return None
 
     def _check_checkpoints(self, directories: Sequence[_Directory]) -> None:
-        """Tells checkpoints that are damaged, or cannot be read: they count for nothing."""
+        """Reports checkpoints that are damaged or cannot be read; they are ignored."""
         for directory in directories:
             for name in names.OFFSET_CHECKPOINT_FILES:
                 problem = directory.lines.told(name, NOBODY).problem
@@ -402,7 +423,7 @@ class _Run:
                     self.report.findings.append(wrong or Finding(path, problem.position or 0, 0, told(problem)))
 
     def _leave_out(self, directory: _Directory, partition: TopicPartition, error: Exception) -> None:
-        """Tells a partition of which something cannot be read, and takes it no more; raises any other error."""
+        """Reports a partition that cannot be read and leaves it out; raises any other error."""
         wrong = unread(error, directory.source)
         if wrong is None:
             raise error
@@ -413,10 +434,10 @@ class _Run:
         self.report.findings.append(wrong._replace(what=f"{wrong.what}; {partition} is not in the backup"))
 
     def _look(self, directories: Sequence[_Directory]) -> None:
-        """Where partitions end before the moment of transactions, and that moment.  A partition that was looked at
-        before is not looked at again: earlier is as good."""
+        """Records where partitions end before the moment of transactions, and then that moment.  A partition that has
+        been measured is not measured again: an earlier end is as good."""
         order = [(partition, each) for each in directories for partition in each.chosen]
-        order.sort(key=lambda pair: _ORDER.get(pair[0].topic, 2))  # cursors before what they point behind
+        order.sort(key=lambda pair: _ORDER.get(pair[0].topic, 2))  # cursors before the partitions that they point into
         states = {}
         for partition, directory in order:
             try:
@@ -424,7 +445,7 @@ class _Run:
                     states[partition] = self._view(directory, partition)
                 elif partition not in self._looks:
                     self._looks[partition] = self._look_at(self._view(directory, partition))
-            except UnknownTopicOrPartitionException:  # the next listing knows
+            except UnknownTopicOrPartitionException:  # the next listing finds out
                 pass
             except OSError as error:
                 self._leave_out(directory, partition, error)
@@ -436,19 +457,19 @@ class _Run:
                 bad = next((each for each, view in states.items() if unread(error, view.directory)), None)
                 if bad is None:
                     raise
-                del states[bad]  # as that of another broker
+                del states[bad]  # continue as if the partition belonged to another broker
                 self._leave_out(next(each for each in directories if bad in each.chosen), bad, error)
 
     def _look_at(self, view: PartitionView) -> _Look:
         try:
             return _Look(view.log_end_offset, self._folder(view.directory), view.over(_last_batch))
-        except CorruptRecordException:  # the check of the copy tells
+        except CorruptRecordException:  # the check of the copy reports it
             return _Look(view.log_end_offset, self._folder(view.directory), None)
         finally:
             view.rest()
 
     def _still_has(self, partition: TopicPartition, look: _Look) -> bool:
-        """Whether a partition is the one that was looked at, and its log goes on behind what it had then."""
+        """Returns whether a partition is still the one that was measured, and its log continues what it had then."""
         view = self._views[partition]
         if not view.has_changed():
             return True
@@ -457,7 +478,7 @@ class _Run:
                 return False
             view.refresh()
             return look.last_batch is None or view.over(partial(_has_batch, header=look.last_batch))
-        except (CorruptRecordException, OSError):  # who copies it tells
+        except (CorruptRecordException, OSError):  # the copying reports it
             return True
         finally:
             view.rest()
@@ -481,7 +502,7 @@ class _Run:
             view.close()
 
     def _end(self, seen: Snapshot) -> int:
-        """Where the copy of a partition ends."""
+        """Returns the offset at which the copy of a partition ends."""
         partition, moment = seen.topic_partition, self._moment
         if moment is None:
             return seen.log_end_offset
@@ -494,15 +515,15 @@ class _Run:
             look = self._looks.get(partition)
             find = moment.end_of_cursors if is_cursors else moment.end_of_records
             try:
-                if look is None:  # it was made since
+                if look is None:  # the partition was created since
                     look_end = seen.log_start_offset
                 elif look.last_batch is None or _has_batch(seen, look.last_batch):
                     look_end = look.end_offset
-                else:  # it was cut since: who knows where
+                else:  # the log was truncated since, at an unknown offset
                     place = bisect_right(seen.bases, look.last_batch.base_offset) - 1
                     look_end = max(seen.bases[max(place, 0)], seen.log_start_offset)
                 end = find(seen, look_end)
-            except CorruptRecordException:  # the check of the copy tells
+            except CorruptRecordException:  # the check of the copy reports it
                 end = seen.log_end_offset
         return max(seen.log_start_offset, min(end, seen.log_end_offset))
 
@@ -510,7 +531,7 @@ class _Run:
 
     def _take(self, directory: _Directory, partition: TopicPartition) -> None:
         target = os.path.join(directory.target, str(partition))
-        # Before it is copied: a cleaner that goes on meanwhile has not cleaned the copy.
+        # Read before copying: a cleaner that runs meanwhile has not cleaned the copy.
         lines = {name: directory.lines.line(name, partition) for name in names.OFFSET_CHECKPOINT_FILES}
         try:
             view = self._view(directory, partition)
@@ -527,7 +548,7 @@ class _Run:
                 log_start=max(lines[names.LOG_START_OFFSET_CHECKPOINT_FILE] or 0, 0),
             )
             backed = copy.take()
-            if not view.segments:  # of others the view tells
+            if not view.segments:  # for other partitions the view reports it
                 lost = RecoveryPoints(directory.source, self.files).lost_end(
                     partition, view.directory, [], view.log_end_offset
                 )
@@ -562,8 +583,8 @@ class _Run:
                 directory.offsets[name][partition] = min(line, end)
 
     def _explained(self, directory: _Directory) -> tuple[set[TopicPartition], set[TopicPartition]]:
-        """Partitions of a directory in which compaction may have left gaps, and those that may begin behind their first
-        epoch."""
+        """Returns the partitions of a directory in which compaction may have left gaps, and those that may begin after
+        their first epoch."""
         if directory.source not in self._explanations:
             compacted = may_be_compacted(directory.source, directory.chosen, self.files, if_unknown=True)
             later = may_begin_later(directory.source, directory.chosen, self.files)
@@ -571,12 +592,12 @@ class _Run:
         return self._explanations[directory.source]
 
     def _moved_to(self, directory: _Directory, partition: TopicPartition) -> _Directory | None:
-        """Another of the directories that has a partition by now."""
+        """Returns another of the directories that now has the partition, or None."""
         others = (each for each in self._directories if each is not directory)
         return next((each for each in others if partition in list_partitions(each.source, files=self.files)), None)
 
     def _tell_not_there(self, directories: Sequence[_Directory]) -> None:
-        """Partitions that the base has, and nobody has now: deleted, or on a disk that is not mounted."""
+        """Notes partitions that the base has and no directory has now: deleted, or on a disk that is not mounted."""
         base = self._placing.base
         if base is None or self._wanted is not None:
             return
@@ -585,21 +606,23 @@ class _Run:
         if gone:
             shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
             self.report.notes.append(
-                f"not there any more, since {base.path}: {shown}; deleted, or is a disk not mounted? keep that backup"
+                f"missing since {base.path}: {shown}. Were they deleted, or is a disk not mounted? Keep that backup"
             )
 
     def _settle(self, directories: Sequence[_Directory]) -> None:
-        """Makes the topics' settings fit the partitions that were copied.  A topic that was deleted meanwhile is left
-        out, also where some of its partitions were copied before."""
+        """Makes the topics' settings fit the copied partitions.  A topic that was deleted meanwhile is left out, even
+        if some of its partitions were already copied."""
         chosen = {partition for each in directories for partition in each.chosen}
         taken = {partition: each for directory in directories for partition, each in directory.backed.items()}
         gone = chosen - taken.keys()
         left_out = {each.topic for each in gone} - {each.topic for each in taken}
         left_out |= self._replaced(gone, taken.values())
         for topic in sorted(left_out):
-            self.report.notes.append(f"the topic {topic} was deleted meanwhile: it is left out, with its settings")
+            self.report.notes.append(
+                f"the topic {topic} was deleted during the backup: it is left out, with its settings"
+            )
         if left_out:
-            self._placing.syncs.wait()  # of files that go now
+            self._placing.syncs.wait()  # for files that are now deleted
         for directory in directories:
             for partition in [each for each in directory.backed if each.topic in left_out]:
                 self.files.remove_tree(os.path.join(directory.target, str(partition)))
@@ -611,7 +634,8 @@ class _Run:
         def is_kept(topic: str) -> bool:
             return topic not in left_out and (topics is None or topic in topics)
 
-        def is_there(partition: TopicPartition) -> bool:  # what the source misses, the copy misses, too
+        # a partition that the source misses is missing in the copy too
+        def is_there(partition: TopicPartition) -> bool:
             return partition not in gone if self._wanted is None else partition in taken
 
         for source, data in self._settings.items():
@@ -619,12 +643,12 @@ class _Run:
             if data is not None:
                 try:
                     self._settings[source] = trimmed(data, path, is_kept, is_there)
-                except CorruptCheckpointException as error:  # kept as it is
+                except CorruptCheckpointException as error:  # copied as it is
                     self.report.findings.append(Finding(path, error.position or 0, 0, told(error)))
 
     def _replaced(self, gone: Collection[TopicPartition], taken: Iterable[BackedPartition]) -> set[str]:
-        """Topics that the settings to save have, and the source has no more: partitions of them are gone, or are those
-        of a later topic of that name, whose folders may have no id yet."""
+        """Returns topics that the settings to save have and the source no longer has.  Their partitions are missing, or
+        belong to a later topic of the same name whose directories may have no id yet."""
         saved: dict[str, KnownTopic] = {}
         for source, data in self._settings.items():
             with suppress(CorruptCheckpointException):
@@ -648,7 +672,7 @@ class _Run:
         }
 
     def _finish(self, directory: _Directory) -> BackedDirectory:
-        """A directory's own files."""
+        """Writes the files of the directory itself, and returns its entry for the manifest."""
         files, target = self.files, directory.target
         held: dict[str, bytes] = {}
         settings = self._settings[directory.source]

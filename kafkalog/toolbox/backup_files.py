@@ -1,6 +1,6 @@
-"""How files get into a backup, and what is told of them: linked, cloned, copied, synced, with their checksums.
+"""How files get into a backup and what is reported about them: linked, cloned, copied, synced, with their checksums.
 
-Knows nothing of segments or partitions; see `kafkalog.toolbox.backup` for what is done when.
+Knows nothing of segments or partitions; see `kafkalog.toolbox.backup` for the order of the steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafkalog.toolbox.space import on_disk
 __all__ = ["BackupReport", "Base", "Changed", "LogDigest", "Placing", "Syncs", "Taken", "digest_of"]
 
 DIGEST_BYTES = 1 << 19
-SYNC_THREADS = 8  # that wait for the disk: it makes one commit of several syncs
+SYNC_THREADS = 8  # threads that wait for the disk, which commits several syncs at once
 COPIED, CLONED, LINKED, KEPT = "copied", "cloned", "linked", "kept"
 NO_STAMP = (0, 0, 0)
 
@@ -36,10 +36,12 @@ Progress = Callable[[int], None]
 
 @dataclass
 class BackupReport:
-    """What was taken.  Bytes of all files: `copied`, `cloned` (reflinks), `linked` to the source's, `kept` from the
-    base.  `findings`: what is wrong with the source, which was copied as it is; `left_out`: partitions that the backup
-    does not have, for they could not be read, which is a finding, too; `missing`: how many of the findings tell of
-    segments that the source has no more."""
+    """The result of a backup.
+
+    `copied`, `cloned` (reflinks), `linked` (to the source's files) and `kept` (linked from the base) are bytes of all
+    files.  `findings` says what is wrong with the source, which was copied as it is.  `left_out` are partitions that
+    could not be read, and are therefore not in the backup; each is also a finding.  `missing` counts the findings about
+    segments that the source no longer has."""
 
     path: str
     base: str | None = None
@@ -58,20 +60,20 @@ class BackupReport:
 
     @property
     def bytes(self) -> int:
-        """Of all files of the backup."""
+        """The bytes of all files of the backup."""
         return self.copied + self.cloned + self.linked + self.kept
 
     def add(self, how: str, size_bytes: int) -> None:
-        """A file got there in that way."""
+        """Counts a file that got there in that way."""
         setattr(self, how, getattr(self, how) + size_bytes)
 
 
 class Changed(Exception):
-    """The source is not what the view saw: look again."""
+    """Raised if the source is no longer what the view saw: refresh the view and try again."""
 
 
 class Base:
-    """An earlier backup: what it has of a partition."""
+    """An earlier backup, and what it has of a partition."""
 
     def __init__(self, path: str, manifest: Manifest) -> None:
         self.path = path
@@ -81,15 +83,17 @@ class Base:
     def open(
         cls, path: str, sources: Collection[str], files: Files, wanted: Callable[[TopicPartition], bool]
     ) -> Base | None:
-        """The backup, or of those of these sources in a folder of backups the newest of those that have most of the
-        partitions that are there and `wanted`; None where that has none yet.
-        IllegalArgumentException for a log directory, which is neither."""
+        """Opens the backup at `path`, or the best one in a directory of backups.
+
+        The best one is a backup of these sources that has most of the existing `wanted` partitions; among equals, the
+        newest.  Returns None if the directory has no backup yet.  Raises IllegalArgumentException for a log directory.
+        """
         sign = sign_of_log_dir(path, files)
         if sign is not None:
             raise IllegalArgumentException(
-                f"found {sign}, which makes it a log directory, expected a backup, or a folder of backups",
+                f"it has {sign}, so it is a log directory; expected a backup, or a directory of backups",
                 path=path,
-                hint="the base is a folder of an earlier `kafkalog backup --to`, or the folder above it",
+                hint="name the directory of an earlier `kafkalog backup --to`, or the directory above it",
             )
         there = {each for source in sources for each in list_partitions(source, files=files) if wanted(each)}
         found = newest_backup(
@@ -98,7 +102,7 @@ class Base:
         return None if found is None else cls(*found)
 
     def closed_bytes(self, partitions: Collection[TopicPartition]) -> int:
-        """Of closed segments' files of some partitions: about what is linked from here."""
+        """Returns the bytes of closed segments' files of some partitions: about what can be linked from here."""
         total = 0
         for _, held in (self._partitions[each] for each in partitions if each in self._partitions):
             closed = {names.filename_prefix_from_offset(each.base_offset) for each in held.segments if each.is_closed}
@@ -107,11 +111,11 @@ class Base:
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """Those that it has."""
+        """The partitions in this backup."""
         return self._partitions.keys()
 
     def of(self, partition: TopicPartition, topic_id: str | None) -> tuple[str, BackedPartition] | None:
-        """Its folder, and what is in it; None where it is not there, or of another topic of that name."""
+        """Returns a partition's directory and entry; None if it is missing, or of another topic of that name."""
         found = self._partitions.get(partition)
         if found is None or found[1].topic_id != topic_id:
             return None
@@ -119,7 +123,7 @@ class Base:
 
 
 class Syncs:
-    """Threads that sync files; a context manager, behind which all are synced, or an error is raised."""
+    """Threads that sync files.  As a context manager it returns when all files are synced, or raises the error."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -127,11 +131,11 @@ class Syncs:
         self._waiting: list[Future[None]] = []
 
     def add(self, path: str) -> None:
-        """A file that is written."""
+        """Syncs a file that is completely written."""
         self._submit(self._files.sync_file, path)
 
     def add_dir(self, path: str) -> None:
-        """A folder whose names are all there."""
+        """Syncs a directory whose entries are all there."""
         self._submit(self._files.sync_dir, path)
 
     def _submit(self, sync: Callable[[str], None], path: str) -> None:
@@ -140,7 +144,7 @@ class Syncs:
             self.wait()
 
     def wait(self) -> None:
-        """Until all are synced."""
+        """Waits until all files are synced."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.result()
@@ -157,13 +161,13 @@ class Syncs:
 
 
 class Taken(NamedTuple):
-    """A file that is in the backup: how it got there, what it is, and the source's stamp.  `crc32c` is -1 where it is
-    not known yet."""
+    """A file in the backup: how it got there, its size and checksum, and the stamp of the source's file.
+    `crc32c` is -1 while it is unknown."""
 
     how: str
     size: int
     crc32c: int
-    stamp: tuple[int, int, int]  # inode, mtime_ms, size; (0, 0, 0) of what was written anew
+    stamp: tuple[int, int, int]  # inode, mtime_ms, size; (0, 0, 0) for a file that the backup wrote itself
 
     def backed(self) -> BackedFile:
         assert self.crc32c >= 0, self
@@ -175,7 +179,7 @@ def stamp_of(stat: FileStat) -> tuple[int, int, int]:
 
 
 class Placing:
-    """Puts files into a backup.  `base`: the earlier one; `link`: logs of closed segments become links."""
+    """Puts files into a backup.  `base` is the earlier backup.  With `link`, logs of closed segments become links."""
 
     def __init__(self, files: Files, base: Base | None, link: bool, report: BackupReport, syncs: Syncs) -> None:
         self.files = files
@@ -186,7 +190,7 @@ class Placing:
         self._said_no_link = False
 
     def place(self, source: str, target: str, size: int, *, may_link: bool = False) -> str:
-        """Puts the first bytes of a file into a new one, or gives it another name; how."""
+        """Puts the first `size` bytes of a file into a new file, or links it; returns how."""
         files = self.files
         with files.open(source, writable=False) as file:
             with files.open(target, create=True, exclusive=True) as out:
@@ -194,7 +198,8 @@ class Placing:
                     if out.size() > size:
                         out.truncate(size)
                     return CLONED
-                if not (may_link and self._link) or files.is_link(source):  # another name of it would be a link, too
+                # a hard link to a symbolic link would be a symbolic link
+                if not (may_link and self._link) or files.is_link(source):
                     return self._copied(file, out, size)
             files.unlink(target)
             try:
@@ -209,7 +214,7 @@ class Placing:
 
     @staticmethod
     def _copied(file: File, out: File, size: int) -> str:
-        """The system copies, as far as it can.  Changed where the file is shorter by now."""
+        """Has the system copy as much as it can.  Raises Changed if the file is shorter by now."""
         end = out.copy_from(file, size)
         for part in parts_of(file, min(size, file.size()), begin=end):
             out.pwrite(part, end)
@@ -220,19 +225,19 @@ class Placing:
         return COPIED
 
     def _cannot_link(self, error: OSError) -> None:
-        """Says once that logs are copied, though they were to be linked."""
+        """Notes once that logs are copied although links were requested."""
         if not self._said_no_link:
             self._said_no_link = True
-            self.report.notes.append(f"logs are copied: the file system links none ({error.strerror})")
+            self.report.notes.append(f"logs are copied: the file system cannot link them ({error.strerror})")
 
     def digest(self, path: str, size: int) -> int:
-        """The CRC-32C of the first bytes of a file."""
+        """Returns the CRC-32C of the first bytes of a file."""
         with self.files.open(path, writable=False) as file:
             return digest_of(file, 0, size)
 
 
 def digest_of(file: File, begin: int, end: int, crc: int = 0) -> int:
-    """The CRC-32C of what came before and the bytes [begin, end), as far as the file has them."""
+    """Continues the CRC-32C `crc` over the bytes [begin, end), as far as the file has them."""
     buffer = memoryview(bytearray(min(DIGEST_BYTES, max(end - begin, 0))))
     while begin < end and (got := file.pread_into(buffer[: min(len(buffer), end - begin)], begin)):
         crc = crc32c(buffer[:got], crc)
@@ -241,7 +246,7 @@ def digest_of(file: File, begin: int, end: int, crc: int = 0) -> int:
 
 
 class LogDigest:
-    """The checksum of a segment's log, of the bytes that its check reads anyway, and its newest timestamp."""
+    """The checksum of a segment's log, computed from the bytes that its check reads, and its newest timestamp."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -251,7 +256,7 @@ class LogDigest:
         self.newest_time_ms = -1
 
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
-        """The next batches; see SegmentCheck."""
+        """Adds the next batches; see SegmentCheck."""
         begin, end = int(table["position"][0]), int(table["position"][-1]) + int(table["size"][-1])
         self._pass_over(begin)
         self.crc32c = crc32c(data[begin - position : end - position], self.crc32c)
@@ -259,11 +264,11 @@ class LogDigest:
         self.newest_time_ms = max(self.newest_time_ms, int(table["max_timestamp"].max()))
 
     def finish(self, size: int) -> None:
-        """The file has so many bytes."""
+        """Adds the rest of a file of so many bytes."""
         self._pass_over(size)
 
     def _pass_over(self, end: int) -> None:
-        """Bytes that are no batch."""
+        """Adds bytes up to `end` that are not in any batch."""
         if self._end < end:
             with self._files.open(self._path, writable=False) as file:
                 self.crc32c = digest_of(file, self._end, end, self.crc32c)

@@ -1,8 +1,8 @@
-"""What a backup consists of: `manifest.json`, which is written last, and makes a folder a backup.
+"""What a backup consists of: `manifest.json`, which is written last and makes a directory a backup.
 
-It names every file with its size and CRC-32C, so that a restore, or a later backup, takes nothing for what it is not.
-Of files of closed segments it also has what they were in the source (inode, time of change, length), by which the next
-backup sees that they are unchanged.  Whatever is read from a manifest is checked: no name leads out of the backup.
+It names every file with its size and CRC-32C, so that a restore or a later backup detects every changed file.  For
+files of closed segments it also has the source's inode, modification time and length, by which the next backup sees
+that they are unchanged.  Everything that is read from a manifest is checked: no name leads out of the backup.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = [
     "is_backup", "newest_backup", "read_manifest",
 ]  # fmt: skip
 
-PARTIAL_SUFFIX = ".kafkalog-partial"  # of a folder that is not whole yet; a name that nobody else gives
+PARTIAL_SUFFIX = ".kafkalog-partial"  # of a directory that is not complete yet; no other tool uses this suffix
 VERSION = 1
 UINT_MAX = (1 << 32) - 1
-WHAT_TO_DO = "take another backup: what this one holds is not known"
+WHAT_TO_DO = "take another backup: the content of this one is unknown"
 
 
 class BackedFile(NamedTuple):
-    """A file of a backup.  `inode`, `mtime_ms` and `source_size` are the source's when it was taken."""
+    """A file of a backup.  `inode`, `mtime_ms` and `source_size` describe the source's file when it was copied."""
 
     size: int
     crc32c: int
@@ -43,8 +43,9 @@ class BackedFile(NamedTuple):
 
 
 class BackedSegment(NamedTuple):
-    """A segment: the offset behind its last batch, its newest timestamp in ms (-1: none), its last leader epoch.  A
-    closed one was taken whole; a sound one had nothing wrong."""
+    """A segment.  `end_offset` is the offset after its last batch, `newest_time_ms` its newest timestamp (-1: none),
+    `leader_epoch` its last leader epoch.
+    A closed segment was copied whole; in a sound one nothing is damaged."""
 
     base_offset: int
     end_offset: int
@@ -57,7 +58,7 @@ class BackedSegment(NamedTuple):
 
 
 class BackedPartition(NamedTuple):
-    """A partition: [log_start_offset, end_offset), its segments in order, its files by name."""
+    """A partition: its offsets [log_start_offset, end_offset), its segments in order, and its files by name."""
 
     partition: TopicPartition
     topic_id: str | None
@@ -68,7 +69,7 @@ class BackedPartition(NamedTuple):
 
 
 class BackedDirectory(NamedTuple):
-    """A log directory: its `folder` in the backup, where it was, its own files, its partitions."""
+    """A log directory: its `folder` in the backup, its path in the source, its own files, and its partitions."""
 
     folder: str
     source: str
@@ -77,7 +78,7 @@ class BackedDirectory(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """A whole backup.  Times in ms since 1970; `findings`: what was wrong with the source."""
+    """A whole backup.  Times are in ms since 1970; `findings` says what was wrong with the source."""
 
     tool: str
     begun_ms: int
@@ -87,7 +88,7 @@ class Manifest(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The bytes of all files."""
         return sum(
             each.size
             for directory in self.directories
@@ -96,11 +97,11 @@ class Manifest(NamedTuple):
         )
 
     def partitions(self) -> dict[TopicPartition, tuple[BackedDirectory, BackedPartition]]:
-        """All of them, with the directory of each."""
+        """Returns all partitions, each with its directory."""
         return {each.partition: (directory, each) for directory in self.directories for each in directory.partitions}
 
     def encode(self) -> bytes:
-        """The file's bytes."""
+        """Returns the bytes of the manifest file."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -170,12 +171,15 @@ def newest_backup(
     sources: Collection[str] | None = None,
     holds: Callable[[Manifest], int] = lambda manifest: 0,
 ) -> tuple[str, Manifest] | None:
-    """The backup at `path`; else the newest of those that are in that folder (of one of these `sources`); None where
-    there is none.  One that `holds` more of what is asked for goes before a newer one.
+    """Returns the backup at `path`, or the newest one in that directory (of one of these `sources`); None if there is
+    none.
 
-    NoSuchFileException, CorruptCheckpointException, OSError."""
+    A backup with a greater `holds(manifest)` is preferred to a newer one.  Raises NoSuchFileException,
+    CorruptCheckpointException and OSError."""
     if not files.is_dir(path):
-        raise NoSuchFileException("no such folder", path=path, hint="expected a backup, or a folder of backups")
+        raise NoSuchFileException(
+            "the directory does not exist", path=path, hint="name a backup, or a directory of backups"
+        )
     if is_backup(path, files):
         return path, read_manifest(path, files)
     newest: tuple[str, Manifest] | None = None
@@ -193,16 +197,18 @@ def newest_backup(
 
 
 def read_manifest(path: str, files: Files = OS_FILES) -> Manifest:
-    """What the backup at `path` says that it holds.  NoSuchFileException where that is no backup;
-    CorruptCheckpointException where the manifest is none; OSError."""
+    """Reads the manifest of the backup at `path`.
+
+    Raises NoSuchFileException if `path` is no backup, CorruptCheckpointException if the manifest is damaged, and
+    OSError."""
     manifest = os.path.join(path, MANIFEST_FILE)
     try:
         data = read_small(manifest, files, bytes_max=MANIFEST_BYTES_MAX, hint=WHAT_TO_DO)
     except (FileNotFoundError, NotADirectoryError):
         raise NoSuchFileException(
-            f"found no {MANIFEST_FILE}, expected a backup that is whole",
+            f"there is no {MANIFEST_FILE} here; expected a complete backup",
             path=path,
-            hint="a folder of `kafkalog backup --to`; one that ends in .kafkalog-partial was not finished",
+            hint="name a directory that `kafkalog backup --to` wrote; one that ends in .kafkalog-partial is unfinished",
         ) from None
     try:
         content = json.loads(data.decode("utf-8", "surrogateescape"))
@@ -219,7 +225,7 @@ def read_manifest(path: str, files: Files = OS_FILES) -> Manifest:
             ],
         )
         if not found.directories:
-            raise ValueError("no directory")
+            raise ValueError("it lists no directory")
         _each_once("the folder", (each.folder for each in found.directories))
         _each_once("the partition", (each.partition for every in found.directories for each in every.partitions))
         return found
@@ -271,7 +277,7 @@ def _files(listed: Any) -> dict[str, BackedFile]:
         inode, mtime_ms, source_size = each["source"]
         name = _name(each["name"])
         if name in found:
-            raise ValueError(f"the file {name} twice")
+            raise ValueError(f"it lists the file {name} twice")
         found[name] = BackedFile(
             _whole(each["size"]),
             _whole(crc32c, high=UINT_MAX),
@@ -286,15 +292,15 @@ def _each_once(what: str, listed: Iterable[object]) -> None:
     seen = set()
     for each in listed:
         if each in seen:
-            raise ValueError(f"{what} {each} twice")
+            raise ValueError(f"it lists {what} {each} twice")
         seen.add(each)
 
 
 def _name(value: Any) -> str:
-    """Of a file or folder, as it stands in its folder."""
+    """Returns the name of a file or directory after checking that it stays in its directory."""
     text = _text(value)
     if not text or text in (os.curdir, os.pardir) or "/" in text or os.sep in text or "\0" in text:
-        raise ValueError(f"the name {text!r}, expected one that stays in its folder")
+        raise ValueError(f"the name is {text!r}, expected one that stays in its directory")
     return text
 
 

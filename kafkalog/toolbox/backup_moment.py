@@ -1,31 +1,31 @@
-"""The moment that a backup's transactions and cursors are of, though its partitions are copied one after the other.
+"""The one moment of a backup's transactions and cursors, although its partitions are copied one after the other.
 
-A restored directory is opened as after a crash: the coordinator reads `__transaction_state`, commits what was decided
-so, aborts what was open, and writes that into the partitions that it knows of.  So all copies must fit to one moment T
-of `__transaction_state`:
+A restored directory is opened as after a crash.  The coordinator reads `__transaction_state`, commits transactions
+whose commit was decided, aborts open ones, and writes markers into the partitions that it knows of.  So all copies must
+fit one moment T of `__transaction_state`:
 
 - T is when all partitions of `__transaction_state` were as long as they are copied.  They are measured twice in a row,
-  until nobody has grown in between: then there was a moment at which all had these lengths.  No other partition of it
-  was there: `backup` lists them again behind it.  Where there is none at all, no transaction is known.
-- A partition of records is looked at before T, and copied after T; it is cut in front of the first batch, behind that
-  look and behind the last batch that certainly came before T, that certainly came after it: a marker of a transaction
-  that T has open or does not know, or records of one that T does not have in this partition.  So everything that was
-  there at T is in the copy, every transaction that T has decided is there whole, and none is decided in one copy and
-  open in another.
-- `__consumer_offsets` holds cursors, which must not lie behind the end of their partition's copy.  It is cut as early
-  as may be: where it ended at the look before T, or behind the last batch that certainly came before T: a marker of a
-  transaction that T has as completed, or a commit of one that T has decided.  So whatever the cursors point behind was
-  appended before T, and the copies of records have it.
+  until none has grown in between: then there was a moment at which all had these lengths.  No other partition of it
+  existed then: `backup` lists them again afterwards.  If there is none at all, no transaction is known.
+- A partition of records is measured before T and copied after T.  Its copy is truncated before the first batch that
+  certainly came after T, among the batches after the measured end and after the last batch that certainly came before
+  T.  A batch certainly came after T if it is the marker of a transaction that T has open or does not know, or has
+  records of a transaction that T does not have in this partition.  So everything that was there at T is in the copy,
+  every transaction that T has decided is whole, and none is decided in one copy and open in another.
+- `__consumer_offsets` holds cursors, which must not point past the end of their partition's copy.  It is truncated as
+  early as possible: at the end measured before T, or after the last batch that certainly came before T (a marker of a
+  transaction that T has as completed, or a commit of one that T has decided).  So all records before a cursor were
+  appended before T, and the copies of records have them.
 
-A transaction is told from the next one of its id by its epoch (transaction version 2 raises it at every end: kafkalog,
-clients of Kafka 4).  Older clients keep theirs.  There markers are counted: `__transaction_state` tells when, and in
+A transaction differs from the next one of its id by its epoch: transaction version 2 raises it at every end (kafkalog,
+clients of Kafka 4).  Older clients keep theirs, so markers are counted there.  `__transaction_state` tells when, and in
 which partitions, the id's last transactions were decided and completed, and each has one marker there in between.  The
-times are the brokers', never those of records, which clients write, so that is as exact as their clocks are.
+times are the brokers', never those of records, which clients write; so this is as exact as the brokers' clocks.
 
-A directory of a cluster's broker has only some of the partitions of `__transaction_state`: of the others nothing is
-known, and copies end in front of their first batch behind the look.
+The directory of a cluster's broker has only some of the partitions of `__transaction_state`.  Nothing is known of the
+transactions of the others, and copies end before their first batch after the measured end.
 
-Takes no lock, changes nothing.  Used by one thread.
+Takes no lock and changes nothing.  Used by one thread.
 """
 
 from __future__ import annotations
@@ -55,25 +55,26 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.snapshot import Snapshot
     from kafkalog.engine.log.view import PartitionView
 
-LOOKS_MAX = 10_000  # at the lengths of __transaction_state; two of them take less than most transactions
+LOOKS_MAX = 10_000  # measurements of the lengths of __transaction_state; two take less time than most transactions
 REST_S = 0.001
-ID_BYTES = 10  # of a record's value: its version and the producer id
-STATUS_AT = 16  # of a record's value, in both versions: behind that the epoch and the timeout
+ID_BYTES = 10  # at the start of a record's value: its version and the producer id
+STATUS_AT = 16  # position in a record's value, in both versions, after the epoch and the timeout
 ENDING = {bytes([each]) for each in (*PREPARED, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)}
-HISTORY_MAX = 8192  # of an id: twice as many as it has transactions between a look and T
-EPOCH_PER_END = 2  # the transaction version from which on
+HISTORY_MAX = 8192  # records an id; twice as many as it has transactions between a measurement and T
+EPOCH_PER_END = 2  # from this transaction version on, every end raises the epoch
 
 
 class When(Enum):
-    """What a batch says of T, by its place in its partition."""
+    """Says whether a batch came before or after T, by its place in its partition."""
 
-    BEFORE = "before"  # so did all in front of it
-    EITHER = "either"  # of a transaction that T has open or decided: in the copy or not
+    BEFORE = "before"  # then so did all batches before it
+    EITHER = "either"  # of a transaction that T has open or decided: may be in the copy or not
     AFTER = "after"
 
 
 class _End(NamedTuple):
-    """Of a transaction: when it was decided, when all its markers were written (None: not yet), and where."""
+    """How a transaction ended: when it was decided, when all its markers were written (None: not yet), and in which
+    partitions."""
 
     prepared_ms: int
     completed_ms: int | None
@@ -81,7 +82,7 @@ class _End(NamedTuple):
 
 
 class Moment:
-    """What `__transaction_state` said at T.  `ends`: the offset behind what each of its partitions had."""
+    """What `__transaction_state` said at T.  `ends` maps each of its partitions to the end offset it had."""
 
     def __init__(
         self,
@@ -90,8 +91,8 @@ class Moment:
         former: Collection[int] = (),
         history: Mapping[int, Iterable[Record]] | None = None,
     ) -> None:
-        """`former` are producer ids that transactional ids had before, up to the end of their epochs; `history`: by
-        producer id its newest records of decisions and completions, in their order."""
+        """`former` are producer ids that transactional ids used before their epochs ran out.  `history` maps a producer
+        id to its newest records of decisions and completions, in order."""
         self.ends = ends
         self._states = {state.producer_id: state for state in states}
         self._former = set(former) - self._states.keys()
@@ -108,7 +109,8 @@ class Moment:
     # --- where copies end ----------------------------------------------------------------------------
 
     def end_of_records(self, seen: Snapshot, look_end: int) -> int:
-        """Where the copy of a partition of records ends, at the latest: `look_end` was its end before T."""
+        """Returns the latest offset at which the copy of a partition of records may end; `look_end` was its end before
+        T."""
         end = None
         for row, when in self._judged(seen, look_end):
             if when is When.BEFORE:
@@ -118,7 +120,7 @@ class Moment:
         return seen.log_end_offset if end is None else max(end, look_end)
 
     def end_of_cursors(self, seen: Snapshot, look_end: int) -> int:
-        """Where the copy of a partition of `__consumer_offsets` ends, at the earliest."""
+        """Returns the earliest offset at which the copy of a partition of `__consumer_offsets` may end."""
         end = look_end
         for row, when in self._judged(seen, look_end):
             if when is When.BEFORE:
@@ -126,12 +128,12 @@ class Moment:
         return min(end, seen.log_end_offset)
 
     def _judged(self, seen: Snapshot, offset: int) -> Iterator[tuple[np.void, When]]:
-        """The transactional batches from an offset on.  Those before it are looked at as far as a marker of a decided
-        transaction may be among them: what follows it is of the next one."""
+        """Yields the transactional batches from an offset on.  Earlier batches are read as far back as a marker of a
+        decided transaction may be: the batches after that marker belong to the next transaction."""
         passed: dict[int, int] = {}
         decided_ms = self._decided_ms(seen.topic_partition)
         found = None
-        if decided_ms is not None and seen.bases:  # a little ago: in this segment, or in the one before
+        if decided_ms is not None and seen.bases:  # decided a short time ago: in this segment, or in the one before
             first = seen.bases[max(0, bisect_right(seen.bases, offset) - 2)]
             found = seen.offset_for_time(decided_ms, first)
         for table in _batches_behind(seen, offset if found is None else min(found, offset)):
@@ -141,7 +143,7 @@ class Moment:
                     yield row, when
 
     def _decided_ms(self, partition: TopicPartition) -> int | None:
-        """Since when a transaction in a partition is decided, and not completed, of an id that keeps its epoch."""
+        """Returns since when a transaction in a partition is decided but not completed (ids that keep their epoch)."""
         known = self._decided.get(partition)
         if known is None and partition not in self._decided:
             ends = (self._ends_in(each, partition) for each in self._keeping)
@@ -152,8 +154,8 @@ class Moment:
     # --- what T knows --------------------------------------------------------------------------------
 
     def when(self, row: np.void, partition: TopicPartition, passed: dict[int, int]) -> When:
-        """When a transactional batch came.  `passed`: by producer id, how many of the ends that it had in this
-        partition were met; to be given again with the next batch."""
+        """Says when a transactional batch came.  `passed` counts by producer id the known ends in this partition that
+        were passed; give it again with the next batch."""
         producer_id, epoch = int(row["producer_id"]), int(row["producer_epoch"])
         state = self._states.get(producer_id)
         if state is None:
@@ -161,7 +163,7 @@ class Moment:
         if epoch != state.producer_epoch:
             return When.BEFORE if epoch < state.producer_epoch else When.AFTER
         if state.state is TransactionState.EMPTY:
-            return When.AFTER  # no transaction has had this epoch yet
+            return When.AFTER  # no transaction had this epoch at T
         is_decided = state.state in PREPARED
         is_there = partition in listed_partitions(state)
         if state.client_transaction_version >= EPOCH_PER_END:
@@ -172,7 +174,7 @@ class Moment:
         if row["attributes"] & CONTROL_FLAG:
             return _when_marked(ends, producer_id, int(row["max_timestamp"]), passed)
         if not is_there or (is_decided and passed.get(producer_id, 0) == len(ends)):
-            return When.AFTER  # of the next one; those of the one before have its marker behind them
+            return When.AFTER  # of the next transaction; the previous one's marker comes after its records
         return When.BEFORE if is_decided else When.EITHER
 
     def _ends_in(self, producer_id: int, partition: TopicPartition) -> list[_End]:
@@ -183,7 +185,7 @@ class Moment:
         return found
 
     def _ends_of(self, producer_id: int) -> list[_End]:
-        """How transactions of an id ended, as far as it is known, in their order."""
+        """Returns how transactions of an id ended, as far as it is known, in order."""
         found = self._known_ends.get(producer_id)
         if found is None:
             found = self._known_ends[producer_id] = []
@@ -197,8 +199,8 @@ class Moment:
 
 
 def _when_marked(ends: Sequence[_End], producer_id: int, time_ms: int, passed: dict[int, int]) -> When:
-    """When a marker came, in a partition in which transactions of an id that keeps its epoch had these ends: each has
-    one marker, between the decision and the completion."""
+    """Says when a marker came, in a partition in which transactions of an id that keeps its epoch ended so: each end
+    has one marker, between its decision and its completion."""
     place = passed.get(producer_id, 0)
     while place < len(ends) and (completed_ms := ends[place].completed_ms) is not None and completed_ms < time_ms:
         place += 1
@@ -206,23 +208,23 @@ def _when_marked(ends: Sequence[_End], producer_id: int, time_ms: int, passed: d
     if place == len(ends):
         return When.AFTER
     if time_ms < ends[place].prepared_ms:
-        return When.BEFORE  # of an end that is known no more
+        return When.BEFORE  # of an end that is no longer known
     passed[producer_id] = place + 1
-    return When.EITHER if ends[place].completed_ms is None else When.BEFORE  # the one is written again if it is missing
+    # a missing marker is written again after the restore
+    return When.EITHER if ends[place].completed_ms is None else When.BEFORE
 
 
 def moment_of(views: dict[TopicPartition, PartitionView], files: Files) -> Moment:
-    """T, of the partitions of `__transaction_state` that are to be copied.
+    """Determines T from the partitions of `__transaction_state` that are to be copied.
 
-    BeingWrittenException where one or the other grew at each of many looks; SchemaException for a record that cannot
-    be understood: a decision may stand behind it.
-    """
+    Raises BeingWrittenException if one of them grew at each of many measurements, and SchemaException for a record that
+    cannot be decoded, because a decision may come after it."""
     ends = _lengths_at_once(views, files)
     newest: dict[str, TransactionMetadata | None] = {}
     ids: set[int] = set()
     history: dict[int, deque[Record]] = {}
     for partition, end in ends.items():
-        views[partition].refresh()  # it was longer by then
+        views[partition].refresh()  # at that time it was longer than the view shows
         newest |= views[partition].over(lambda seen, end=end: _states(seen, end, ids, history))  # type: ignore[misc]
     return Moment(ends, [state for state in newest.values() if state is not None], ids, history)
 
@@ -230,23 +232,23 @@ def moment_of(views: dict[TopicPartition, PartitionView], files: Files) -> Momen
 def _lengths_at_once(views: dict[TopicPartition, PartitionView], files: Files) -> dict[TopicPartition, int]:
     for look in range(LOOKS_MAX):
         if look:
-            time.sleep(REST_S * (look % 10))  # not in step with who writes
+            time.sleep(REST_S * (look % 10))  # varied, so that it does not keep step with a writer
         try:
             before = {partition: _length(view.directory, files) for partition, view in views.items()}
             if before != {partition: _length(view.directory, files) for partition, view in views.items()}:
                 continue
             return {partition: _end_at(*before[partition], files) for partition in views}
-        except FileNotFoundError:  # compacted, or renamed, since
+        except FileNotFoundError:  # compacted or renamed since
             continue
     raise BeingWrittenException(
-        f"{names.TRANSACTION_STATE_TOPIC} grew at each of {LOOKS_MAX} looks",
+        f"{names.TRANSACTION_STATE_TOPIC} grew at each of {LOOKS_MAX} attempts",
         path=next(iter(views.values())).log_dir,
-        hint="ask again, or when fewer transactions are under way",
+        hint="try again, when fewer transactions are running",
     )
 
 
 def _length(directory: str, files: Files) -> tuple[str, int, int]:
-    """(path of the last segment's log, its base offset, its bytes)."""
+    """Returns (path of the last segment's log, its base offset, its bytes)."""
     bases = names.offsets_in(files.list_dir(directory))
     if not bases:
         return "", 0, 0
@@ -255,7 +257,7 @@ def _length(directory: str, files: Files) -> tuple[str, int, int]:
 
 
 def _end_at(path: str, base: int, size: int, files: Files) -> int:
-    """The offset behind the last whole batch within so many bytes."""
+    """Returns the offset after the last whole batch within so many bytes."""
     end = base
     if path and size:
         with files.open(path, writable=False) as file:
@@ -267,11 +269,11 @@ def _end_at(path: str, base: int, size: int, files: Files) -> int:
 def _states(
     seen: Snapshot, end: int, ids: set[int], history: dict[int, deque[Record]]
 ) -> dict[str, TransactionMetadata | None]:
-    """The state of each transactional id as of an offset.  `ids` gets all producer ids that are named below it, and
-    `history` by producer id the last records of decisions and completions."""
+    """Returns the state of each transactional id before the offset `end`.  Adds to `ids` all producer ids that occur
+    there, and to `history` by producer id the last records of decisions and completions."""
     if seen.log_end_offset < end:
         raise BeingWrittenException(
-            f"{seen.topic_partition} was cut while it was looked at", path=seen.directory, hint="ask again"
+            f"{seen.topic_partition} was truncated while it was read", path=seen.directory, hint="try again"
         )
     newest: dict[bytes, Record] = {}
     known: set[bytes] = set()
@@ -287,7 +289,7 @@ def _states(
                     if value[STATUS_AT : STATUS_AT + 1] in ENDING:
                         producer_id = int.from_bytes(begin[ID_BYTES - 8 :], "big", signed=True)
                         history.setdefault(producer_id, deque(maxlen=HISTORY_MAX)).append(record)
-                    if begin and begin not in known:  # most are another state of the same one
+                    if begin and begin not in known:  # most records are only another state of a known id
                         known.add(begin)
                         ids.update(state.producer_id for state in _state(record).values() if state is not None)
         if scan.position < seen.readable_bytes(segment):
@@ -299,7 +301,7 @@ def _states(
 
 
 def _state(record: Record) -> dict[str, TransactionMetadata | None]:
-    """A transactional id and its state; nothing of a record that Kafka passes over."""
+    """Returns a transactional id and its state; nothing for a record that Kafka ignores."""
     try:
         name, state = decode_transaction(record.key, record.value)
         return {name: state}
@@ -308,7 +310,7 @@ def _state(record: Record) -> dict[str, TransactionMetadata | None]:
 
 
 def _batches_behind(seen: Snapshot, offset: int) -> Iterator[np.ndarray]:
-    """Tables of a snapshot's transactional batches, markers too, from an offset on."""
+    """Yields tables of a snapshot's transactional batches, including markers, from an offset on."""
     place, position = seen.position_of(max(offset, seen.log_start_offset))
     for segment in seen.segments[place:]:
         for piece in LogScan(seen.file(segment), position, seen.readable_bytes(segment), check_crc=False):

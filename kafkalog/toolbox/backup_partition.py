@@ -1,4 +1,4 @@
-"""One partition on its way into a backup: which files, up to where, and what their check says.
+"""Copies one partition into a backup: which files, up to where, and what their check says.
 
 See `kafkalog.toolbox.backup` for what is consistent.  Used by one thread.
 """
@@ -47,12 +47,12 @@ from kafkalog.toolbox.unread import CANNOT_BE_READ, unread
 
 __all__ = ["PartitionCopy"]
 
-LOOKS_MAX = 20  # at a partition whose files change while they are copied
-REST_S = 0.02  # longer before each look
+LOOKS_MAX = 20  # attempts, while files of the partition change during the copy
+REST_S = 0.02  # the pause before each attempt grows by this
 
 
 class PartitionCopy:
-    """One partition on its way into the backup."""
+    """The copying of one partition into the backup."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class PartitionCopy:
         begins_later: bool = True,
         log_start: int = 0,
     ) -> None:
-        """`end_of`: the offset at which the copy of what a view shows ends.  `tells_gaps`: offsets between two segments
-        are missed also where no index names them; `begins_later`: epochs may begin in
-        front of the first segment; `log_start`: as it is checkpointed."""
+        """`end_of` returns the offset at which the copy of a snapshot ends.  With `tells_gaps`, missing offsets between
+        two segments are reported even if no index names them.  With `begins_later`, epochs may begin before the first
+        segment.  `log_start` is the checkpointed log start offset."""
         self._placing = placing
         self._files = placing.files
         self._progress = progress
@@ -78,14 +78,14 @@ class PartitionCopy:
         self._taken: dict[str, Taken] = {}
         self._tells_gaps, self._begins_later, self._start = tells_gaps, begins_later, log_start
         self._missing: list[Gap] = []
-        self._wrong: list[Finding] = []  # with small files, and behind the log's end
-        self._seemed: frozenset[tuple[str, int]] = frozenset()  # where something seemed wrong at the look before
+        self._wrong: list[Finding] = []  # about small files, and after the log's end
+        self._seemed: frozenset[tuple[str, int]] = frozenset()  # where something seemed wrong at the previous attempt
         try:
             self._topic_id = topic_id_of(view.directory, placing.files)
         except OSError as error:
             if unread(error, view.directory) is None:
                 raise
-            self._topic_id = None  # told with the file
+            self._topic_id = None  # reported when the file is copied
         self._base_folder = ""
         self._base: BackedPartition | None = None
         found = None if placing.base is None else placing.base.of(view.topic_partition, self._topic_id)
@@ -93,7 +93,7 @@ class PartitionCopy:
             self._base_folder, self._base = found
 
     def take(self) -> BackedPartition:
-        """Copies and checks it.  UnknownTopicOrPartitionException where it went away."""
+        """Copies and checks the partition.  Raises UnknownTopicOrPartitionException if it was deleted."""
         self._files.mkdirs(self._target)
         for look in range(LOOKS_MAX):
             seen = self._view.snapshot
@@ -107,9 +107,9 @@ class PartitionCopy:
             self._view.refresh()
         else:
             raise BeingWrittenException(
-                f"{seen.topic_partition} is being written: its files changed at each of {LOOKS_MAX} looks",
+                f"{seen.topic_partition} is being written: its files changed at each of {LOOKS_MAX} attempts",
                 path=seen.directory,
-                hint="a compaction, a truncation or a move is under way: ask again when it has ended",
+                hint="a compaction, a truncation or a move is running: try again when it has ended",
             ) from changed
         for name, taken in self._taken.items():
             self._placing.report.add(taken.how, taken.size)
@@ -123,7 +123,7 @@ class PartitionCopy:
             place, position = -1, 0
         elif end == seen.log_end_offset:
             place, position = len(seen.segments) - 1, seen.end_position
-            if seen.unreadable_end is not None:  # no reader sees more, but more was there: all bytes are kept
+            if seen.unreadable_end is not None:  # readers stop at the damage, but there is more: copy all bytes
                 position = seen.segments[-1].size
                 path, at, what = seen.unreadable_end
                 self._wrong.append(Finding(path, at, position - at, what))
@@ -133,7 +133,7 @@ class PartitionCopy:
         for number, segment in enumerate(seen.segments[: place + 1]):
             wanted |= self._closed(segment) if number < place else self._last(segment, position, end)
         wanted |= self._small_files(seen, end)
-        for name in self._files.list_dir(self._target):  # what an earlier look left, whole or not
+        for name in self._files.list_dir(self._target):  # files that an earlier attempt left, complete or not
             if name not in wanted:
                 self._files.unlink(os.path.join(self._target, name))
                 self._taken.pop(name, None)
@@ -149,7 +149,7 @@ class PartitionCopy:
     # --- segments ------------------------------------------------------------------------------------
 
     def _closed(self, segment: SegmentView) -> set[str]:
-        """A whole segment's files; their names."""
+        """Copies the files of a closed segment; returns their names."""
         log = os.path.basename(names.log_file(segment.directory, segment.base_offset))
         self._whole(segment.path, log, (segment.inode, segment.mtime_ms), may_link=True)
         found = {log}
@@ -164,16 +164,16 @@ class PartitionCopy:
                 except FileNotFoundError:
                     pass
                 except OSError as error:
-                    if suffix == names.TXN_INDEX_FILE_SUFFIX:  # which nobody makes anew
+                    if suffix == names.TXN_INDEX_FILE_SUFFIX:  # because nothing can rebuild it
                         raise
                     self._do_without(error)
         stat = self._files.stat(segment.path)
         if (stat.inode, stat.mtime_ms) != (segment.inode, segment.mtime_ms):
-            raise Changed(segment.path)  # and so its indexes may be another one's
+            raise Changed(segment.path)  # so its indexes may be those of another file
         return found
 
     def _whole(self, source: str, name: str, known: tuple[int, int] | None, *, may_link: bool = False) -> None:
-        """A file that nobody writes to; `known` are the inode and the time of change that it must have."""
+        """Copies a file that nothing writes to; `known` are the inode and the modification time that it must have."""
         files = self._files
         stamp = stamp_of(files.stat(source))
         if known is not None and stamp[:2] != known:
@@ -188,7 +188,7 @@ class PartitionCopy:
         if taken is None:
             taken = Taken(self._placing.place(source, target, stamp[2], may_link=may_link), stamp[2], -1, stamp)
         if taken.how in (COPIED, CLONED) and may_link:
-            files.set_mtime_ms(target, stamp[1])  # retention goes by it where records have no times
+            files.set_mtime_ms(target, stamp[1])  # retention uses it if the records have no timestamps
         if stamp_of(files.stat(source)) != stamp or (taken.how == LINKED and files.stat(target).inode != stamp[0]):
             raise Changed(source)
         self._taken[name] = taken
@@ -196,7 +196,7 @@ class PartitionCopy:
             self._progress(stamp[2])
 
     def _from_base(self, source: str, name: str, target: str, stamp: tuple[int, int, int]) -> Taken | None:
-        """A link to what the base has, if that is the same file, or the same bytes; None where it is not."""
+        """Links the file from the base if that has the same file, or the same bytes; otherwise returns None."""
         base, files = self._base, self._files
         held = None if base is None else base.files.get(name)
         segment = names.segment_base(name, os.path.splitext(name)[1])
@@ -211,14 +211,14 @@ class PartitionCopy:
         there = os.path.join(self._base_folder, name)
         try:
             if files.stat(there).size != held.size or files.is_link(there):
-                return None  # somebody changed the base
+                return None  # the base was changed
             files.link(there, target)
-        except OSError:  # it is on another file system, or has all the names that it may have
+        except OSError:  # another file system, or too many links
             return None
         return Taken(KEPT, held.size, held.crc32c, stamp)
 
     def _last(self, segment: SegmentView, position: int, end: int) -> set[str]:
-        """The files of the segment in which the copy ends, at a position and an offset; their names."""
+        """Copies the files of the segment in which the copy ends, at a position and an offset; returns their names."""
         files, base = self._files, segment.base_offset
         log = os.path.basename(names.log_file(segment.directory, base))
         target = os.path.join(self._target, log)
@@ -235,7 +235,7 @@ class PartitionCopy:
                 self._readable(),
                 files.open(index + segment.suffix, writable=False) as it,
             ):
-                it.pread(1, 0)  # the copy gets another; that this one cannot be read is told
+                it.pread(1, 0)  # the copy gets a new index; an error in reading this one is reported
         found = {log, *self._indexes(target, base, position)}
         name = log.removesuffix(names.LOG_FILE_SUFFIX) + names.TXN_INDEX_FILE_SUFFIX
         for suffix in {segment.suffix, names.SWAP_FILE_SUFFIX}:
@@ -249,14 +249,14 @@ class PartitionCopy:
         if (stat.size, stat.mtime_ms) != (segment.size, segment.mtime_ms) and (
             self._placing.digest(segment.path, position) != self._placing.digest(target, position)
         ):
-            raise Changed(segment.path)  # cut, and longer again
+            raise Changed(segment.path)  # truncated, and grown again
         self._taken[log] = Taken(how, position, -1, NO_STAMP)
         self._progress(position)
         return found
 
     def _indexes(self, log: str, base: int, size: int) -> Iterator[str]:
-        """Makes the indexes of a log that may have more: the source's hold entries of what was cut off, too, until its
-        writer closes them.  Their names."""
+        """Builds the indexes of the last log anew: until the writer closes the source's indexes, they may have entries
+        of what was truncated.  Yields their names."""
         plan = native.IndexPlan(base, INDEX_INTERVAL_BYTES)
         with self._files.open(log, writable=False) as file:
             for piece in LogScan(file, 0, size):
@@ -272,7 +272,7 @@ class PartitionCopy:
     # --- small files ---------------------------------------------------------------------------------
 
     def _small_files(self, seen: Snapshot, end: int) -> set[str]:
-        """What a partition has beside its segments, up to an offset; the names."""
+        """Copies the other files of a partition, up to an offset; returns their names."""
         files, found = self._files, set()
         path = LeaderEpochCheckpointFile.new_file(seen.directory)
         epochs = LeaderEpochCheckpointFile(path, files, create=False)
@@ -307,14 +307,14 @@ class PartitionCopy:
 
     def _put(self, name: str, data: bytes) -> str:
         target = os.path.join(self._target, name)
-        self._files.unlink_if_exists(target)  # it may be a link to the base's
+        self._files.unlink_if_exists(target)  # it may be a link to the base's file
         self._files.write_file(target, data)
         self._taken[name] = Taken(COPIED, len(data), crc32c(data), NO_STAMP)
         return name
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """A file that an open makes anew, or does without: where it cannot be read that is told."""
+        """For a file that an open can rebuild or do without: an error in reading it is reported, and not raised."""
         try:
             yield
         except FileNotFoundError:
@@ -323,21 +323,21 @@ class PartitionCopy:
             self._do_without(error)
 
     def _do_without(self, error: OSError) -> None:
-        """Tells a file of the source that cannot be read, and stays away; raises any other error."""
+        """Reports a file of the source that cannot be read, and does not copy it; raises any other error."""
         wrong = unread(error, self._view.directory)
         if wrong is None:
             raise error
         self._wrong.append(wrong)
 
     def _doubt(self, path: str, error: BadBytesError) -> None:
-        """Something seems wrong with a small file: look again; what stays so is told."""
+        """Notes a small file that seems damaged.  It is read again; what stays wrong is reported."""
         self._wrong.append(Finding(path, error.position or 0, 0, told(error)))
 
     # --- the check -----------------------------------------------------------------------------------
 
     def _checked(self, all_bases: Sequence[int], count: int) -> list[BackedSegment]:
-        """What the copy of each segment holds: of the first `count` that are there.  What seems wrong is copied and
-        looked at a second time."""
+        """Checks the copies of the first `count` segments; returns what each holds.  What seems damaged is copied and
+        checked a second time."""
         bases = all_bases[:count]
         gaps = self._gaps(all_bases)
         self._missing.clear()
@@ -362,13 +362,13 @@ class PartitionCopy:
             checker.observe = digest.observe
             before = (report.batches, report.records, len(report.findings))
             is_there = checker.check(base, following)
-            assert is_there, path  # nobody else is in the backup
+            assert is_there, path  # nothing else writes to the backup
             name = os.path.basename(path)
             taken = self._taken[name]
             digest.finish(taken.size)
             if taken.crc32c not in (-1, digest.crc32c):
-                report.add(path, 0, 0, "the base's file reads back as other bytes: is its disk failing?")
-                self._placing.report.notes.append(f"{self._base_folder}/{name}: not as its manifest says")
+                report.add(path, 0, 0, "the base's file now reads as different bytes: is its disk failing?")
+                self._placing.report.notes.append(f"{self._base_folder}/{name}does not match its manifest")
             self._taken[name] = taken._replace(crc32c=digest.crc32c)
             is_sound = len(report.findings) == before[2]
             if not is_sound:
@@ -386,7 +386,8 @@ class PartitionCopy:
                 )
             )
         seems = frozenset((each.path, each.position) for each in (*report.findings, *self._wrong))
-        if seems - self._seemed:  # a writer may have cut the log meanwhile; damage is there at the next look, too
+        # a writer may have truncated the log meanwhile; real damage is still there at the next attempt
+        if seems - self._seemed:
             self._seemed = seems
             self._wrong.clear()
             for base in doubted:
@@ -405,7 +406,8 @@ class PartitionCopy:
         unread_places = {(it.path, it.position) for it in self._wrong if it.what.startswith(CANNOT_BE_READ)}
         for finding in report.findings:
             named = finding._replace(path=finding.path.replace(there, here))
-            if (named.path, named.position) not in unread_places:  # missing, for it could not be read
+            # it is only missing in the copy because it could not be read
+            if (named.path, named.position) not in unread_places:
                 told_of.findings.append(named)
         known = {(finding.path, finding.position) for finding in told_of.findings}
         told_of.findings += [each for each in self._wrong if (each.path, each.position) not in known]
@@ -416,7 +418,7 @@ class PartitionCopy:
         return segments
 
     def _gaps(self, bases: Sequence[int]) -> Gaps:
-        """What the source lacks between its segments; indexes of those that are missing are told."""
+        """Returns what the source lacks between its segments, and reports indexes whose logs are missing."""
         directory = self._view.directory
         listed = self._files.list_dir(directory)
         lonely = index_names_alone(listed)
@@ -428,7 +430,7 @@ class PartitionCopy:
         return Gaps(directory, alone, self._files, self._start, first_offset)
 
     def _note_base(self, gap: Gap) -> None:
-        """That the base has offsets that the source has no more."""
+        """Notes that the base has offsets that the source no longer has."""
         held = [] if self._base is None else self._base.segments
         found = [each for each in held if each.base_offset <= gap.last_offset and each.end_offset > gap.first_offset]
         base = self._placing.base
@@ -440,7 +442,7 @@ class PartitionCopy:
             )
 
     def _kept(self, base: int) -> BackedSegment | None:
-        """What the base says of a segment all of whose files are from there."""
+        """Returns the base's entry of a segment if all its files are linked from the base, else None."""
         if self._base is None:
             return None
         prefix = names.filename_prefix_from_offset(base)

@@ -1,4 +1,4 @@
-"""What a caller of `backup` and `restore` names: the folder that is to be made, and the partitions."""
+"""Checks the directory and the partitions that a caller of `backup` or `restore` names."""
 
 from __future__ import annotations
 
@@ -27,63 +27,67 @@ _HINT = 'such as ["orders-0"], or [("orders", 0)]'
 
 
 def target_path(given: str | os.PathLike[str], what: str, files: Files) -> str:
-    """The absolute path of a folder that is to be made.  IllegalArgumentException where a symbolic link is in its
-    place, or a mount point, which a folder cannot replace, and for the name of what is half made."""
+    """Returns the absolute path of a directory that is to be created.
+    Raises IllegalArgumentException for a symbolic link, for a mount point (a directory cannot replace it), and for a
+    name with the suffix of unfinished copies."""
     path = os.path.abspath(local_path(given, what=what, files=files))
     if path.endswith(PARTIAL_SUFFIX):
         raise IllegalArgumentException(
-            f"{what}: found a name that ends in {PARTIAL_SUFFIX}, expected another: what is half made is named so, and "
-            "is removed by the next one",
+            f"{what} ends in {PARTIAL_SUFFIX}; expected another name: unfinished copies have this suffix, and "
+            "the next copy removes them",
             path=path,
             hint=f"name {path.removesuffix(PARTIAL_SUFFIX)}",
         )
     if os.path.ismount(path) and files.exists(path):
         raise IllegalArgumentException(
-            f"{what}: found a mount point, expected a folder that is new: the copy is made beside it, and renamed",
+            f"{what} is a mount point; expected a new directory: the copy is made next to it and then renamed",
             path=path,
-            hint=f"name a folder on it, such as {os.path.join(path, 'kafka-logs')}",
+            hint=f"name a directory on it, such as {os.path.join(path, 'kafka-logs')}",
         )
     if files.is_link(path):
         raise IllegalArgumentException(
-            f"{what}: found a symbolic link, expected a folder that is new or empty",
+            f"{what} is a symbolic link; expected a directory that is new or empty",
             path=path,
-            hint=f"name the folder that is meant, such as {os.path.realpath(path)}, or remove the link",
+            hint=f"name the directory itself, such as {os.path.realpath(path)}, or remove the link",
         )
     return path
 
 
 def refuse_one_in_other(source: str, target: str) -> None:
-    """The source is only read; a copy inside it would be a part of it."""
+    """Raises IllegalArgumentException if one path is inside the other: the copy would be a part of the source."""
     places = [os.path.realpath(path) for path in (source, target)]
     above = os.path.commonpath(places)
     if above in places:
-        where = "a folder inside" if above == places[0] else "a folder above"
-        where = "the folder of" if places[0] == places[1] else where
-        raise IllegalArgumentException(f"found {where} the source {source}, expected one beside it", path=target)
+        where = "inside" if above == places[0] else "above"
+        where = "the same directory as" if places[0] == places[1] else where
+        raise IllegalArgumentException(
+            f"it is {where} the source {source}; expected a directory outside of it", path=target
+        )
 
 
 def partial_path(target: str, sources: Iterable[str], files: Files) -> str:
-    """The folder in which a copy is made before it gets the name `target`, and which is removed first: what an earlier
-    one left.  IllegalArgumentException if it is, or lies in or around, one of the folders that are read, or somebody
-    has it open."""
+    """Returns the directory in which a copy is made before it is renamed to `target`.  What an earlier copy left there
+    is removed first.
+    Raises IllegalArgumentException if it is, is in, or contains one of the directories that are read, or if a process
+    has or had it open as a log directory."""
     path = target + PARTIAL_SUFFIX
     for source in sources:
         refuse_one_in_other(source, path)
     if files.exists(os.path.join(path, names.LOCK_FILE)):
         raise IllegalArgumentException(
-            "found a log directory that somebody has open, or had, expected nothing, or what an earlier copy left",
+            "a log directory with a lock file is there; expected nothing, or an unfinished copy",
             path=path,
-            hint=f"a copy to {target} is made there first: move it away, or name another folder",
+            hint=f"a copy to {target} is first made there: move the log directory away, or name another target",
         )
     return path
 
 
 @contextmanager
 def made_whole(target: str, partial: str, check: Callable[[], None], files: Files) -> Iterator[None]:
-    """What is made in `partial` meanwhile gets the name `target` in one step; of what fails nothing is left.
+    """Renames what is made in `partial` meanwhile to `target` in one step; removes it all if that fails.
 
-    `check` refuses the target; it is asked again once nobody else makes a copy there.  LogDirLockedException where
-    somebody does.  What a killed one left is removed first."""
+    `check` refuses the target; it is called again under the lock.  Raises LogDirLockedException if another process
+    makes a copy there.  What a killed process left is removed first."""
     files.mkdirs_synced(parent_dir(target))
     with files.lock(f"{partial}.lock"):
         check()
@@ -101,23 +105,24 @@ def made_whole(target: str, partial: str, check: Callable[[], None], files: File
 
 
 def refuse_in_log_dir(path: str, files: Files) -> None:
-    """IllegalArgumentException if `path` is inside of a log directory, or of a partition's folder, open or not."""
+    """Raises IllegalArgumentException if `path` is inside a log directory or a partition's directory, open or not."""
     above = os.path.realpath(files.nearest_dir(parent_dir(path)))
     for each in (above, parent_dir(above)):
         sign = sign_of_log_dir(each, files)
         if sign is not None:
             instead = os.path.join(os.path.dirname(each), "backups", os.path.basename(path))
             raise IllegalArgumentException(
-                f"found {sign} in {each}, which makes that a log directory, expected a place outside of one",
+                f"{each} has {sign}, so it is a log directory; expected a path outside of log directories",
                 path=path,
-                hint=f"nothing was made; name a folder elsewhere, such as {instead}; if {each} is no log directory, "
+                hint=f"nothing was created; name another directory, such as {instead}; if {each} is no log directory, "
                 f"move {sign} out of it",
             )
 
 
 def named(partitions: Collection[TopicPartition | str] | None) -> set[str] | None:
-    """The names of the partitions that a caller wants; None for all.  One name by itself is that one.
-    IllegalArgumentException for none, and for what names no partition."""
+    """Returns the names of the partitions that a caller wants; None for all.
+    A single name is accepted as such.  Raises IllegalArgumentException for an empty collection, and for other values.
+    """
     if partitions is None:
         return None
     try:
@@ -125,17 +130,17 @@ def named(partitions: Collection[TopicPartition | str] | None) -> set[str] | Non
         found = {each if isinstance(each, str) else str(names.partition_of(each)) for each in listed}
     except (TypeError, InvalidTopicException):
         raise IllegalArgumentException(
-            f"partitions: found {partitions!r}, expected partitions' names, or pairs of a topic and a number",
+            f"partitions is {partitions!r}; expected names of partitions, or pairs of a topic and a number",
             hint=_HINT,
         ) from None
     if not found:
-        raise IllegalArgumentException("partitions: found none, expected one or more; None takes all", hint=_HINT)
+        raise IllegalArgumentException("partitions is empty; expected one or more, or None for all", hint=_HINT)
     return found
 
 
 def is_wanted(partition: TopicPartition, wanted: Collection[str] | None) -> bool:
-    """Whether a partition is copied where these are named.  Those of `__transaction_state` always are: without them
-    nobody would end the transactions that are open in the copy."""
+    """Returns whether a partition is copied if these are named.  Partitions of `__transaction_state` always are:
+    without them nothing would end the transactions that are open in the copy."""
     return wanted is None or str(partition) in wanted or partition.topic == names.TRANSACTION_STATE_TOPIC
 
 

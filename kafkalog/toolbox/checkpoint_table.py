@@ -1,8 +1,8 @@
-"""What a log directory's checkpoints say, beside what is there: one row a partition, and one line set with care.
+"""Compares a log directory's checkpoints with its files, one row a partition, and sets single lines with care.
 
-recovery-point: below it everything was flushed.  log-start: where the log begins, where that is not the first segment.
-replication: the high watermark.  cleaner: up to where compaction has been.  Whoever sets a line holds the directory's
-lock; looking takes none.
+recovery-point: everything before it was flushed.  log-start: the log start offset, if that is not the first segment.
+replication: the high watermark.  cleaner: the offset up to which the log was compacted.  Setting a line takes the
+directory's lock; reading takes none.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Extent(NamedTuple):
 
 @dataclass
 class CheckpointRow:
-    """One partition: its lines by checkpoint file (None: no line), and what its folder holds (None: no folder)."""
+    """One partition: its lines by checkpoint file (None: no line), and what its directory has (None: no directory)."""
 
     partition: TopicPartition
     lines: dict[str, int | None]
@@ -52,7 +52,8 @@ class CheckpointRow:
 
 @dataclass
 class CheckpointTable:
-    """A directory.  `files` says of each checkpoint how many lines it has, or why it cannot be read (None: absent)."""
+    """The checkpoints of a directory.  `files` maps each checkpoint to its number of lines, to the reason why it cannot
+    be read, or to None if it does not exist."""
 
     log_dir: str
     rows: list[CheckpointRow] = field(default_factory=list)
@@ -70,8 +71,28 @@ def checkpoint_table(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> CheckpointTable:
-    """All that can be read, of all partitions or those that are named (topics, partitions, globs).  `progress` is
-    called with 1 for each partition.  OSError where the directory cannot be listed."""
+    """Reads the checkpoints of a log directory and checks them against its files.
+
+    Args:
+        log_dir: The log directory.
+        asked: Topics, partitions or globs to show; empty shows all.
+        files: The file system; for tests.
+        progress: Called with 1 for each partition.
+
+    Returns:
+        A `CheckpointTable`, which also has an entry for each file that cannot be read.
+
+    Raises:
+        OSError: The directory cannot be listed.
+
+    Example:
+        >>> from kafkalog.toolbox.checkpoint_table import checkpoint_table
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> table = checkpoint_table("shop")
+        >>> table.rows[0].lines["recovery-point-offset-checkpoint"], table.rows[0].extent.log_end_offset
+        (1, 1)
+    """
     table = CheckpointTable(log_dir)
     lines: dict[str, dict[TopicPartition, int]] = {}
     for name in names.OFFSET_CHECKPOINT_FILES:
@@ -109,21 +130,23 @@ def checkpoint_table(
             except KafkalogError as error:
                 row.findings.append(" ".join(str(error).split()))
             if row.lines[RECOVERY] is None and isinstance(table.files[RECOVERY], int):
-                row.notes.append(f"has no line in {RECOVERY} (yet): without one all records count as not flushed")
+                row.notes.append(f"has no line in {RECOVERY} (yet): without one, all records count as not flushed")
             row.findings += [
                 f"{name} says {offset}: {why}"
                 for name, offset in row.lines.items()
                 if offset is not None and row.extent is not None and (why := _beyond(name, offset, row.extent))
             ]
         elif partition not in future and partition.topic != names.CLUSTER_METADATA_TOPIC:
-            if not has_rested:  # a deletion that was under way writes the files anew
+            if not has_rested:  # a deletion that is under way rewrites the files
                 has_rested = True
                 time.sleep(SECOND_LOOK_S)
             row.lines = {name: checkpoints.line(name, partition) for name in row.lines}
             where = ", ".join(name for name, offset in row.lines.items() if offset is not None)
             if not where:
                 continue
-            row.findings.append(f"has no folder, but a line in {where}; a broker drops it when it writes the file next")
+            row.findings.append(
+                f"has no directory, but a line in {where}; a broker drops the line when it next writes the file"
+            )
         table.rows.append(row)
     table.findings += [f"{row.partition}: {what}" for row in table.rows for what in row.findings]
     return table
@@ -132,7 +155,7 @@ def checkpoint_table(
 def extent_of(
     log_dir: str, partition: TopicPartition, files: Files = OS_FILES, checkpoints: CheckpointLines | None = None
 ) -> Extent:
-    """UnknownTopicOrPartitionException and what else a view raises."""
+    """Returns where a partition begins and ends.  Raises UnknownTopicOrPartitionException and the errors of a view."""
     with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
         bases = [segment.base_offset for segment in view.segments]
         end = view.log_end_offset
@@ -140,22 +163,22 @@ def extent_of(
 
 
 def _beyond(name: str, offset: int, extent: Extent) -> str | None:
-    """Why an offset cannot be; None where it can."""
+    """Returns why an offset is impossible; None if it is possible."""
     if offset > extent.log_end_offset:
         why = {
-            RECOVERY: "more was flushed than there is: files are missing, or were cut",
-            START: "all that is there would be deleted",
-            WATERMARK: "replicas have more than this one",
-            CLEANER: "more was compacted than there is",
+            RECOVERY: "more was flushed than the log has: files are missing or were truncated",
+            START: "all records would be deleted",
+            WATERMARK: "the replicas have more than this log",
+            CLEANER: "more was compacted than the log has",
         }[name]
-        return f"it lies beyond the log's end {extent.log_end_offset}: {why}"
+        return f"it is after the log end offset {extent.log_end_offset}: {why}"
     if name == CLEANER and offset > extent.active_base:
-        return f"it lies in the active segment {extent.active_base}, which is never compacted"
+        return f"it is in the active segment {extent.active_base}, which is never compacted"
     return None
 
 
 class Change(NamedTuple):
-    """One line that is to be set: `old` and `new` None stand for no line.  `nonsense` is why nobody should."""
+    """One line to set: `old` and `new` are None for no line.  `nonsense` has the reasons against the change."""
 
     path: str
     partition: TopicPartition
@@ -166,25 +189,44 @@ class Change(NamedTuple):
 
 
 def plan_change(path: str, partition: TopicPartition, offset: int | None, *, files: Files = OS_FILES) -> Change:
-    """What setting a line of the checkpoint at `path` means.
+    """Plans the change of one line of the checkpoint at `path`.
 
-    IllegalArgumentException where that is no offset checkpoint, the offset none, or the partition's name one that the
-    format cannot hold; CorruptCheckpointException where it cannot be read: it is not written over.
+    Args:
+        path: The checkpoint file, one of Kafka's four offset checkpoints.
+        partition: The partition of the line.
+        offset: The new offset; None removes the line.
+        files: The file system; for tests.
+
+    Returns:
+        A `Change` for `change_line`, with the reasons against it in `nonsense`.
+
+    Raises:
+        IllegalArgumentException: The file is no offset checkpoint, the offset is invalid, or the format cannot hold the
+            partition's name.
+        CorruptCheckpointException: The checkpoint cannot be read, so it is not overwritten.
+
+    Example:
+        >>> from kafkalog.toolbox.checkpoint_table import plan_change
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> path = "shop/recovery-point-offset-checkpoint"
+        >>> plan_change(path, kafkalog.TopicPartition("orders", 0), 9).nonsense[0]
+        'it is after the log end offset 1: more was flushed than the log has: files are missing or were truncated'
     """
     name, log_dir = os.path.basename(path), parent_dir(os.path.abspath(path))
     if name not in names.OFFSET_CHECKPOINT_FILES:
         raise IllegalArgumentException(
-            f"found {name or path}, expected one of {', '.join(names.OFFSET_CHECKPOINT_FILES)}",
+            f"the file is {name or path}; expected one of {', '.join(names.OFFSET_CHECKPOINT_FILES)}",
             path=path,
-            hint="name the file with its folder",
+            hint="give the path of the file",
         )
     if offset is not None:
         offset = values.offset(offset, "OFFSET")
         if offset < 0:
-            raise IllegalArgumentException(f"OFFSET: found {offset}, expected 0 or more")
+            raise IllegalArgumentException(f"OFFSET is {offset}; expected 0 or more")
     if not OffsetCheckpointFile.can_hold(partition):
         raise IllegalArgumentException(
-            f"found the name {str(partition)!r}, expected one without white space: no line could hold it", path=path
+            f"the partition's name is {str(partition)!r}; a line of a checkpoint cannot hold white space", path=path
         )
     lines = _read(path, files)
     old = lines.get(partition)
@@ -195,15 +237,17 @@ def plan_change(path: str, partition: TopicPartition, offset: int | None, *, fil
     except UnknownTopicOrPartitionException:
         extent = None
         if offset is not None:
-            nonsense.append(f"{log_dir} has no folder {partition}: a broker drops the line")
+            nonsense.append(f"{log_dir} has no directory {partition}: a broker drops the line")
     if extent is not None:
         nonsense += _nonsense(name, old, offset, extent, _others(log_dir, name, partition, files))
     if name == START and offset is not None and offset > (old or 0) and copies_known(log_dir, files)(partition):
-        nonsense.append("some of it was copied to a remote tier: a store that is opened with it deletes there, too")
+        nonsense.append(
+            "some of it was copied to a remote tier: a store that is opened with the tier deletes there too"
+        )
     if name == RECOVERY and CleanShutdownFile(log_dir, files).exists():
-        notes.append(f"{names.CLEAN_SHUTDOWN_FILE} is there: a broker believes it, and looks at no recovery point")
+        notes.append(f"{names.CLEAN_SHUTDOWN_FILE} exists: a broker trusts it and does not use recovery points")
     if name == RECOVERY and offset is None:
-        notes.append("without a line all records count as not flushed: the next unclean start looks at all of them")
+        notes.append("without a line, all records count as not flushed: the next unclean start checks all of them")
     return Change(path, partition, old, offset, nonsense, notes)
 
 
@@ -216,7 +260,7 @@ def _others(log_dir: str, name: str, partition: TopicPartition, files: Files) ->
 def _nonsense(name: str, old: int | None, new: int | None, extent: Extent, others: dict[str, int]) -> list[str]:
     if new is None:
         if name == START and old is not None and old > extent.first_base:
-            return [f"without the line offsets {extent.first_base} to {old - 1}, which were deleted, come back"]
+            return [f"without the line, the deleted offsets {extent.first_base} to {old - 1} come back"]
         return []
     found = []
     beyond = _beyond(name, new, extent)
@@ -224,22 +268,41 @@ def _nonsense(name: str, old: int | None, new: int | None, extent: Extent, other
         found.append(beyond)
     if name == START:
         if new < extent.first_base:
-            found.append(f"it lies below the first segment {extent.first_base}: nothing is there")
+            found.append(f"it is before the first segment {extent.first_base}, where the log has no records")
         if old is not None and new < old:
-            found.append(f"offsets {max(new, extent.first_base)} to {old - 1}, which were deleted, come back")
+            found.append(f"the deleted offsets {max(new, extent.first_base)} to {old - 1} come back")
         if WATERMARK in others and new > others[WATERMARK]:
-            found.append(f"it lies above the high watermark {others[WATERMARK]} of {WATERMARK}")
+            found.append(f"it is after the high watermark {others[WATERMARK]} in {WATERMARK}")
     if name == WATERMARK and new < max(others.get(START, 0), extent.first_base):
-        found.append(f"it lies below the log's start {max(others.get(START, 0), extent.first_base)}")
+        found.append(f"it is before the log start offset {max(others.get(START, 0), extent.first_base)}")
     if name == RECOVERY and old is not None and new > old:
-        found.append(f"offsets {old} to {new - 1} were not flushed: a crash would leave damage that nobody looks at")
+        found.append(f"offsets {old} to {new - 1} were not flushed; after a crash, damage there would not be checked")
     return found
 
 
 def change_line(change: Change, *, files: Files = OS_FILES) -> str:
-    """Sets the line and keeps a copy of the file as it was; answers the copy's path ("" where there was no file).
+    """Sets or removes one line, and keeps a copy of the file as it was.
 
-    Takes the directory's lock: LogDirLockedException beside a broker.
+    Takes the directory's lock.
+
+    Args:
+        change: The change, from `plan_change`.
+        files: The file system; for tests.
+
+    Returns:
+        The path of the copy; "" if the file did not exist.
+
+    Raises:
+        LogDirLockedException: A broker or an open store has the directory.
+        CorruptCheckpointException: The checkpoint cannot be read.
+
+    Example:
+        >>> from kafkalog.toolbox.checkpoint_table import change_line, plan_change
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> path = "shop/recovery-point-offset-checkpoint"
+        >>> print(change_line(plan_change(path, kafkalog.TopicPartition("orders", 0), 0)))
+        shop/recovery-point-offset-checkpoint.bak
     """
     log_dir = parent_dir(os.path.abspath(change.path))
     refuse_foreign(log_dir, files)

@@ -1,14 +1,15 @@
-"""Compact partitions offline, as a broker's cleaner would: told by doing it on an overlay of the directory, or done.
+"""Compacts partitions offline, as a broker's cleaner would, or previews it on an overlay of the directory.
 
-Both ways run the same passes (`LogManager.compact`), so what is told is what happens (to a few bytes, if a compressed
-batch keeps a tombstone: its delete horizon is the time of the pass).  On the overlay the last pass of a log
-writes nothing but lengths; what an earlier one writes, where the map is too small for one, lies in a temporary folder
-until the partition is done.
+Both ways run the same passes (`LogManager.compact`), so the preview is what happens.  (A few bytes may differ if a
+compressed batch keeps a tombstone: its delete horizon is the time of the pass.)  On the overlay the last pass of a log
+writes only lengths.  If the map is too small for one pass, what earlier passes write is in a temporary directory until
+the partition is done.
 
-Which topics are compacted a log directory does not know for sure: only those whose cleanup.policy somebody said, beside
-the data or for this run.  The high watermark is the checkpoint's, where it has a line: a record whose later one not all
-replicas have stays, and where the checkpoint cannot be read nothing is compacted.  Producers do not expire here, so the
-headers of their last batches stay.  The controller's log is left alone: it goes by its own snapshots.
+A log directory does not know for sure which topics are compacted.  Only topics are compacted whose cleanup.policy is
+known: stored next to the data, or given for this run.  The high watermark is the checkpoint's, if it has a line.  A
+record stays if not all replicas have its later version, and nothing is compacted if the checkpoint cannot be read.
+Producers do not expire here, so the headers of their last batches stay.  The controller's log is left alone, because it
+uses its own snapshots.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ RATIO = "min.cleanable.dirty.ratio"
 
 
 class PassOptions(NamedTuple):
-    """`cleaner`: the memory; `rolls`: active segments with records are closed first, so that they count, too; `lasts`:
-    the last offset of each key as somebody else has found it, for one partition."""
+    """Options of a compaction.  `cleaner` sets the memory.  With `rolls`, active segments with records are closed
+    first, so that they are compacted too.  `lasts` has the last offset of each key of one partition, if the caller has
+    found it already."""
 
     cleaner: CleanerConfig = CleanerConfig(num_threads=1)
     rolls: bool = False
@@ -55,8 +57,8 @@ class PassOptions(NamedTuple):
 
 @dataclass
 class Compacted:
-    """One partition.  `held`: what keeps the rest, or all, from being compacted; `error`: what is wrong with it, and
-    then it is as it was, but for what earlier passes did."""
+    """The result for one partition.  `held` is what keeps the rest, or all of it, from being compacted.  `error` is
+    what is wrong with the partition, which then is unchanged except for completed passes."""
 
     partition: TopicPartition
     stats: CompactionStats | None = None
@@ -65,7 +67,8 @@ class Compacted:
 
     @property
     def expected_s(self) -> float:
-        """How long it takes, at the rate at which it was read just now: what is written takes as long as reading it."""
+        """The expected seconds of the compaction, at the rate of the reading just now: writing takes as long as
+        reading."""
         if self.stats is None or not self.stats.bytes_read:
             return 0.0
         return self.stats.elapsed_s * (self.stats.bytes_read + self.stats.bytes_written) / self.stats.bytes_read
@@ -79,24 +82,44 @@ def left_alone(
     policy_is_said: bool = False,
     files: Files = OS_FILES,
 ) -> dict[TopicPartition, Reason]:
-    """The partitions that are not to be compacted.  `policy_is_said`: the policy of topics without one of their own is
-    what the defaults say."""
+    """Returns the partitions that must not be compacted, each with the reason.
+
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions to check.
+        settings: The topics' settings.
+        policy_is_said: Topics without a known policy have the policy of the defaults.
+        files: The file system; for tests.
+
+    Returns:
+        A `Reason` for each partition that is left alone.
+
+    Example:
+        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import left_alone
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> orders = kafkalog.TopicPartition("orders", 0)
+        >>> left_alone("shop", [orders], TopicSettings("shop"))[orders].what
+        'policy'
+    """
     found = {}
     checkpoints, is_copied = CheckpointLines(log_dir, files), copies_known(log_dir, files)
     for partition in partitions:
         config = settings.of(partition.topic)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
-            found[partition] = Reason("metadata", "the controller's log, which goes by its own snapshots")
+            found[partition] = Reason("metadata", "it is the controller's log, which uses its own snapshots")
         elif is_copied(partition):
             found[partition] = Reason(
                 "tiered", "some of it was copied to a remote tier, and a compacted topic cannot be tiered"
             )
         elif not (policy_is_said or settings.says(partition.topic, "cleanup.policy")):
-            trace = ", but a cleaner has been there" if was_compacted(partition, checkpoints) else ""
+            trace = ", but a cleaner has compacted it before" if was_compacted(partition, checkpoints) else ""
             found[partition] = Reason(
                 "unknownPolicy",
-                f"nobody said its cleanup.policy ({settings.why_unknown(partition.topic)}){trace}: with the topic's "
-                "name, -X cleanup.policy=compact says it",
+                f"its cleanup.policy is unknown ({settings.why_unknown(partition.topic)}){trace}: name the topic and "
+                "give "
+                "-X cleanup.policy=compact to set it",
             )
         elif not config.compact:
             found[partition] = Reason("policy", f"its cleanup.policy is {policy_of(config)}")
@@ -113,12 +136,38 @@ def compact(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Compacted]:
-    """Compacts partitions of `log_dir`, or only tells.
+    """Compacts partitions of a log directory, or previews it.
 
-    `act=False` writes nothing and takes no lock; beside somebody who changes the directory it looks again, and gives up
-    with BeingWrittenException in its `error`.  `progress` is called with the bytes of logs just read or written.
-    LogDirLockedException when another process has the directory; what is wrong with one partition is in its `error`,
-    and the others go on.
+    A preview (`act=False`) writes nothing and takes no lock.  If another process changes the directory meanwhile, the
+    preview reads again, and gives up after a while.
+
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions to compact; only the keys are used.
+        settings: The topics' settings.
+        how: Options of the passes.
+        act: Compacts; False only previews.
+        files: The file system; for tests.
+        progress: Called with the number of log bytes just read or written.
+
+    Yields:
+        A `Compacted` for each partition.  Its `error` is what is wrong with this partition (BeingWrittenException if it
+        never stopped changing); the others continue.
+
+    Raises:
+        LogDirLockedException: Another process has the directory, with `act`.
+
+    Example:
+        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import PassOptions, compact
+        >>> with kafkalog.open("shop") as store:
+        ...     topic = store.create_topic("prices", config={"cleanup.policy": "compact"})
+        ...     _ = topic.append_many([(b"1", b"apple"), (b"2", b"apple")])
+        >>> prices = kafkalog.TopicPartition("prices", 0)
+        >>> where, how = {prices: "shop/prices-0"}, PassOptions(rolls=True)
+        >>> (result,) = compact("shop", where, TopicSettings("shop"), how, act=False)
+        >>> result.stats.bytes_read > result.stats.bytes_written
+        True
     """
     how = how or PassOptions()
     if act:
@@ -145,7 +194,7 @@ def _wrong(result: Compacted) -> list[Wrong]:
 
 
 def _closed_logs_rest(before: Stats, after: Stats) -> bool:
-    """Whether nobody exchanged segments below what was the active one, to which anybody may append."""
+    """Returns whether no segment before the active one was exchanged; others may append to the active one."""
     active = max((path for path in before if path.endswith(names.LOG_FILE_SUFFIX)), default="")
     closed, now = (
         {path: stat for path, stat in seen.items() if path.endswith(names.LOG_FILE_SUFFIX) and path < active}
@@ -155,8 +204,8 @@ def _closed_logs_rest(before: Stats, after: Stats) -> bool:
 
 
 class _LastPass(Watch):
-    """Whether what a pass writes will be read again: not by itself, and it is the last one if it comes as far as any
-    may."""
+    """Decides whether what a pass writes will be read again.  It will not be if the pass is the last one, which comes
+    as far as any pass may."""
 
     def __init__(self) -> None:
         self._is_last = False
@@ -189,7 +238,7 @@ def _compact(
             except KafkalogError as error:
                 result.error = _what_is_wrong(error)
                 if isinstance(error, DiskError):
-                    hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
+                    hold.leave(clean=False)  # the directory counts as offline now: open it again for the next partition
                     hold = hold_directory(root, files, how.clock)
             yield result
         clean = True
@@ -198,7 +247,8 @@ def _compact(
 
 
 def _what_is_wrong(error: KafkalogError) -> KafkalogError:
-    """A small file that does not parse takes the directory offline, as in Kafka; wrong are its bytes, not the disk."""
+    """Returns the cause if a small file did not parse: this takes the directory offline, as in Kafka, but its bytes are
+    wrong, not the disk."""
     cause = error.__cause__
     return cause if isinstance(error, DiskError) and isinstance(cause, BadBytesError) else error
 
@@ -216,7 +266,7 @@ def _compact_one(
 def _ready(
     root: str, partition: TopicPartition, settings: TopicSettings, how: PassOptions, files: Files
 ) -> Iterator[StorePartition]:
-    """A log that may be compacted now, as far as its replicas have it."""
+    """Opens a log that may be compacted now, as far as its replicas have it."""
     config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
     told = CheckpointLines(root, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     watermark = told.sure_watermark("nothing is compacted")
@@ -232,7 +282,7 @@ def _ready(
 
 
 class Cleanable(NamedTuple):
-    """Offsets of a log: where it starts, what the next pass would begin with, and what it must leave alone."""
+    """Offsets of a log: where it starts, where the next pass would begin, and where it must stop."""
 
     log_start_offset: int
     first_dirty_offset: int
@@ -242,8 +292,31 @@ class Cleanable(NamedTuple):
 def cleanable(
     log_dir: str, partition: TopicPartition, settings: TopicSettings, how: PassOptions, files: Files = OS_FILES
 ) -> Cleanable:
-    """What a pass over a partition would clean now; it is opened as for one.  LogDirLockedException and the errors of
-    an open."""
+    """Returns what a pass over a partition would clean now; opens the log as a pass does.
+
+    Args:
+        log_dir: The log directory.
+        partition: The partition.
+        settings: The topics' settings.
+        how: Options of the pass.
+        files: The file system; for tests.
+
+    Returns:
+        A `Cleanable`.
+
+    Raises:
+        LogDirLockedException: Another process has the directory.
+        KafkalogError: The log cannot be opened.
+
+    Example:
+        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.compact import PassOptions, cleanable
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("prices", config={"cleanup.policy": "compact"}).append(b"1", key=b"apple")
+        >>> prices = kafkalog.TopicPartition("prices", 0)
+        >>> cleanable("shop", prices, TopicSettings("shop"), PassOptions(rolls=True))
+        Cleanable(log_start_offset=0, first_dirty_offset=0, first_uncleanable_offset=1)
+    """
     hold = hold_directory(log_dir, files, how.clock)
     clean = False
     try:
@@ -260,18 +333,35 @@ def cleanable(
 
 
 def watermarks_are_blank(log_dir: str, partition: TopicPartition, files: Files = OS_FILES) -> bool:
-    """Whether the checkpoint of high watermarks is there, but empty: one that was emptied looks like it, and one that a
-    broker has only made so far."""
+    """Returns whether the checkpoint of high watermarks exists but has no lines.
+
+    Such a file may have been emptied, or a broker has only created it so far.
+
+    Args:
+        log_dir: The log directory.
+        partition: Any partition of it.
+        files: The file system; for tests.
+
+    Returns:
+        True if the checkpoint is empty.
+
+    Example:
+        >>> from kafkalog.toolbox.compact import watermarks_are_blank
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> watermarks_are_blank("shop", kafkalog.TopicPartition("orders", 0))
+        False
+    """
     return CheckpointLines(log_dir, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition).is_blank
 
 
 def _held(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> Reason:
-    """What keeps a log from being compacted any further."""
+    """Returns what keeps a log from being compacted any further."""
     uncleaned = first_uncleaned(log, first_dirty_offset, now_ms)
     _, dirty_bytes = calculate_cleanable_bytes(log, first_dirty_offset, max(first_dirty_offset, uncleaned.offset))
     if dirty_bytes:
         ratio = log.config.min_cleanable_dirty_ratio
-        return Reason("ratio", f"no more of it is dirty than {RATIO}={ratio} allows for", first_dirty_offset)
+        return Reason("ratio", f"its dirty share is not above {RATIO}={ratio}", first_dirty_offset)
     return tell(uncleaned, log.config, now_ms)
 
 

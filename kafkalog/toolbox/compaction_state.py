@@ -1,7 +1,7 @@
-"""How far a partition is compacted, and what of it comes next: told from files, of a directory that may be another's.
+"""How far a partition is compacted and what comes next, read from files; the directory may be another process's.
 
-The rules are the cleaner's own (`cleaner.to_clean`), asked of what files tell of a log; what a running cleaner thinks
-of a partition (that it is uncleanable, say) is in no file.  Reads only, takes no lock.
+The rules are the cleaner's (`cleaner.to_clean`), applied to what files say of a log.  What a running cleaner has found
+about a partition (that it is uncleanable, for example) is in no file.  Only reads, takes no lock.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from kafkalog.toolbox.words import span
 
 
 class Reason(NamedTuple):
-    """Why something of a partition, or all of it, is not compacted: a word for programs, a sentence, the offset from
-    which on it holds, and when it is over (ms), where that is known."""
+    """Why a part of a partition, or all of it, is not compacted: a word for programs, a sentence, the offset from which
+    it holds, and when it ends (ms since 1970), if that is known."""
 
     what: str
     text: str
@@ -41,9 +41,10 @@ class Reason(NamedTuple):
 
 
 class CompactionState(NamedTuple):
-    """Bytes of .log files: `clean` below `first_dirty_offset`, `dirty` from there up to `first_uncleanable_offset`, a
-    segment's base.  `held`: why nothing from there on; `overdue_ms`: for how long something dirty has been older than
-    max.compaction.lag.ms; `is_due`: a cleaner would take it."""
+    """How far a partition is compacted, in bytes of .log files.
+    `clean_bytes` are before `first_dirty_offset`; `dirty_bytes` are from there to `first_uncleanable_offset`, which is
+    a segment's base.  `held` is why nothing after that is compacted.  `overdue_ms` is how long something dirty has been
+    older than max.compaction.lag.ms.  `is_due` says that a cleaner would compact it now."""
 
     checkpointed: int | None
     first_dirty_offset: int
@@ -63,7 +64,8 @@ class CompactionState(NamedTuple):
 def look_at_compaction(
     log_dir: str, facts: PartitionFacts, config: LogConfig, now_ms: int, *, files: Files = OS_FILES
 ) -> CompactionState | None:
-    """None of a partition without segments.  What reading raises: CorruptRecordException, KafkaStorageException."""
+    """Returns the state; None for a partition without segments.  Raises CorruptRecordException and
+    KafkaStorageException."""
     if not facts.segments:
         return None
     line = CheckpointLines(log_dir, files).line(names.CLEANER_OFFSET_CHECKPOINT_FILE, facts.partition)
@@ -85,7 +87,7 @@ def _state(log: _LogOfFiles, checkpointed: int | None, now_ms: int) -> Compactio
 
 
 def tell(uncleaned: Uncleaned, config: LogConfig, now_ms: int) -> Reason:
-    """What a pass must leave alone, in words."""
+    """Describes what a pass must leave alone."""
     offset, bound, until_ms = uncleaned
     match bound:
         case Bound.ACTIVE:
@@ -98,14 +100,14 @@ def tell(uncleaned: Uncleaned, config: LogConfig, now_ms: int) -> Reason:
                 f"{span(left_ms)}"
             )
         case Bound.HIGH_WATERMARK:
-            text = f"the high watermark is {offset}: nothing is compacted before all replicas have it"
+            text = f"the high watermark is {offset}; a record is compacted once all replicas have it"
         case Bound.TRANSACTION:
             text = f"a transaction is open since offset {offset}"
     return Reason(bound.value, text, offset, until_ms)
 
 
 class _Piece:
-    """A segment as the rules want it."""
+    """A segment, in the form that the cleaner's rules need."""
 
     def __init__(self, facts: SegmentFacts, seen: Snapshot) -> None:
         self.base_offset = facts.base_offset
@@ -115,7 +117,7 @@ class _Piece:
 
     @property
     def first_batch_timestamp(self) -> int:
-        """As LogSegment's."""
+        """The timestamp of the first batch, as LogSegment defines it."""
         if self.base_offset not in self._seen.bases:
             return LONG_MAX
         header = self._seen.reader(self._seen.bases.index(self.base_offset)).header_at(0)
@@ -123,7 +125,7 @@ class _Piece:
 
 
 class _LogOfFiles:
-    """A log as the rules want it."""
+    """A log, in the form that the cleaner's rules need."""
 
     def __init__(self, facts: PartitionFacts, config: LogConfig, seen: Snapshot) -> None:
         self.config = config

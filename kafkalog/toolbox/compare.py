@@ -1,13 +1,13 @@
-"""Are the partitions of two log directories the same?  A copy with its source, a backup with its original, replicas.
+"""Compares the partitions of two log directories: a copy with its source, a backup with its original, two replicas.
 
-Of a partition that both have, the offsets that both have are compared: from the larger log start to the smaller log
-end, as they were seen first.  That range is cut into pieces at offsets where both logs begin a batch.  Pieces with the
-same bytes are equal, whatever segments they lie in; only the others are decoded, and compared column by column.  So the
-layout of batches, compression, producer ids and leader epochs do not count, unless bytes are asked for.  Markers of
-transactions are no records and count only as bytes; but a transaction that one log has aborted and the other has not is
-a difference, as readers of committed records see.  Equal bytes are not checked: `verify` does that.
+If both have a partition, the offsets that both have are compared: from the larger log start offset to the smaller log
+end offset, as they were seen first.  That range is split into pieces at offsets where both logs begin a batch.  Pieces
+with the same bytes are equal, even in different segments.  Only the others are decoded and compared column by column.
+So batch layout, compression, producer ids and leader epochs do not count, unless bytes are to be compared.  Markers of
+transactions are no records and count only as bytes.  But a transaction that one log has aborted and the other has not
+is a difference, because read_committed readers see it.  Equal bytes are not checked for damage: `verify` does that.
 
-Reads only, takes no lock, works beside writers.  Needs pyarrow where bytes differ.
+Only reads, takes no lock, works while others write.  Needs pyarrow if bytes differ.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ = [
 
 COMPARED_COLUMNS = ("key", "value", "headers", "timestamp")
 CHUNK_BYTES = 1 << 20
-PIECE_BYTES = 8 << 20  # about so much is decoded where one byte differs
+PIECE_BYTES = 8 << 20  # about this much is decoded for one differing byte
 BATCH_ROWS = 1 << 14
 BATCH_BYTES = 16 << 20
 LOOKS_MAX = 3
@@ -78,21 +78,21 @@ Progress = Callable[[int], None]
 
 
 class Span(NamedTuple):
-    """The offsets of a log: from `start_offset` on, below `end_offset`."""
+    """The offsets of a log: from `start_offset` up to, but not including, `end_offset`."""
 
     start_offset: int
     end_offset: int
 
 
 class Missing(NamedTuple):
-    """Offsets of the common range that one log has not and the other has: how many, and the first (None: there are
+    """Offsets of the common range that one log lacks and the other has: how many, and the first (None: there are
     none)."""
 
     records: int = 0
     first_offset: int | None = None
 
     def plus(self, offsets: np.ndarray) -> Missing:
-        """With some more, which lie behind those that are known."""
+        """Returns the sum with some more, which come after the known ones."""
         if not len(offsets):
             return self
         first = int(offsets[0]) if self.first_offset is None else self.first_offset
@@ -103,14 +103,15 @@ NONE_MISSING = Missing()
 
 
 class Difference(NamedTuple):
-    """An offset at which both logs have a record, and which of "key", "value", "headers" and "timestamp" differ."""
+    """An offset at which both logs have a record, with those of "key", "value", "headers" and "timestamp" that
+    differ."""
 
     offset: int
     fields: tuple[str, ...]
 
 
 class EndedOtherwise(NamedTuple):
-    """Transactions that one log has aborted, and whose records a read_committed reader of the other one sees: how many,
+    """Transactions that one log has aborted, and whose records a read_committed reader of the other log sees: how many,
     and the first offset of the first (None: there are none)."""
 
     transactions: int = 0
@@ -121,7 +122,7 @@ NONE_ENDED_OTHERWISE = EndedOtherwise()
 
 
 class TopicIds(NamedTuple):
-    """The topic ids in the partition's folders."""
+    """The topic ids in the partition's two directories."""
 
     here: str
     there: str
@@ -136,23 +137,24 @@ class ByteDifference(NamedTuple):
     other_position: int
 
     def __str__(self) -> str:
-        return f"{self.path} from byte {self.position} on, {self.other_path} from byte {self.other_position} on"
+        return f"{self.path} from byte {self.position}, {self.other_path} from byte {self.other_position}"
 
 
 @dataclass
 class Compared:
     """One partition of two directories.
 
-    `here`: its offsets in the first directory, `there`: in the other one; None if the directory has it not, or it
-    cannot be read there, which `damage` tells.  `differing`: how many offsets have other records, from
-    `first_differing` on; `differences`: the first of them, as many as were asked for.  `missing_here` and
-    `missing_there`: records of the common range that one directory has alone.  `byte_difference`: where bytes were
-    asked for.
-    `ended_otherwise`: transactions of the common range that one log has aborted, and the other has not; looked for if
-    all of it could be read.  `topic_ids`: both, if they differ; this is no difference.
-    `damage`: what cannot be read; what lies from `compared_end` on was not compared then, unless damage was to be
-    passed over: then `lost` has what was left out.
-    """
+    `here` and `there` are its offsets in the first and in the other directory; None if the directory does not have it,
+    or it cannot be read, which `damage` says.
+    `differing` counts offsets with different records, from `first_differing` on; `differences` lists the first of them,
+    up to the requested number.
+    `missing_here` and `missing_there` count records of the common range that only the other directory has.
+    `byte_difference` is set only if bytes are compared.
+    `ended_otherwise` counts transactions of the common range that one log has aborted and the other has not.  It is
+    only computed if all of the range could be read.
+    `topic_ids` has both ids if they differ; this does not count as a difference.
+    `damage` is what cannot be read.  Offsets from `compared_end` on were not compared then, unless damage is skipped:
+    then `lost` lists what was left out."""
 
     partition: TopicPartition
     here: Span | None = None
@@ -171,13 +173,13 @@ class Compared:
 
     @property
     def is_equal(self) -> bool:
-        """Whether both directories have the partition, the same offsets of it and the same records."""
+        """Whether both directories have the partition, with the same offsets and the same records."""
         return self.here is not None and self.here == self.there and self.is_equal_in_common
 
     @property
     def is_equal_in_common(self) -> bool:
-        """Whether nothing differs where both have offsets, and nothing is damaged.  A partition that only one directory
-        has counts as equal."""
+        """Whether nothing differs in the common offsets, and nothing is damaged.  True for a partition that only one
+        directory has."""
         return not (
             self.differing
             or self.missing_here.records
@@ -191,8 +193,8 @@ class Compared:
 
 @dataclass
 class CompareReport:
-    """What `compare` saw: each partition that one of the directories has, and those that could not be compared since
-    somebody changed them at each look (`unsettled`)."""
+    """The result of `compare`: each partition of either directory.
+    `unsettled` has those that could not be compared because they changed during each attempt."""
 
     log_dir: str
     other: str
@@ -201,7 +203,7 @@ class CompareReport:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all of both was compared and is equal."""
+        """Whether everything in both directories was compared and is equal."""
         return not self.unsettled and all(each.is_equal for each in self.partitions)
 
     @property
@@ -211,7 +213,7 @@ class CompareReport:
 
 
 class Options(NamedTuple):
-    """What `compare` was asked for."""
+    """The options of `compare`."""
 
     check_bytes: bool = False
     skip_damage: bool = False
@@ -229,22 +231,38 @@ def compare(
     files: Files = OS_FILES,
     progress: Progress | None = None,
 ) -> CompareReport:
-    """Compare the partitions of two log directories, record by record.
+    """Compares the partitions of two log directories, record by record.
 
-    `partitions` are the only ones to compare: "orders-0", "orders", globs, or pairs such as ("orders", 0).
-    `check_bytes`: the bytes of both logs count, too.  `skip_damage`: go on behind damage.  `progress` is called with
-    the bytes just read.  `differences`: so many offsets of each partition are listed, with what differs.
+    Args:
+        log_dir: The first log directory.
+        other: The other log directory.
+        partitions: The partitions to compare: "orders-0", "orders", globs, or pairs such as ("orders", 0); None
+            compares all.
+        check_bytes: Compares the bytes of both logs, too.
+        skip_damage: Continues after damage.
+        differences: The number of differing offsets to list for each partition.
+        files: The file system; for tests.
+        progress: Called with the number of bytes just read.
 
-    Returns a CompareReport.  Differences and damage, also partitions that cannot be read, are in it and raise nothing.
+    Returns:
+        A `CompareReport`.  It also has the differences, damage and partitions that cannot be read; none of these is
+        raised.
 
-    Errors: UnknownTopicOrPartitionException for a name that neither directory has, IllegalArgumentException,
-    MissingPackageException (without pyarrow, where bytes differ), OSError.
+    Raises:
+        UnknownTopicOrPartitionException: Neither directory has a named partition.
+        IllegalArgumentException: An argument is invalid.
+        MissingPackageException: Bytes differ, and pyarrow is not installed.
+        OSError: A directory cannot be listed.
 
-        from kafkalog.toolbox.compare import compare
-
-        report = compare("shop", "backups/2026-11-27/log-dir-1")
-        for each in report.different:
-            print(each.partition, each.here, each.there, each.differing, each.first_differing)
+    Example:
+        >>> from kafkalog.toolbox.backup import backup
+        >>> from kafkalog.toolbox.compare import compare
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> _ = backup("shop", "backups/monday")
+        >>> report = compare("shop", "backups/monday/log-dir-1")
+        >>> report.is_equal, report.partitions[0].here
+        (True, Span(start_offset=0, end_offset=2))
     """
     values.function(progress, "progress", "a function of the bytes just read")
     options = Options(
@@ -268,7 +286,8 @@ def compare_listed(
     files: Files = OS_FILES,
     progress: Progress | None = None,
 ) -> CompareReport:
-    """As `compare`, of partitions that were listed before: those that both have deleted meanwhile are passed over."""
+    """Like `compare`, for partitions that were listed before.  Partitions that both have deleted meanwhile are
+    skipped."""
     report = CompareReport(log_dir, other)
     for partition in partitions:
         try:
@@ -284,8 +303,8 @@ def compare_listed(
 def differing(
     partition: TopicPartition, here: PartitionView, there: PartitionView, start_offset: int, end_offset: int
 ) -> int:
-    """How many offsets of [start_offset, end_offset) have a record in both views, and not the same one.
-    CorruptRecordException."""
+    """Returns how many offsets of [start_offset, end_offset) have different records in the two views.
+    Raises CorruptRecordException."""
     found = Compared(partition)
     _Comparison(found, here, there, Options(), _ignore).compare_records(start_offset, end_offset)
     return found.differing
@@ -296,18 +315,18 @@ def _ignore(count: int) -> None:
 
 
 def _asked(partitions: Collection[TopicPartition | str] | None) -> list[TopicPartition | str] | None:
-    """What a caller named, each a pair or a text; None for all.  IllegalArgumentException."""
+    """Returns the named partitions, each a pair or a text; None for all.  Raises IllegalArgumentException."""
     if partitions is None:
         return None
     if isinstance(partitions, Iterator):
         partitions = list(partitions)
-    named(partitions)  # refuses what names nothing
+    named(partitions)  # refuses invalid values
     listed = [partitions] if isinstance(partitions, str | TopicPartition) else partitions
     return [each if isinstance(each, str) else partition_of(each) for each in listed]
 
 
 def _chosen(known: list[TopicPartition], asked: list[TopicPartition | str] | None, place: str) -> list[TopicPartition]:
-    """The partitions that are named: a pair names that one, a text all that it names for commands."""
+    """Returns the named partitions.  A pair names one partition, a text everything that it names for commands."""
     if asked is None:
         return known
     chosen: set[TopicPartition] = set()
@@ -332,8 +351,9 @@ def _chosen(known: list[TopicPartition], asked: list[TopicPartition | str] | Non
 def _settled(
     report: CompareReport, partition: TopicPartition, options: Options, files: Files, progress: Progress
 ) -> Compared | None:
-    """What a look finds in which nothing went away; None if both have deleted it meanwhile."""
-    gone = ""  # no error: its frames would keep files open
+    """Returns the result of an attempt during which nothing was deleted; None if both deleted the partition
+    meanwhile."""
+    gone = ""  # the text only: the error's frames would keep files open
     for _ in range(LOOKS_MAX):
         compared = Compared(partition)
         with ExitStack() as stack:
@@ -361,15 +381,15 @@ def _settled(
                 _Comparison(compared, here, there, options, progress).run()
                 return compared
             except (OffsetOutOfRangeException, UnknownTopicOrPartitionException) as error:
-                gone = str(error)  # deleted or cut meanwhile: another look sees what is there now
+                gone = str(error)  # deleted or truncated meanwhile: the next attempt sees the new state
     raise BeingWrittenException(
-        f"{partition} is being written: what was seen of it had gone at each of {LOOKS_MAX} looks ({gone})",
-        hint="a broker, or another program, has it open: ask again, or when that has ended",
+        f"{partition} is being written: what was read of it was deleted during each of {LOOKS_MAX} attempts ({gone})",
+        hint="a broker or another program has it open: try again, or stop that program first",
     )
 
 
 def _topic_ids(here: str, there: str, files: Files) -> TopicIds | None:
-    """Those of two folders if they differ.  What cannot be read is told by `verify`."""
+    """Returns both topic ids if they differ.  `verify` reports ids that cannot be read."""
     with suppress(KafkalogError, OSError):
         ids = topic_id_of(here, files), topic_id_of(there, files)
         if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
@@ -382,7 +402,7 @@ def _span(view: PartitionView | None) -> Span | None:
 
 
 class _Comparison:
-    """Of one partition that both have."""
+    """The comparison of one partition that both directories have."""
 
     def __init__(
         self, found: Compared, here: PartitionView, there: PartitionView, options: Options, progress: Progress
@@ -416,12 +436,12 @@ class _Comparison:
                 _tell(found, error, view.directory)
 
         if found.here.end_offset != found.there.end_offset and not found.damage:
-            with suppress(FileNotFoundError):  # retention took it
+            with suppress(FileNotFoundError):  # retention deleted it
                 self._look_behind_end(self._here if found.here.end_offset < found.there.end_offset else self._there)
 
     def _look_behind_end(self, view: PartitionView) -> None:
-        """Tells a whole batch with a wrong checksum behind the end of the shorter log.  Without checkpoints no reader
-        takes it for damage: it may be being written, so it is looked at twice."""
+        """Reports a whole batch with a wrong checksum after the end of the shorter log.  Without checkpoints no reader
+        takes it for damage.  It may just be being written, so it is read twice."""
         wrong: Unreadable | None = None
         for look in range(2):
             if look:
@@ -444,7 +464,7 @@ class _Comparison:
     # --- bytes -------------------------------------------------------------------------------------
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The common range, cut where both logs begin a batch."""
+        """Yields the common range in pieces, split where both logs begin a batch."""
         low = start
         for near in _offsets_near(self._here.snapshot, start, end):
             border = _batch_start(self._here.snapshot, near)
@@ -458,8 +478,8 @@ class _Comparison:
             yield low, end
 
     def _has_same_bytes(self, low: int, high: int) -> bool:
-        """Whether the batches of a piece are the same bytes.  What cannot be read is not known to be: whoever decodes
-        it tells."""
+        """Returns whether the batches of a piece are the same bytes.  False if they cannot be read: the decoding
+        reports it."""
         try:
             here, there = (_Stretch(view.snapshot, low, high) for view in (self._here, self._there))
             if here.left != there.left and not self._check_bytes:
@@ -472,7 +492,7 @@ class _Comparison:
                     self._tell_bytes(here, there, _equal_bytes(mine, other))
                     return False
                 if len(mine) < count:
-                    return False  # cut meanwhile
+                    return False  # truncated meanwhile
                 here.pass_over(count)
                 there.pass_over(count)
             if here.left != there.left:
@@ -514,11 +534,11 @@ class _Comparison:
                 if rising.num_rows:
                     yield rising
         except UNREADABLE as error:
-            error.path = error.path or view.directory  # which of the two it is
+            error.path = error.path or view.directory  # says which of the two directories it is
             raise
 
     def _rising(self, view: PartitionView, batch: pa.RecordBatch, last: int) -> tuple[pa.RecordBatch, int]:
-        """The rows whose offsets rise from `last` on, and the last offset: a row that falls back is damage."""
+        """Returns the rows whose offsets increase from `last`, and the last offset.  A row that goes back is damage."""
         offsets = _offsets(batch)
         highest = np.maximum.accumulate(np.concatenate(([last], offsets)))
         rises = offsets > highest[:-1]
@@ -558,8 +578,8 @@ class _Comparison:
     # --- transactions ------------------------------------------------------------------------------
 
     def _compare_transactions(self, start: int, end: int) -> None:
-        """Looks for transactions that one log has aborted and the other has not.  Only such as both have ended count:
-        below the last stable offsets of both."""
+        """Finds transactions that one log has aborted and the other has not.  Only transactions that both have ended
+        count: those below the last stable offsets of both."""
         end = min(end, self._here.last_stable_offset, self._there.last_stable_offset)
         mine, its = ({txn[:3]: txn for txn in view.aborted} for view in (self._here, self._there))
         doubtful = [
@@ -588,8 +608,8 @@ class _Comparison:
 
 
 class _DataBatches(NamedTuple):
-    """The batches of records in a range of offsets, in order: their first and last offsets, their
-    producers, and which are aborted."""
+    """The data batches of a range of offsets, in order: their first and last offsets, their producers, and whether they
+    are aborted."""
 
     first_offsets: np.ndarray
     last_offsets: np.ndarray
@@ -597,7 +617,7 @@ class _DataBatches(NamedTuple):
     is_aborted: np.ndarray
 
     def shown(self) -> _DataBatches:
-        """Those that readers of committed records see."""
+        """Returns the batches that read_committed readers see."""
         return _DataBatches(*(column[~self.is_aborted] for column in self))
 
 
@@ -624,7 +644,7 @@ def _data_batches(view: PartitionView, low: int, high: int, progress: Progress) 
 
 
 def _is_seen(txn: AbortedTxn, batches: _DataBatches, shown: _DataBatches) -> bool:
-    """Whether what the other log shows has offsets of a transaction that this one has aborted."""
+    """Returns whether the visible batches of the other log have offsets of a transaction that this log has aborted."""
     low, high = np.searchsorted(batches.first_offsets, (txn.first_offset, txn.last_offset + 1))
     of_it = batches.is_aborted[low:high] & (batches.producer_ids[low:high] == txn.producer_id)
     firsts, lasts = batches.first_offsets[low:high][of_it], batches.last_offsets[low:high][of_it]
@@ -634,17 +654,17 @@ def _is_seen(txn: AbortedTxn, batches: _DataBatches, shown: _DataBatches) -> boo
 
 
 def _falls_back(view: PartitionView, offset: int, highest: int) -> CorruptRecordException:
-    """The error for a record whose offset does not rise, with the place of its batch."""
+    """Returns the error for a record whose offset does not increase, with the position of its batch."""
     path, position = view.directory, None
-    with suppress(KafkalogError, OSError):  # then the folder has to do
+    with suppress(KafkalogError, OSError):  # then the directory is named
         place, position = view.snapshot.position_of(offset)
         path = view.snapshot.segments[place].path
-    what = f"a record has offset {offset} behind offset {highest}, expected offsets that rise"
+    what = f"a record has offset {offset} after offset {highest}; expected increasing offsets"
     return CorruptRecordException(what, path=path, position=position)
 
 
 def _tell(found: Compared, error: KafkalogError | OSError, folder: str) -> None:
-    """Adds damage, or a file that cannot be read, to what was found; raises any other error."""
+    """Adds damage or an unreadable file to the result; raises any other error."""
     if isinstance(error, OSError):
         finding = unread(error)
         if finding is None:
@@ -657,7 +677,7 @@ def _tell(found: Compared, error: KafkalogError | OSError, folder: str) -> None:
 
 
 def _offsets_near(seen: Snapshot, start: int, end: int) -> Iterator[int]:
-    """Offsets about PIECE_BYTES apart, if all records of a segment are of one size."""
+    """Yields offsets about PIECE_BYTES apart, if all records of a segment have the same size."""
     for place, base in enumerate(seen.bases):
         low = max(base, start)
         high = min(seen.bases[place + 1] if place + 1 < len(seen.bases) else end, end)
@@ -667,8 +687,8 @@ def _offsets_near(seen: Snapshot, start: int, end: int) -> Iterator[int]:
 
 
 def _batch_start(seen: Snapshot, offset: int) -> int | None:
-    """Where the batch begins that ends at or behind an offset; None for a legacy one, which does not say it, and where
-    it cannot be told."""
+    """Returns where the batch begins that ends at or after an offset; None if that is unknown, as for legacy
+    batches."""
     try:
         place, position = seen.position_of(offset)
         header = seen.header_at(place, position) if place < len(seen.segments) else None
@@ -685,7 +705,7 @@ class _Part(NamedTuple):
 
 
 class _Stretch:
-    """The bytes of a log's batches from the one that has an offset on, over its segments."""
+    """The bytes of a log's batches from the batch with an offset on, across segments."""
 
     def __init__(self, seen: Snapshot, low: int, high: int) -> None:
         place, position = seen.position_of(low)
@@ -702,7 +722,7 @@ class _Stretch:
 
     @property
     def at_once(self) -> int:
-        """How many bytes lie in one piece."""
+        """The number of contiguous bytes."""
         return self._parts[0].end - self._parts[0].position
 
     def peek(self, count: int) -> bytes:
@@ -718,28 +738,28 @@ class _Stretch:
             self._parts[0] = part._replace(position=part.position + count)
 
     def place(self, more: int) -> tuple[str, int]:
-        """The file and position so many bytes on."""
+        """Returns the file and position `more` bytes further on."""
         if not self._parts:
             return self._last
         return self._parts[0].path, self._parts[0].position + more
 
 
 def _equal_bytes(mine: bytes, its: bytes) -> int:
-    """How many bytes at the front are equal."""
+    """Returns how many leading bytes are equal."""
     least = min(len(mine), len(its))
     wrong = np.flatnonzero(np.frombuffer(mine, np.uint8, least) != np.frombuffer(its, np.uint8, least))
     return int(wrong[0]) if len(wrong) else least
 
 
 class _Rows:
-    """Record batches of one log, to be taken up to an offset."""
+    """Record batches of one log, which can be taken up to an offset."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._batch: pa.RecordBatch | None = None
 
     def last_offset(self) -> int | None:
-        """Of the rows that can be taken at once; None at the end."""
+        """Returns the last offset of the rows that can be taken at once; None at the end."""
         if self._batch is None:
             self._batch = next(self._batches, None)
         return None if self._batch is None else self._batch.column("offset")[-1].as_py()
@@ -768,13 +788,13 @@ def _mask(wanted: np.ndarray) -> Any:
 
 
 def _unequal(mine: pa.Array, its: pa.Array) -> np.ndarray:
-    """Which rows of two columns differ; null equals null alone."""
+    """Returns which rows of two columns differ; null only equals null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if mine.equals(its):
         return np.zeros(len(mine), np.bool_)
-    if pa.types.is_list(mine.type):  # headers, for which Arrow has no row by row
+    if pa.types.is_list(mine.type):  # headers, which Arrow cannot compare row by row
         pairs = zip(mine.to_pylist(), its.to_pylist(), strict=True)
         return np.fromiter((one != other for one, other in pairs), np.bool_, len(mine))
     differ: np.ndarray = pc.fill_null(pc.not_equal(mine, its), pa.scalar(False)).to_numpy(zero_copy_only=False)

@@ -1,9 +1,9 @@
-"""Cursors set, and taken away, offline: by the rules of Kafka's `kafka-consumer-groups`, planned first, then done.
+"""Sets and deletes cursors offline, by the rules of Kafka's `kafka-consumer-groups`: first a plan, then the act.
 
-A plan is made from one look (`toolbox.cursors`), without a lock.  It is carried out partition by partition of
-`__consumer_offsets`, each under its directory's lock, through the engine, and is on the disk when it is told; what the
-group is by then counts, so that members who came meanwhile refuse it.  A partition that is missing is made where a
-store keeps the topics; a broker makes its own, and knows no other.
+A plan is made from one reading (`toolbox.cursors`), without a lock.  It is carried out one partition of
+`__consumer_offsets` at a time, each under its directory's lock, through the engine.  A group's changes are on disk when
+it is reported as done.  The state of the group at that time counts: if members joined meanwhile, the change is refused.
+A missing partition is created if a store manages the topics; a broker creates its own, and knows no others.
 
 Source: ConsumerGroupCommand, GroupOffsetsResetter (4.4.0).
 """
@@ -56,15 +56,15 @@ NO_PLAN: Plan = {}
 
 
 class Aim(NamedTuple):
-    """Where cursors are to go: `how` is an option of Kafka's tool, without its dashes; `value` an offset, a shift, or
-    milliseconds since 1970, as that wants."""
+    """The new position of cursors.  `how` is an option of Kafka's tool without its dashes.  `value` is an offset, a
+    shift, or milliseconds since 1970, depending on `how`."""
 
     how: str
     value: int = 0
 
 
 class Change(NamedTuple):
-    """One offset; `new` None: it is taken away.  `note`: why it is another than what was asked for."""
+    """The change of one offset; `new` is None to delete it.  `note` says why it differs from the requested offset."""
 
     group: str
     partition: TopicPartition
@@ -76,8 +76,8 @@ class Change(NamedTuple):
 
 @dataclass
 class ChangePlan:
-    """What is to be done; `deleted` are groups that go as a whole.  `refused`: groups that are left, and why.  `begun`:
-    groups that are not there yet."""
+    """The planned changes.  `deleted` are groups that are deleted as a whole.  `refused` maps groups that stay
+    unchanged to the reason.  `begun` are groups that do not exist yet."""
 
     changes: list[Change] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -85,12 +85,12 @@ class ChangePlan:
     begun: list[str] = field(default_factory=list)
 
     def of_group(self, group: str) -> list[Change]:
-        """The changes of one group."""
+        """Returns the changes of one group."""
         return [each for each in self.changes if each.group == group]
 
     @property
     def groups(self) -> list[str]:
-        """Which are changed, in order."""
+        """The groups that change, in order."""
         return list(dict.fromkeys([*(each.group for each in self.changes), *self.deleted]))
 
 
@@ -106,13 +106,39 @@ def plan_reset(
     members_gone: bool = False,
     only_committed: bool = False,
 ) -> ChangePlan:
-    """Cursors of `groups` in `scope` (None: wherever each has committed something) are to go to `aim`.
+    """Plans moving the cursors of groups.
 
-    A group need not be there: it begins with this.  With `only_committed` none begins, and partitions of the scope in
-    which a group has committed nothing are left out: Kafka's tool gives it a cursor there.  Offsets out of a
-    partition's range are brought into it.
-    UnknownTopicOrPartitionException for a partition that is not in these directories; IllegalArgumentException for a
-    shift of what nobody committed; InvalidGroupIdException; with `only_committed` GroupIdNotFoundException.
+    A group that does not exist yet is created.  Offsets outside of a partition's range are moved into it.
+
+    Args:
+        look: The reading of the log directories.
+        groups: The names of the groups.
+        aim: The new position.
+        scope: The partitions; None means all in which the group has committed something.
+        members_gone: Changes groups that still list members, because these no longer run.
+        only_committed: Creates no group, and leaves out partitions of `scope` in which the group has committed nothing.
+            Kafka's tool gives the group a cursor there.
+
+    Returns:
+        A `ChangePlan` for `carry_out`.
+
+    Raises:
+        UnknownTopicOrPartitionException: A partition is not in these directories.
+        IllegalArgumentException: A shift of an offset that was never committed.
+        InvalidGroupIdException: A group's name is empty.
+        GroupIdNotFoundException: A group does not exist, with `only_committed`.
+
+    Example:
+        >>> from kafkalog.toolbox.cursor_changes import Aim, plan_reset
+        >>> from kafkalog.toolbox.cursors import CursorLook
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        ...     with store.reader("billing", topics=["orders"]) as reader:
+        ...         _ = reader.poll(2)
+        ...         reader.commit()
+        >>> plan = plan_reset(CursorLook(["shop"]), ["billing"], Aim("to-earliest"), None)
+        >>> plan.changes[0].old, plan.changes[0].new
+        (2, 0)
     """
     plan = ChangePlan()
     for group in _checked(groups):
@@ -138,13 +164,38 @@ def plan_reset(
 def plan_from_file(
     look: CursorLook, plans: Mapping[str, Plan], groups: Sequence[str], *, members_gone: bool = False
 ) -> ChangePlan:
-    """Cursors are to go where `plans` says, by group.  A group of which it says nothing is left.  Errors as
-    `plan_reset`."""
+    """Plans moving cursors to the offsets of a file.
+
+    A group that the file does not name is refused.
+
+    Args:
+        look: The reading of the log directories.
+        plans: The new offsets: by group, then by partition.
+        groups: The names of the groups to change.
+        members_gone: Changes groups that still list members, because these no longer run.
+
+    Returns:
+        A `ChangePlan` for `carry_out`.
+
+    Raises:
+        UnknownTopicOrPartitionException: A partition is not in these directories.
+        InvalidGroupIdException: A group's name is empty.
+
+    Example:
+        >>> from kafkalog.toolbox.cursor_changes import plan_from_file
+        >>> from kafkalog.toolbox.cursors import CursorLook
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> plans = {"billing": {kafkalog.TopicPartition("orders", 0): 1}}
+        >>> plan = plan_from_file(CursorLook(["shop"]), plans, ["billing"])
+        >>> plan.begun, plan.changes[0].new
+        (['billing'], 1)
+    """
     plan = ChangePlan()
     for group in _checked(groups):
         found = look.groups.get(group)
         if group not in plans:
-            plan.refused[group] = "the file does not name it"
+            plan.refused[group] = "the file does not name this group"
             continue
         if _refuses(look, plan, group, found, members_gone):
             continue
@@ -161,7 +212,30 @@ def plan_from_file(
 
 
 def plan_deletion(look: CursorLook, groups: Sequence[str], *, members_gone: bool = False) -> ChangePlan:
-    """Groups are to go, with all that they committed.  GroupIdNotFoundException."""
+    """Plans deleting groups with everything that they committed.
+
+    Args:
+        look: The reading of the log directories.
+        groups: The names of the groups.
+        members_gone: Deletes groups that still list members, because these no longer run.
+
+    Returns:
+        A `ChangePlan` for `carry_out`.
+
+    Raises:
+        GroupIdNotFoundException: A group does not exist.
+
+    Example:
+        >>> from kafkalog.toolbox.cursor_changes import plan_deletion
+        >>> from kafkalog.toolbox.cursors import CursorLook
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        ...     with store.reader("billing", topics=["orders"]) as reader:
+        ...         _ = reader.poll(1)
+        ...         reader.commit()
+        >>> plan_deletion(CursorLook(["shop"]), ["billing"]).deleted
+        ['billing']
+    """
     plan = ChangePlan()
     for found in look.named(groups):
         if not (_refuses(look, plan, found.listed.group, found, members_gone) or _is_elsewhere(look, plan, found)):
@@ -173,7 +247,32 @@ def plan_deletion(look: CursorLook, groups: Sequence[str], *, members_gone: bool
 def plan_offset_deletion(
     look: CursorLook, group: str, scope: Sequence[TopicPartition], *, members_gone: bool = False
 ) -> ChangePlan:
-    """What a group committed for `scope` is to go, in open transactions too.  GroupIdNotFoundException."""
+    """Plans deleting what a group committed for some partitions, in open transactions too.
+
+    Args:
+        look: The reading of the log directories.
+        group: The name of the group.
+        scope: The partitions.
+        members_gone: Changes a group that still lists members, because these no longer run.
+
+    Returns:
+        A `ChangePlan` for `carry_out`.
+
+    Raises:
+        GroupIdNotFoundException: The group does not exist.
+
+    Example:
+        >>> from kafkalog.toolbox.cursor_changes import plan_offset_deletion
+        >>> from kafkalog.toolbox.cursors import CursorLook
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        ...     with store.reader("billing", topics=["orders"]) as reader:
+        ...         _ = reader.poll(1)
+        ...         reader.commit()
+        >>> plan = plan_offset_deletion(CursorLook(["shop"]), "billing", [kafkalog.TopicPartition("orders", 0)])
+        >>> plan.changes[0].old, plan.changes[0].new
+        (1, None)
+    """
     plan = ChangePlan()
     found = look.must(group)
     if not (_refuses(look, plan, group, found, members_gone) or _is_elsewhere(look, plan, found)):
@@ -190,38 +289,38 @@ def _taken_away(found: GroupCursors, scope: Sequence[TopicPartition] | None) -> 
 
 def _checked(groups: Sequence[str]) -> list[str]:
     if not all(groups):
-        raise InvalidGroupIdException("a group needs a name", hint="what is its name? --group billing")
+        raise InvalidGroupIdException("the group's name is empty", hint="give a name, such as --group billing")
     return list(dict.fromkeys(groups))
 
 
 def _take_along(look: CursorLook, plan: ChangePlan, found: GroupCursors | None) -> None:
-    """A group that begins in a directory of its own: what it has in the log directories, and nobody changes, goes with
-    it, or its readers would not see that any more."""
+    """Copies the unchanged cursors of a group that begins in a directory of cursors: what it has only in the log
+    directories would otherwise be hidden from its readers."""
     if found is None or look.may_change(found):
         return
     group = found.listed.group
     changed = {each.partition for each in plan.of_group(group)}
     for partition, committed in found.committed.items():
         if partition not in changed:
-            at, note = committed.offset, "taken along from the log directories"
+            at, note = committed.offset, "copied from the log directories"
             plan.changes.append(Change(group, partition, at, at, committed.topic_id, note))
 
 
 def _is_elsewhere(look: CursorLook, plan: ChangePlan, found: GroupCursors) -> bool:
     if look.may_change(found):
         return False
-    plan.refused[found.listed.group] = f"it is not in {look.cursors_dir}, and {found.log_dir} is only read"
+    plan.refused[found.listed.group] = f"it is not in {look.cursors_dir}, and cursors in {found.log_dir} are only read"
     return True
 
 
 def _refuses(look: CursorLook, plan: ChangePlan, group: str, found: GroupCursors | None, members_gone: bool) -> bool:
     if found is None or not look.may_change(found):
-        return False  # what is changed begins empty
+        return False  # the changed group starts empty
     why = None
     if found.is_a_brokers:
-        why = f"it is a {found.listed.type.value.lower()} group, whose offsets only a broker changes"
+        why = f"it is a {found.listed.type.value.lower()} group: only a broker may change its offsets"
     elif found.members and not members_gone:
-        why = f"it is {found.listed.state}, with {len(found.members)} members, whose offsets they are"
+        why = f"it is {found.listed.state}: its {len(found.members)} members use these offsets"
     if why is not None:
         plan.refused[group] = why
     return why is not None
@@ -235,19 +334,19 @@ def _target(look: CursorLook, aim: Aim, partition: TopicPartition, current: int 
         case "to-latest":
             return bounds.end, None
         case "to-current":
-            return (bounds.end, "nothing is committed: the end") if current is None else (current, None)
+            return (bounds.end, "nothing is committed, so the log end is used") if current is None else (current, None)
         case "to-offset":
             return _in_range(look, partition, aim.value)
         case "shift-by":
             if current is None:
                 raise IllegalArgumentException(
-                    f"{partition}: nothing is committed that could be shifted",
-                    hint="--to-offset, --to-earliest or --to-latest sets it",
+                    f"{partition}: no offset is committed, so it cannot be shifted",
+                    hint="use --to-offset, --to-earliest or --to-latest",
                 )
             return _in_range(look, partition, current + aim.value)
         case "to-datetime" | "by-duration":
             found = look.offset_for_time(partition, aim.value)
-            return (bounds.end, "no record is as late: the end") if found is None else (found, None)
+            return (bounds.end, "no record is that late, so the log end is used") if found is None else (found, None)
     raise AssertionError(aim)
 
 
@@ -255,11 +354,11 @@ def _in_range(look: CursorLook, partition: TopicPartition, wanted: int) -> tuple
     start, end, _ = look.bounds(partition)
     if wanted > end:
         day = day_of(wanted)
-        return end, f"{wanted} lies behind the end: the end" + (
-            "" if day is None else f" (--to-datetime {day} is the day)"
+        return end, f"{wanted} is after the log end, so the log end is used" + (
+            "" if day is None else f"  (for the day, use --to-datetime {day})"
         )
     if wanted < start:
-        return start, f"{wanted} lies before the log start: the start"
+        return start, f"{wanted} is before the log start, so the log start is used"
     return wanted, None
 
 
@@ -267,7 +366,7 @@ def _in_range(look: CursorLook, partition: TopicPartition, wanted: int) -> tuple
 
 
 class _Keeper(NamedTuple):
-    """A partition of `__consumer_offsets`; `is_there` False: it is to be made."""
+    """A partition of `__consumer_offsets`; if `is_there` is False, it has to be created."""
 
     log_dirs: tuple[str, ...]
     number: int
@@ -281,11 +380,31 @@ def carry_out(
     members_gone: bool = False,
     done: Callable[[str], None] | None = None,
 ) -> None:
-    """Does what is planned; `done` is called with each group, whose changes are durable then, all of them.
+    """Carries out a plan.
 
-    LogDirLockedException beside a broker or an open store; CorruptRecordException where `__consumer_offsets` was not
-    closed cleanly and is damaged; UnknownTopicOrPartitionException where a broker has not made it;
-    UnknownMemberIdException, GroupNotEmptyException where members came meanwhile.
+    Args:
+        look: The reading that the plan was made from.
+        plan: The plan.
+        members_gone: Changes groups that still list members, because these no longer run.
+        done: Called with each group once all its changes are on disk.
+
+    Raises:
+        LogDirLockedException: A broker or an open store has a directory.
+        CorruptRecordException: `__consumer_offsets` was not closed cleanly and is damaged.
+        UnknownTopicOrPartitionException: The broker has not created the group's partition of `__consumer_offsets`.
+        UnknownMemberIdException: Members joined since the plan was made.
+        GroupNotEmptyException: Members joined since the plan was made.
+
+    Example:
+        >>> from kafkalog.toolbox.cursor_changes import Aim, carry_out, plan_reset
+        >>> from kafkalog.toolbox.cursors import CursorLook
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> look, orders = CursorLook(["shop"]), kafkalog.TopicPartition("orders", 0)
+        >>> carry_out(look, plan_reset(look, ["billing"], Aim("to-offset", 1), [orders]), done=print)
+        billing
+        >>> CursorLook(["shop"]).groups["billing"].cursors[0].lag
+        1
     """
     by_keeper: dict[_Keeper, list[str]] = {}
     for group in plan.groups:
@@ -306,7 +425,7 @@ def _change(offsets: GroupOffsets, plan: ChangePlan, group: str, members_gone: b
         offsets.delete_group(group)
     elif any(each.new is None for each in changes):
         if offsets.members(group):
-            raise GroupNotEmptyException(f"group {group!r} has got members", hint="look again")
+            raise GroupNotEmptyException(f"group {group!r} now has members", hint="make a new plan")
         offsets.delete_offsets(group, [each.partition for each in changes])
     else:
         offsets.commit(
@@ -321,7 +440,7 @@ def _change(offsets: GroupOffsets, plan: ChangePlan, group: str, members_gone: b
 
 
 def _keeper_of(look: CursorLook, group: str) -> _Keeper:
-    """Where a group is kept, or is to be."""
+    """Returns where a group is kept, or will be."""
     dirs = look.log_dirs if look.cursors_dir is None else [look.cursors_dir]
     found = look.groups.get(group)
     if found is not None and look.may_change(found):
@@ -330,13 +449,13 @@ def _keeper_of(look: CursorLook, group: str) -> _Keeper:
     is_a_brokers = any(look.files.exists(os.path.join(each, names.META_PROPERTIES_FILE)) for each in dirs)
     count = _partition_count(dirs, homes, look.files)
     number = partition_for(group, count)
-    # Of a cluster's topic only those of this broker are here: how many there are is sure where none is missing.
+    # A broker has only some of a cluster's partitions: their number is certain only if none is missing.
     if is_a_brokers and len(homes) != count:
-        what = f"found {len(homes)} of {count} or more" if homes else "found none"
+        what = f"{len(homes)} of {count} or more partitions exist" if homes else "no partition exists"
         raise UnknownTopicOrPartitionException(
-            f"group {group!r} is not here yet, and which partition of {GROUP_METADATA_TOPIC} is its own is not known: "
+            f"group {group!r} does not exist, and its partition of {GROUP_METADATA_TOPIC} is unknown: "
             f"{what} in {', '.join(dirs)}",
-            hint="name all log directories; a broker makes that topic when the first group commits",
+            hint="name all log directories; a broker creates that topic when the first group commits",
         )
     if number in homes:
         return _Keeper((homes[number],), number, True)
@@ -352,7 +471,7 @@ def _partition_count(dirs: Sequence[str], homes: Mapping[int, str], files: Files
 
 @contextlib.contextmanager
 def _opened(look: CursorLook, keeper: _Keeper, group: str) -> Iterator[GroupOffsets]:
-    """Who keeps the groups of a partition, of which `group` is one."""
+    """Opens the partition that keeps `group`."""
     if keeper.is_there:
         [log_dir] = keeper.log_dirs
         config = TopicSettings(log_dir, files=look.files).of(GROUP_METADATA_TOPIC)
@@ -371,7 +490,7 @@ def _opened(look: CursorLook, keeper: _Keeper, group: str) -> Iterator[GroupOffs
         metrics=None,
         on_damage="raise",
     )
-    store.ends_left = False  # as `open_undamaged`: only what is asked for is changed
+    store.ends_left = False  # as in `open_undamaged`: changes nothing else
     try:
         store.start()
         made = store.offsets(group, create=True)

@@ -1,7 +1,7 @@
-"""The CSV that Kafka's `kafka-consumer-groups --export` prints and its `--from-file` reads: lines without a header,
-`topic,partition,offset` where one group is asked for, `group,topic,partition,offset` otherwise.
+"""Reads and writes the CSV of Kafka's `kafka-consumer-groups --export` and `--from-file`.
 
-Values are quoted as Jackson's writer does by its defaults, so that the lines are Kafka's to the byte.
+The lines have no header.  They are `topic,partition,offset` if one group is named, else `group,topic,partition,offset`.
+Values are quoted as Jackson's writer does by default, so that the lines are byte for byte Kafka's.
 Source: CsvUtils, GroupOffsetsResetter.parseResetPlan (4.4.0).
 """
 
@@ -15,12 +15,12 @@ from kafkalog._limits import INT_MAX, LONG_MAX
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
 
-QUOTED_FROM = 25  # characters: what is longer is quoted without a look
-FIRST_PLAIN = "-"  # whatever sorts before it (space, comma, quote) is quoted
+QUOTED_FROM = 25  # characters: longer values are always quoted
+FIRST_PLAIN = "-"  # values with a character that sorts before it (space, comma, quote) are quoted
 
 
 def line(group: str | None, partition: TopicPartition, offset: int) -> str:
-    """One line, without its end; `group` None where one is asked for."""
+    """Returns one line without its end; `group` is None if only one group is named."""
     words = [partition.topic] if group is None else [group, partition.topic]
     return ",".join([*map(_quoted, words), str(partition.partition), str(offset)])
 
@@ -33,10 +33,10 @@ def _quoted(word: str) -> str:
 
 
 def read_plans(text: str, groups: Sequence[str], path: str) -> dict[str, dict[TopicPartition, int]]:
-    """The offsets of a file, by group; where the lines name none they are those of the one in `groups`.
+    """Returns the offsets of a file, by group.  If the lines name no group, they belong to the only one in `groups`.
 
-    IllegalArgumentException for a line that is none, or another kind than the first, with `path` and its number.
-    """
+    Raises IllegalArgumentException for an invalid line, or one of another kind than the first, with `path` and its
+    number."""
     found: dict[str, dict[TopicPartition, int]] = {}
     wide = 0
     reader = csv.reader(text.splitlines())
@@ -46,20 +46,22 @@ def read_plans(text: str, groups: Sequence[str], path: str) -> dict[str, dict[To
             continue
         wide = wide or len(row)
         if len(row) != wide or wide not in (3, 4):
-            _refuse(path, number, f"found {len(row)} values, expected {_expected(wide)}")
+            _refuse(path, number, f"the line has {len(row)} values; expected {_expected(wide)}")
         if wide == 3 and len(groups) != 1:
             _refuse(
-                path, number, "no group named, expected group,topic,partition,offset where not one --group is given"
+                path,
+                number,
+                "the line names no group; expected group,topic,partition,offset unless exactly one --group is given",
             )
         group = row[0] if wide == 4 else groups[0]
         topic, partition, offset = row[-3:]
         place = TopicPartition(topic, _whole(partition, INT_MAX, path, number))
         offsets = found.setdefault(group, {})
         if place in offsets:
-            _refuse(path, number, f"{place} of group {group!r} for the second time, expected it once")
+            _refuse(path, number, f"{place} of group {group!r} occurs twice; expected it once")
         offsets[place] = _whole(offset, LONG_MAX, path, number)
     if not found:
-        raise IllegalArgumentException("found no line, expected topic,partition,offset", path=path)
+        raise IllegalArgumentException("the file has no lines; expected topic,partition,offset", path=path)
     return found
 
 
@@ -67,18 +69,18 @@ def _rows(reader: Iterable[list[str]], path: str) -> Iterable[list[str]]:
     try:
         yield from reader
     except csv.Error as error:
-        raise IllegalArgumentException(f"found no CSV: {error}", path=path) from error
+        raise IllegalArgumentException(f"the file is not CSV: {error}", path=path) from error
 
 
 def _expected(wide: int) -> str:
     forms = {3: "topic,partition,offset", 4: "group,topic,partition,offset"}
-    return f"{forms[wide]} as in the first line" if wide in forms else f"{forms[3]} or {forms[4]}"
+    return f"{forms[wide]} , as in the first line" if wide in forms else f"{forms[3]} or {forms[4]}"
 
 
 def _whole(text: str, most: int, path: str, number: int) -> int:
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
-        _refuse(path, number, f"found {text[:40]!r}, expected a whole number from 0 to {most}")
+        _refuse(path, number, f"the value is {text[:40]!r}; expected a whole number from 0 to {most}")
     return int(text)
 
 

@@ -1,11 +1,11 @@
-"""The cursors that log directories hold: whose they are, how far they are, and what is between them and the end.
+"""Shows the cursors in log directories: whose they are, how far they are, and how many offsets are left to read.
 
-Reads `__consumer_offsets` and the ends of the partitions that cursors point into; takes no lock, so that it works
-beside the broker or store whose directories they are.  A reading process's own directory of cursors is one more place
-to look: what it has of a group stands, by partition, in front of what the log directories have, as for its readers.
-What a cluster's other brokers hold is not here: a partition that is missing is said to be, no more.
+Reads `__consumer_offsets` and the ends of the partitions that cursors point into.  Takes no lock, so it works while a
+broker or store has the directories open.  A reading process may keep its cursors in a directory of its own.  For each
+partition, what that directory has of a group takes precedence over the log directories, as it does for its readers.
+The cluster's other brokers are not read: a missing partition is only reported as missing.
 
-Each number is read once, and kept: what is shown together is of one look.  Not thread-safe.
+Each number is read once and kept, so everything that is shown together is from one reading.  Not thread-safe.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from kafkalog.errors import BadBytesError, GroupIdNotFoundException, KafkalogErr
 __all__ = ["Bounds", "Cursor", "CursorLook", "GroupCursors"]
 
 NOT_HERE = "not in these directories"
-ANOTHER_TOPIC = "of a topic that was deleted, and made anew"
+ANOTHER_TOPIC = "of a topic that was deleted and recreated"
 
 
 class Bounds(NamedTuple):
-    """Where a partition begins and ends for readers, and the topic's id (None where nobody gave it one)."""
+    """Where a partition begins and ends for readers, and the topic's id (None if the topic has no id)."""
 
     start: int
     end: int
@@ -46,9 +46,8 @@ class Bounds(NamedTuple):
 class Cursor(NamedTuple):
     """How far a group is in a partition.
 
-    `committed` is None where only open transactions, of the producer ids `pending`, have committed something.  `start`
-    and `end`, the partition's, are None where they are not known; `gone` says why the offset points into nothing.
-    """
+    `committed` is None if only open transactions have committed something; `pending` has their producer ids.  `start`
+    and `end` are the partition's; None if unknown.  `gone` says why the offset points to nothing."""
 
     partition: TopicPartition
     committed: CommittedOffset | None
@@ -60,19 +59,21 @@ class Cursor(NamedTuple):
 
     @property
     def deleted(self) -> int:
-        """How many offsets between it and the log start are gone, unread by the group; `lag` counts them, as Kafka's
-        does."""
+        """The number of offsets between the cursor and the log start that were deleted before the group read them.
+        `lag` counts them, as Kafka's does."""
         return 0 if self.committed is None or self.start is None else max(self.start - self.committed.offset, 0)
 
     @property
     def lag(self) -> int | None:
-        """How many offsets lie between it and the partition's end; None where that is not known."""
+        """The number of offsets between the cursor and the partition's end; None if unknown."""
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
 
 class GroupLag(NamedTuple):
-    """The lags of a group's cursors together: `lag` is the sum of those that are known, where an offset beyond the end
-    counts as none; of `unknown` cursors it is not known.  `largest` is the one that is furthest behind."""
+    """The sum of the lags of a group's cursors.
+
+    `lag` adds up the known lags, where an offset after the end counts as 0.  `unknown` counts cursors without a known
+    lag.  `largest` is the cursor with the largest lag."""
 
     lag: int
     unknown: int
@@ -80,7 +81,7 @@ class GroupLag(NamedTuple):
 
     @classmethod
     def of(cls, cursors: Iterable[Cursor]) -> GroupLag:
-        """Of all of a group's cursors, or some."""
+        """Returns the sum over cursors of a group."""
         total, unknown = 0, 0
         largest: Cursor | None = None
         most = 0
@@ -95,7 +96,7 @@ class GroupLag(NamedTuple):
 
 
 class GroupCursors(NamedTuple):
-    """A group, and where it is kept: a partition of `__consumer_offsets` in `log_dir`."""
+    """A group, and where it is kept: partition `number` of `__consumer_offsets` in `log_dir`."""
 
     listed: ListedGroup
     members: list[ListedMember]
@@ -110,14 +111,35 @@ class GroupCursors(NamedTuple):
 
     @property
     def is_a_brokers(self) -> bool:
-        """A share or streams group: its offsets are not a consumer's, and only a broker changes them."""
+        """Whether it is a share or streams group: its offsets are not a consumer's, and only a broker changes them."""
         return self.listed.type in (GroupType.SHARE, GroupType.STREAMS)
 
 
 class CursorLook:
-    """One look at `log_dirs`, and at the cursors of a reading process (`cursors_dir`, which need not be there yet).
+    """One reading of the cursors in log directories.
 
-    `findings` are what could not be read; errors of a directory are those of `list_partitions`.
+    Args:
+        log_dirs: The log directories.
+        cursors_dir: The directory of cursors of a reading process, which need not exist yet.
+        isolation: The isolation level that decides where a partition ends: "read_uncommitted" or "read_committed".
+        files: The file system; for tests.
+        clock: The clock from which ages are computed; for tests.
+
+    Raises:
+        KafkalogError: A directory cannot be listed, as for `kafkalog.list_partitions`.
+
+    What could not be read is in `findings`, the groups are in `groups` by name.
+
+    Example:
+        >>> from kafkalog.toolbox.cursors import CursorLook
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        ...     with store.reader("billing", topics=["orders"]) as reader:
+        ...         _ = reader.poll(1)
+        ...         reader.commit()
+        >>> cursor = CursorLook(["shop"]).groups["billing"].cursors[0]
+        >>> cursor.committed.offset, cursor.lag
+        (1, 1)
     """
 
     def __init__(
@@ -137,7 +159,7 @@ class CursorLook:
         self._isolation = isolation
         self._checkpoints: dict[str, CheckpointLines] = {}
         self._bounds: dict[TopicPartition, Bounds | None] = {}
-        self.homes: dict[TopicPartition, str] = {}  # the directory of each partition
+        self.homes: dict[TopicPartition, str] = {}  # maps each partition to its directory
         for log_dir in self.log_dirs:
             for partition in list_partitions(log_dir, files=files):
                 if self.homes.setdefault(partition, log_dir) != log_dir:
@@ -154,7 +176,7 @@ class CursorLook:
         made = known[GROUP_METADATA_TOPIC].numbers if GROUP_METADATA_TOPIC in known else ()
         away = [each for number in made if (each := TopicPartition(GROUP_METADATA_TOPIC, number)) not in self.homes]
         self.findings += [
-            f"{each} has no folder in {', '.join(self.log_dirs)}: its cursors are not shown" for each in away
+            f"{each} has no directory in {', '.join(self.log_dirs)}: its cursors are not shown" for each in away
         ]
 
     # --- groups ----------------------------------------------------------------------------------------
@@ -170,7 +192,7 @@ class CursorLook:
             if own_group is None or not own_group.cursors:
                 found[name] = group
                 continue
-            # By partition, as readers have it: what the own directory has not got counts as the others say.
+            # By partition, as for readers: the log directories count for partitions that the own directory lacks.
             rows = {each.partition: each for each in (*group.cursors, *own_group.cursors)}
             found[name] = own_group._replace(cursors=[rows[each] for each in sorted(rows)])
         return dict(sorted(found.items()))
@@ -214,63 +236,64 @@ class CursorLook:
         return Cursor(partition, committed, end, pending, gone, age_ms, start)
 
     def named(self, groups: Collection[str]) -> list[GroupCursors]:
-        """Those of these names; GroupIdNotFoundException for one that is not there."""
+        """Returns the groups of these names.  Raises GroupIdNotFoundException for a group that does not exist."""
         return [self.must(name) for name in dict.fromkeys(groups)]
 
     def must(self, group: str) -> GroupCursors:
-        """GroupIdNotFoundException where it is not there."""
+        """Returns one group.  Raises GroupIdNotFoundException if it does not exist."""
         found = self.groups.get(group)
         if found is None:
             place = ", ".join([*self.log_dirs, *([self.cursors_dir] if self.cursors_dir else [])])
             near = self.nearest_group(group)
-            hint = "without --group all are listed" if self.groups else None
+            hint = "without --group, all groups are listed" if self.groups else None
             raise GroupIdNotFoundException(
                 f"no group {group!r} in {place}", hint=hint if near is None else f"did you mean {near}? {hint}"
             )
         return found
 
     def may_change(self, group: GroupCursors) -> bool:
-        """Whether it is kept where cursors are changed: with a directory of cursors, there and nowhere else."""
+        """Returns whether the group is kept where cursors are changed: in the directory of cursors, if there is one."""
         return self.cursors_dir is None or group.log_dir == self.cursors_dir
 
     # --- partitions ------------------------------------------------------------------------------------
 
     def bounds(self, partition: TopicPartition) -> Bounds:
-        """UnknownTopicOrPartitionException for one that is not in these directories, or could not be read."""
+        """Returns where a partition begins and ends.  Raises UnknownTopicOrPartitionException if it is not in these
+        directories or cannot be read."""
         if partition not in self.homes:
             raise UnknownTopicOrPartitionException(
                 f"no partition {partition} in {', '.join(self.log_dirs)}",
-                hint="name all directories; `kafkalog topics` lists what is there",
+                hint="name all log directories; `kafkalog topics` lists the topics of a directory",
             )
         found = self._look_at(partition)
         if found is None:
             raise UnknownTopicOrPartitionException(
-                f"{partition} cannot be read", hint="`kafkalog verify` says what is wrong with it"
+                f"{partition} cannot be read", hint="`kafkalog verify` shows what is wrong"
             )
         return found
 
     def offset_for_time(self, partition: TopicPartition, time_ms: int) -> int | None:
-        """Of the first record at or after a time; None where there is none."""
+        """Returns the offset of the first record at or after a time; None if there is none."""
         self.bounds(partition)
         with self._view(self.homes[partition], partition) as view:
             return view.offset_for_time(time_ms)
 
     def partitions_of(self, name: str) -> list[TopicPartition]:
-        """Those that a topic, a partition or a glob names, and that are in these directories."""
+        """Returns the partitions in these directories that a topic, a partition or a glob names."""
         return sorted(each for each in self.homes if names_partition(name, each))
 
     def known_partitions(self) -> list[TopicPartition]:
-        """Those that are in these directories, and those that a cursor points into and that are not."""
+        """Returns the partitions in these directories, and missing ones that a cursor points into."""
         return sorted({*self.homes, *(each.partition for group in self.groups.values() for each in group.cursors)})
 
     def nearest_group(self, name: str) -> str | None:
-        """The group that somebody who wrote `name` may have meant."""
+        """Returns the group with the most similar name, or None."""
         import difflib
 
         return next(iter(difflib.get_close_matches(name, list(self.groups), n=1)), None)
 
     def offsets_homes(self, log_dirs: Sequence[str]) -> dict[int, str]:
-        """The partitions of `__consumer_offsets` that are in these directories, by number."""
+        """Returns the directories of the partitions of `__consumer_offsets`, by number."""
         found: dict[int, str] = {}
         for log_dir in log_dirs:
             for partition in list_partitions(log_dir, files=self.files) if self.files.is_dir(log_dir) else ():
@@ -302,7 +325,7 @@ class CursorLook:
         return PartitionView(log_dir, partition, files=self.files, checkpoints=checkpoints)
 
     def _check_end(self, view: PartitionView) -> None:
-        """What is readable counts; that it ends in damage is told."""
+        """Reports damage at the end of a log; what is readable counts."""
         try:
             view.check_end()
         except BadBytesError as error:

@@ -1,9 +1,9 @@
-"""The deep part of a verification: records, sequences, transactions, snapshots and epochs against the log.
+"""The deep part of a verification: records, sequences, transactions, snapshots and epochs are checked against the log.
 
-Fed with every valid batch of one partition in order.  Compaction and retention leave gaps, so only what no history
-explains is a finding: a count that is not the number of records, a sequence that goes back, an aborted transaction
-that its index does not name, an open transaction that a snapshot invents, an epoch that the checkpoint lacks.  Below
-the log start nothing is asked of producers: an open forgets those that have no more above it, and they begin anew.
+It gets every valid batch of one partition in order.  Compaction and retention leave gaps, so only what neither can
+explain is a finding: a count that is not the number of records, a sequence that goes back, an aborted transaction that
+its index does not name, an open transaction that only a snapshot has, an epoch that the checkpoint lacks.  Before the
+log start nothing is checked about producers: an open forgets producers without later records, and they start again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEQUENCE_MASK = INT_MAX
 
 
 class DeepCheck:
-    """Made for one partition; `observe` every table with its bytes, then `finish`."""
+    """Checks one partition: call `observe` with every table and its bytes, then `finish`."""
 
     def __init__(
         self, directory: str, listed: Sequence[str], files: Files, findings: Report, log_start: int = 0
@@ -48,7 +48,7 @@ class DeepCheck:
         self._files = files
         self._findings = findings
         self._log_start = log_start
-        # A group coordinator signs each batch of a transaction's offsets with sequence 0.
+        # A group coordinator gives each batch of a transaction's offsets the sequence 0.
         self._numbers_batches = names.parse_topic_partition_name(directory).topic != names.GROUP_METADATA_TOPIC
         self._newest = self._newest_segment(listed)
         offsets = names.offsets_in(listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
@@ -56,17 +56,17 @@ class DeepCheck:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forgets what was seen of a log whose first segments have gone: what comes now is its beginning."""
+        """Forgets what was seen so far, because the first segments were deleted: the log begins with what comes now."""
         self._sequences: dict[int, tuple[int, int]] = {}  # producer id -> (epoch, last sequence)
         self._transactions = TransactionFollower()
         self._epochs: dict[int, int] = {}  # leader epoch -> first offset seen
         self._aborted: list[tuple[AbortedTxn, str]] = []
         self._start: int | None = None
         self._next = 0
-        self._first_hole = LONG_MAX  # the first offset that compaction took
+        self._first_hole = LONG_MAX  # the first offset that compaction removed
 
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
-        """Valid batches: `data` holds the file from `position` on."""
+        """Checks valid batches; `data` holds the file from `position` on."""
         if self._start is None:
             self._start = max(int(table["base_offset"][0]), self._log_start)
             self._next = int(table["base_offset"][0])
@@ -94,7 +94,7 @@ class DeepCheck:
         self._next = int(table["last_offset"][-1]) + 1
 
     def _check_records(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
-        """Decode everything: counts, offsets and timestamps against the headers."""
+        """Decodes everything, and checks counts, offsets and timestamps against the headers."""
         row = 0
         while row < len(table):
             begin = row
@@ -102,15 +102,15 @@ class DeepCheck:
             try:
                 row = add_batches(builder, data, table, row, base_position=position, max_bytes=READ_BYTES_MAX)
             except KafkalogError as error:
-                # Of the batch that failed the builder may hold a part: look at those before it by themselves.
+                # The builder may hold a part of the batch that failed: check the batches before it separately.
                 row = int(np.searchsorted(table["position"], error.position or 0))
-                self._findings.add_row(path, table[row], f"records that do not decode: {error.message}")
+                self._findings.add_row(path, table[row], f"records cannot be decoded: {error.message}")
                 if row > begin:
                     self._check_records(path, table[begin:row], data, position)
                 row += 1
                 continue
             columns = builder.finish()
-            if row - begin > 1 and (np.diff(columns.offsets) <= 0).any():  # whose records are whose, no offset tells
+            if row - begin > 1 and (np.diff(columns.offsets) <= 0).any():  # offsets do not tell whose records are whose
                 for each in range(begin, row):
                     self._check_records(path, table[each : each + 1], data, position)
                 continue
@@ -126,12 +126,12 @@ class DeepCheck:
             self._findings.add_row(
                 path,
                 table[row],
-                f"{int(counts[row])} records with offsets up to {int(table['last_offset'][row])} where the header says "
+                f"{int(counts[row])} records with offsets up to {int(table['last_offset'][row])}, but the header says "
                 f"{int(table['record_count'][row])}",
             )
         if disorder or wrong.any() or not len(offsets):
             if disorder and not wrong.any():
-                self._findings.add_row(path, table[0], "record offsets that do not grow")
+                self._findings.add_row(path, table[0], "record offsets do not increase")
             return
         filled = counts > 0
         starts = (ends - counts)[filled]
@@ -141,11 +141,12 @@ class DeepCheck:
             self._findings.add_row(
                 path,
                 some[row],
-                f"a timestamp of {int(largest[row])} where the header's largest is {int(some['max_timestamp'][row])}",
+                f"a record has timestamp {int(largest[row])}, but the header's largest is "
+                f"{int(some['max_timestamp'][row])}",
             )
         for row in np.flatnonzero((offsets[starts] < some["base_offset"]) & (some["magic"] >= 2))[:MOST_FINDINGS]:
             self._findings.add_row(
-                path, some[row], f"a record with offset {int(offsets[starts[row]])} below its batch's base"
+                path, some[row], f"a record has offset {int(offsets[starts[row]])}, before its batch's base offset"
             )
 
     def _check_producer(self, path: str, header: BatchHeader, batch: memoryview) -> None:
@@ -155,62 +156,64 @@ class DeepCheck:
             try:
                 aborted = marker.is_abort()
             except KafkalogError as error:
-                self._batch(path, header, f"a control record that does not parse: {error.message}")
+                self._batch(path, header, f"a control record cannot be parsed: {error.message}")
                 return
             if aborted and marker.had_begun:
                 self._aborted.append((marker.aborted, path))
             return
         if not header.is_transactional and producer_id in self._transactions.open:
-            self._batch(path, header, f"a batch outside the open transaction of producer {producer_id}")
+            self._batch(path, header, f"a batch without a transaction, while producer {producer_id} has one open")
         if header.base_sequence < 0 or not self._numbers_batches:
             return
         epoch, last = self._sequences.get(producer_id, (-1, -1))
         if header.producer_epoch < epoch:
             self._batch(path, header, f"producer {producer_id} goes back from epoch {epoch} to {header.producer_epoch}")
         elif header.producer_epoch == epoch and (header.base_sequence - last - 1) & SEQUENCE_MASK > SEQUENCE_HALF:
-            self._batch(path, header, f"producer {producer_id}: sequence {header.base_sequence} after {last}")
+            self._batch(path, header, f"producer {producer_id} has sequence {header.base_sequence} after {last}")
         self._sequences[producer_id] = (header.producer_epoch, header.last_sequence)
 
     def _batch(self, path: str, header: BatchHeader, what: str) -> None:
         self._findings.add(path, header.position, header.size, what)
 
     def _check_snapshot(self, offset: int, path: str) -> None:
-        """A snapshot at `offset`, when everything below it has been seen."""
+        """Checks the snapshot at `offset`, when everything before it has been seen."""
         try:
             entries = read_snapshot(path, self._files)
         except (KafkalogError, FileNotFoundError):
-            return  # a finding of the shallow part already, or deleted since
+            return  # already a finding of the shallow part, or deleted since
         for producer_id, first in open_in_snapshot(entries).items():
             seen = self._transactions.open.get(producer_id)
             if first >= self._first_hole:
-                continue  # what it begins with may be gone: a snapshot stays as it was when its segment is cleaned
+                continue  # its first records may be removed: cleaning a segment does not change its snapshot
             if self._start is not None and first >= self._start and (seen is None or seen > first):
                 self._findings.add(
-                    path, 0, 0, f"an open transaction of producer {producer_id} from offset {first} on, "
+                    path, 0, 0, f"it has an open transaction of producer {producer_id} from offset {first}, "
                     "which the log does not have",
                 )  # fmt: skip
 
     def finish(self, log_end_offset: int) -> None:
-        """What only shows at the end."""
+        """Checks what is only known at the end."""
         for offset, path in self._snapshots:
             if offset > log_end_offset:
                 if self._newest_segment(self._files.list_dir(self._directory)) > self._newest:
-                    continue  # rolled while we looked: the log goes on behind what we saw
-                self._findings.add(path, 0, 0, f"covers offsets up to {offset}, but the log ends at {log_end_offset}")
+                    continue  # rolled meanwhile: the log continues after what we saw
+                self._findings.add(
+                    path, 0, 0, f"it covers offsets up to {offset}, but the log ends at {log_end_offset}"
+                )
             else:
                 self._check_snapshot(offset, path)
         lacking = self._lacking(self._aborted)
         problems = self._epoch_problems()
         if lacking or problems:
-            time.sleep(SECOND_LOOK_S)  # what was appended last may be noted there a moment later
+            time.sleep(SECOND_LOOK_S)  # entries of the last appended batches may be written a moment later
             lacking = self._lacking(lacking)
             again = self._epoch_problems()
             problems = [problem for problem in problems if problem in again]
         for txn, log_path in lacking:
             if self._files.exists(log_path):
                 self._findings.add(
-                    _index_of(log_path), 0, 0, f"lacks the aborted transaction of producer {txn.producer_id} at "
-                    f"offsets {txn.first_offset} to {txn.last_offset}: its records show as committed",
+                    _index_of(log_path), 0, 0, f"it lacks the aborted transaction of producer {txn.producer_id} at "
+                    f"offsets {txn.first_offset} to {txn.last_offset}: its records appear as committed",
                 )  # fmt: skip
         path = os.path.join(self._directory, names.LEADER_EPOCH_CHECKPOINT_FILE)
         for problem in problems:
@@ -221,7 +224,7 @@ class DeepCheck:
         return max(names.offsets_in(listed), default=-1)
 
     def _lacking(self, aborted: list[tuple[AbortedTxn, str]]) -> list[tuple[AbortedTxn, str]]:
-        """Those of some transactions that the index of their segment does not name."""
+        """Returns the transactions that the index of their segment does not name."""
         indexed: dict[str, set[tuple[int, int]]] = {}  # path of the log -> (producer id, last offset)
         for _, log_path in aborted:
             if log_path not in indexed:
@@ -230,7 +233,7 @@ class DeepCheck:
         return [it for it in aborted if (it[0].producer_id, it[0].last_offset) not in indexed[it[1]]]
 
     def _epoch_problems(self) -> list[str]:
-        """What the checkpoint of leader epochs says otherwise than the log."""
+        """Returns how the checkpoint of leader epochs contradicts the log."""
         path = os.path.join(self._directory, names.LEADER_EPOCH_CHECKPOINT_FILE)
         try:
             listed = LeaderEpochCheckpointFile(path, self._files, create=False).read()
@@ -238,13 +241,15 @@ class DeepCheck:
             return []
         entries = {entry.epoch: entry.start_offset for entry in listed}
         if not entries:
-            return []  # an empty cache is filled again by a load
+            return []  # a load fills an empty cache
         problems = []
         for epoch, offset in sorted(self._epochs.items()):
             if epoch >= min(entries) and epoch not in entries:
-                problems.append(f"lacks leader epoch {epoch}, which the log has from offset {offset} on")
+                problems.append(f"it lacks leader epoch {epoch}, which the log has from offset {offset}")
             elif epoch in entries and entries[epoch] > offset and epoch != min(entries):
-                problems.append(f"leader epoch {epoch} from offset {entries[epoch]} on, but the log has it at {offset}")
+                problems.append(
+                    f"it has leader epoch {epoch} from offset {entries[epoch]}, but the log has it at {offset}"
+                )
         return problems
 
 

@@ -1,8 +1,8 @@
-"""Raise a partition's log start, as Kafka's DeleteRecords does: what lies below is unreadable for ever.
+"""Raises a partition's log start offset, as Kafka's DeleteRecords does: earlier records become unreadable forever.
 
-Told first, from files; done under the directory's lock, through the engine, and checkpointed before it returns.  Files
-that lie wholly below go with the next retention (`toolbox.retain`, or a broker's), or at once where the disk is too
-full to open the log.
+The plan is made from files.  The act runs under the directory's lock, through the engine, and is checkpointed before it
+returns.  Segments that are entirely before the new start are deleted by the next retention (`toolbox.retain`, or a
+broker's), or at once if the disk is too full to open the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = ["Deletion", "delete_records", "plan_deletion"]
 
 
 class Deletion(NamedTuple):
-    """What a raise of the log start does: `segments` lie wholly below and go with the next retention."""
+    """The planned change of the log start offset.  `segments` are entirely before it; the next retention deletes
+    them."""
 
     partition: TopicPartition
     log_start_offset: int
@@ -36,7 +37,7 @@ class Deletion(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many become unreadable: records, and what markers and compaction left."""
+        """The number of offsets that become unreadable: records, and what markers and compaction left."""
         return max(0, self.new_start - self.log_start_offset)
 
 
@@ -49,17 +50,38 @@ def plan_deletion(
     time_ms: int | None = None,
     files: Files = OS_FILES,
 ) -> Deletion:
-    """Everything below `offset`, or below the first record at or after `time_ms` (the log end where there is none).
+    """Plans deleting all records before an offset or a time.
 
-    OffsetOutOfRangeException beyond the high watermark; CorruptCheckpointException where that cannot be read;
-    PolicyViolationException for a compacted partition, unless `config` says that it is deleted from as well, and for a
-    tiered one: its first offsets are in the remote tier, which files of the directory do not tell.
+    Args:
+        log_dir: The log directory.
+        partition: The partition.
+        config: The topic's settings.
+        offset: The new log start offset; None uses `time_ms`.
+        time_ms: Milliseconds since 1970.  The new start is the first record at or after it, or the log end.
+        files: The file system; for tests.
+
+    Returns:
+        A `Deletion` for `delete_records`.
+
+    Raises:
+        OffsetOutOfRangeException: The offset is after the high watermark.
+        CorruptCheckpointException: The high watermark cannot be read.
+        PolicyViolationException: The partition is compacted and `config` does not also allow deletion; or it is tiered,
+            so that its first offsets are in the remote tier, which files of the directory do not tell.
+
+    Example:
+        >>> from kafkalog.toolbox.delete_records import plan_deletion
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> plan = plan_deletion("shop", kafkalog.TopicPartition("orders", 0), kafkalog.LogConfig.from_props({}), offset=1)
+        >>> plan.new_start, plan.offsets
+        (1, 1)
     """
     if config.remote_storage_enable or copies_known(log_dir, files)(partition):
         raise PolicyViolationException(
-            f"{partition} is tiered (remote.storage.enable, or some of it was copied): what lies below an offset may "
-            "be in the remote tier, too",
-            hint=f"with kafkalog.open(..., remote=...) as store: store.topic({partition.topic!r}).partition("
+            f"{partition} is tiered (remote.storage.enable, or some of it was copied): earlier records may "
+            "also be in the remote tier",
+            hint=f"use kafkalog.open(..., remote=...) as store: store.topic({partition.topic!r}).partition("
             f"{partition.partition}).delete_records(OFFSET) deletes in both",
         )
     if offset is None:
@@ -74,15 +96,16 @@ def plan_deletion(
         what = "log end" if facts.high_watermark == facts.log_end_offset else "high watermark"
         day = day_of(offset)
         raise OffsetOutOfRangeException(
-            f"offset {offset} of {partition} lies beyond the {what} {facts.high_watermark}",
+            f"offset {offset} of {partition} is after the {what} {facts.high_watermark}",
             hint=f"the partition has offsets {facts.log_start_offset} to {facts.log_end_offset - 1}"
-            + ("" if day is None else f"; write {day} for the day"),
+            + ("" if day is None else f"; for the day, write {day}"),
         )
     unsaid = "cleanup.policy" not in config.originals
     if (config.compact and not config.delete) or (unsaid and was_compacted(partition, checkpoints)):
         raise PolicyViolationException(
-            f"{partition} is compacted: its records are the latest of their keys, and Kafka deletes none by offset",
-            hint="where its cleanup.policy has delete too, say so: -X cleanup.policy=compact,delete",
+            f"{partition} is compacted: its records are the latest of their keys, and Kafka does not delete them by "
+            "offset",
+            hint="if its cleanup.policy also has delete, give -X cleanup.policy=compact,delete",
         )
     start = max(offset, facts.log_start_offset)
     below = [segment for segment in facts.segments if not segment.active and segment.end_offset <= start]
@@ -92,9 +115,32 @@ def plan_deletion(
 def delete_records(
     log_dir: str, deletion: Deletion, config: LogConfig, *, files: Files = OS_FILES, freed: Freed | None = None
 ) -> int:
-    """Does it; answers the log start.  LogDirLockedException beside a broker; CorruptRecordException where the log was
-    not closed cleanly and is damaged (`kafkalog recover` cuts it).  `freed` as `room.change_making_room`: on a full
-    disk segments that lie wholly below go at once, until there is room; DiskFull where none does."""
+    """Carries out a `Deletion`.
+
+    Args:
+        log_dir: The log directory.
+        deletion: The plan, from `plan_deletion`.
+        config: The topic's settings.
+        files: The file system; for tests.
+        freed: Called as in `room.change_making_room` if the disk is full: segments that are entirely before the new
+            start are then deleted at once, until there is room.
+
+    Returns:
+        The new log start offset.
+
+    Raises:
+        LogDirLockedException: A broker or an open store has the directory.
+        CorruptRecordException: The log was not closed cleanly and is damaged; `kafkalog recover` truncates it.
+        DiskFull: The disk is full, and deleting these segments frees too little.
+
+    Example:
+        >>> from kafkalog.toolbox.delete_records import delete_records, plan_deletion
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> orders, config = kafkalog.TopicPartition("orders", 0), kafkalog.LogConfig.from_props({})
+        >>> delete_records("shop", plan_deletion("shop", orders, config, offset=1), config)
+        1
+    """
     hold = hold_directory(log_dir, files)
     clean = False
     try:

@@ -1,8 +1,8 @@
-"""What takes the space of log directories: every file once, by topic, by kind, and segments by age.
+"""Shows what takes the space of log directories: each file once, by topic, by kind, and segments by age.
 
-The sums are those of the system's `du`: files in bytes and in blocks, folders with their own.  Beside them what is
-preallocated: bytes of the active segment's files behind its end.  Reads only, takes no lock; what a broker deletes
-meanwhile is passed over.
+The sums are those of the system's `du`: files in bytes and in blocks, and directories themselves.  Preallocated space
+is shown next to them: bytes of the active segment's files after its end.  Only reads, takes no lock; what a broker
+deletes meanwhile is skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafkalog.toolbox.unread import unread
 
 __all__ = ["DiskUsage", "Sum", "disk_usage"]
 
-DIRECTORY = "(directory)"  # what belongs to no topic
+DIRECTORY = "(directory)"  # for what belongs to no topic
 KINDS = (
     "logs",
     "offset indexes",
@@ -45,14 +45,14 @@ KINDS = (
     "foreign",
 )
 _HOUR_MS = 3_600_000
-AGES = (  # up to so many ms
+AGES = (  # upper limits in ms
     ("under 1 hour", _HOUR_MS),
     ("under 1 day", 24 * _HOUR_MS),
     ("under 7 days", 7 * 24 * _HOUR_MS),
     ("under 30 days", 30 * 24 * _HOUR_MS),
     ("older", None),
 )
-UNKNOWN = "unknown"  # of an object whose name alone is known
+UNKNOWN = "unknown"  # for an object of which only the name is known
 _BY_SUFFIX = (
     (names.LOG_FILE_SUFFIX, "logs"),
     (names.INDEX_FILE_SUFFIX, "offset indexes"),
@@ -60,19 +60,19 @@ _BY_SUFFIX = (
     (names.TXN_INDEX_FILE_SUFFIX, "transaction indexes"),
     (names.PRODUCER_SNAPSHOT_FILE_SUFFIX, "producer snapshots"),
 )
-_BLOCK_BYTES = 4096  # of most file systems: what is left of a file's last block is not preallocated
+_BLOCK_BYTES = 4096  # of most file systems: the rest of a file's last block is not preallocated
 
 
 @dataclass
 class Sum:
-    """`size` bytes in `files` files (folders too), which take `allocated` bytes of the disk."""
+    """`size` bytes in `files` files (including directories), which take `allocated` bytes of the disk."""
 
     files: int = 0
     size: int = 0
     allocated: int = 0
 
     def add(self, used: Used) -> None:
-        """Adds what one more takes."""
+        """Adds one more file."""
         self.files += 1
         self.size += used.size
         self.allocated += used.allocated
@@ -86,14 +86,16 @@ class Sum:
 
 @dataclass
 class DiskUsage:
-    """`by_topic` and `by_kind` each sum up to `total`; `by_age` to the logs of kind "logs"."""
+    """The result of `disk_usage`: `by_topic` and `by_kind` each sum up to `total`; `by_age` to the files of kind
+    "logs"."""
 
     total: Sum = field(default_factory=Sum)
     by_topic: dict[str, Sum] = field(default_factory=dict)
     by_kind: dict[str, Sum] = field(default_factory=dict)
     by_age: dict[str, Sum] = field(default_factory=dict)
-    unread: list[Finding] = field(default_factory=list)  # what is in these is not in the sums
-    preallocated: Sum = field(default_factory=Sum)  # behind the ends of active segments and their indexes
+    # directories that could not be read; their content is not in the sums
+    unread: list[Finding] = field(default_factory=list)
+    preallocated: Sum = field(default_factory=Sum)  # after the ends of active segments and their indexes
 
 
 def disk_usage(
@@ -103,9 +105,31 @@ def disk_usage(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> DiskUsage:
-    """Of all these directories together, or of the topics and partitions in them that are named (or globs).
-    `progress` is called with 1 for each partition.  A folder in one that cannot be listed is told in `unread`; OSError
-    where a directory cannot be."""
+    """Sums up the space of several log directories.
+
+    Args:
+        log_dirs: The log directories.
+        now_ms: The time from which ages are computed, in ms since 1970.
+        asked: Topics, partitions or globs to count; empty counts everything.
+        progress: Called with 1 for each partition.
+
+    Returns:
+        A `DiskUsage`.  Its `unread` lists directories inside that cannot be listed.
+
+    Raises:
+        OSError: A log directory cannot be listed.
+
+    Example:
+        >>> import time
+        >>> from kafkalog.toolbox.disk_usage import disk_usage
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> usage = disk_usage(["shop"], time.time_ns() // 1_000_000)
+        >>> sorted(usage.by_topic)
+        ['(directory)', 'orders']
+        >>> usage.by_kind["logs"].size > 0
+        True
+    """
     usage = DiskUsage()
 
     def tell(error: OSError) -> None:
@@ -134,7 +158,7 @@ def disk_usage(
         for partition, path in folders.partitions.items():
             if progress is not None:
                 progress(1)
-            with contextlib.suppress(KafkalogError):  # what cannot be read has no end that we know
+            with contextlib.suppress(KafkalogError):  # the end of an unreadable log is unknown
                 view = PartitionView(log_dir, partition, checkpoints=checkpoints)
                 _preallocated(usage.preallocated, view, path, allocated)
     by_topic, by_kind = defaultdict[str, Sum](Sum), defaultdict[str, Sum](Sum)
@@ -167,7 +191,7 @@ def _walk(
 
 
 def _homes(found: Folders) -> dict[str, tuple[str, str | None]]:
-    """Folder's name -> topic, and the kind of everything in it (None: by each file)."""
+    """Maps a directory's name to the topic, and to the kind of everything in it (None: by each file)."""
     homes: dict[str, tuple[str, str | None]] = {}
 
     def put(paths: Iterable[str], kind: str) -> None:
@@ -187,7 +211,7 @@ def _homes(found: Folders) -> dict[str, tuple[str, str | None]]:
 
 
 def _place(relative: str, used: Used, homes: dict[str, tuple[str, str | None]]) -> tuple[str, str]:
-    """(topic, kind) of a file or folder."""
+    """Returns (topic, kind) of a file or directory."""
     top, _, inside = relative.partition(os.sep)
     if not relative:
         return DIRECTORY, "folders"

@@ -1,8 +1,8 @@
-"""The leader epochs of a copied partition: in order, or mended.
+"""Checks and repairs the order of leader epochs in a copied partition.
 
-No CRC covers a batch's leader epoch, and it never goes back.  So epochs that do were damaged: the fewest batches that
-disagree with the others get the epoch of the batch before them.  Epochs are known by runs of batches with the same one,
-of which there are a few in a log.
+No CRC covers a batch's leader epoch, and a leader epoch never goes back.  So epochs that go back were damaged.  The
+smallest number of batches that contradict the others get the epoch of the batch before them.  Epochs are stored as
+runs of batches with the same epoch; a log has only a few.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_EPOCH = -1
 
 
 class _Run(NamedTuple):
-    """Batches with one leader epoch, one behind the other in a file: where they begin and end, how many they are."""
+    """Consecutive batches of a file with one leader epoch: where they begin and end, and how many they are."""
 
     epoch: int
     path: str
@@ -30,13 +30,13 @@ class _Run(NamedTuple):
 
 
 class EpochOrder:
-    """Is told of each batch that is copied, in order; `mend` comes last.  Made for one partition."""
+    """Gets each batch that is copied, in order; then call `mend`.  Used for one partition."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
 
     def add(self, path: str, table: np.ndarray, position: int) -> None:
-        """Batches that lie one behind the other in `path`, from `position` on."""
+        """Adds batches that follow each other in `path`, from `position` on."""
         ends = position + np.cumsum(table["size"].astype(np.int64))
         epochs = np.where(table["magic"] >= 2, table["leader_epoch"], NO_EPOCH)
         breaks = np.flatnonzero(epochs[1:] != epochs[:-1]) + 1
@@ -47,7 +47,7 @@ class EpochOrder:
             first, position = behind, end
 
     def _add(self, run: _Run) -> None:
-        if run.epoch == NO_EPOCH:  # a format without one, or nobody knew it: it fits everywhere
+        if run.epoch == NO_EPOCH:  # a format without epochs, or an unknown one, fits everywhere
             return
         last = self._runs[-1] if self._runs else None
         if last is not None and (last.epoch, last.path, last.end) == (run.epoch, run.path, run.start):
@@ -56,7 +56,7 @@ class EpochOrder:
             self._runs.append(run)
 
     def mend(self, files: Files) -> int:
-        """Writes the epochs that were damaged anew; how many batches had one."""
+        """Rewrites damaged epochs; returns the number of batches that had one."""
         kept = in_order([run.epoch for run in self._runs], [run.batches for run in self._runs])
         if len(kept) == len(self._runs):
             return 0
@@ -83,10 +83,10 @@ def _write(run: _Run, epoch: int, files: Files) -> None:
 
 
 def in_order(epochs: list[int], batches: list[int]) -> list[int]:
-    """The places of epochs that never go back, with as many batches as can be; none of a negative epoch."""
+    """Returns the places of epochs that never go back, with as many batches as possible; none of a negative epoch."""
     if epochs == sorted(epochs) and min(epochs, default=0) >= 0:
         return list(range(len(epochs)))
-    # A Fenwick tree: by epoch, the most batches in order that end with that one or a lower one, and the last's place.
+    # A Fenwick tree: for an epoch, the most batches in order that end with it or a lower one, and the last one's place.
     ranks = sorted(set(epochs))
     tree = [(0, -1)] * (len(ranks) + 1)
     before = [-1] * len(epochs)
@@ -104,7 +104,7 @@ def in_order(epochs: list[int], batches: list[int]) -> list[int]:
             tree[rank] = max(tree[rank], (in_order[place], place))
             rank += rank & -rank
     kept: list[int] = []
-    # Of two ways that are as good the lower epochs: one flipped bit raises an epoch further than it can lower it.
+    # Between equally good ways prefer lower epochs: one flipped bit raises an epoch further than it can lower it.
     place = max(range(len(epochs)), key=lambda each: (in_order[each], -epochs[each]))
     while place >= 0 and in_order[place]:
         kept.append(place)

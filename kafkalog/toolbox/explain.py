@@ -1,11 +1,11 @@
-"""Why is this segment still here?  For each segment: what deletes it now, or what holds it, and until when; and of a
-compacted log whether compaction has been over it, or when it comes.
+"""Explains for each segment why it is still there: what deletes it now, or what holds it, and until when.
 
-The decision is `log.retention_rule`'s, the same that deletes; here it is only told, from files, of a directory that may
-be another's.  Segments go oldest first, so what holds one holds all behind it: a record with a timestamp in the future
-keeps its segment, and with it everything behind (KAFKA-20609).  Reads only, takes no lock.
+For a compacted log it also says whether compaction has processed the segment, or when it will.  The decision is
+`log.retention_rule`'s, the same that deletes.  Here it is only shown, from files, and the directory may be another
+process's.  Segments are deleted oldest first, so what holds one holds all later ones: a record with a timestamp in the
+future keeps its segment and everything after it (KAFKA-20609).  Only reads, takes no lock.
 
-Of a tiered partition that is read without its tier only the disk is told of, where local.retention.* decide.
+For a tiered partition that is read without its tier, only the disk is explained, where local.retention.* decide.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = ["Explained", "Explanation", "FutureRecord", "Reason", "explain"]
 
 
 class FutureRecord(NamedTuple):
-    """The first record whose timestamp lies in the future."""
+    """The first record whose timestamp is in the future."""
 
     offset: int
     timestamp: int
 
 
 class Reason(NamedTuple):
-    """Why one rule does not delete a segment, or nothing does.
+    """Why one rule, or any rule, does not delete a segment.
 
-    `what` is a word for programs, `text` a sentence; `blocked_by` the base offset of an older segment that has to go
-    first; `until_ms` when the rule deletes it as things stand, `after_bytes` how many bytes more the log must have.
-    """
+    `what` is a word for programs, `text` a sentence.  `blocked_by` is the base offset of an older segment that must be
+    deleted first.  `until_ms` is when the rule would delete the segment as things are now.  `after_bytes` is how many
+    more bytes the log must have."""
 
     what: str
     text: str
@@ -54,7 +54,7 @@ class Reason(NamedTuple):
 
 @dataclass
 class Explained:
-    """One segment: `goes` names the rule that deletes it at the next pass, else `reasons` say why it stays."""
+    """One segment: `goes` is the rule that deletes it at the next pass; otherwise `reasons` say why it stays."""
 
     segment: SegmentFacts
     goes: Rule | None = None
@@ -63,15 +63,15 @@ class Explained:
 
     @property
     def until_ms(self) -> int | None:
-        """When it goes at the earliest, as far as time decides."""
+        """The earliest time at which it is deleted, as far as time decides."""
         times = [reason.until_ms for reason in self.reasons if reason.until_ms is not None]
         return min(times, default=None)
 
 
 @dataclass
 class Explanation:
-    """A partition's segments in order, and what is out of order (`findings`).  `compaction`: of a compacted one.
-    `is_local`: told is what stays on the disk, of a log that goes on in a remote tier."""
+    """The segments of a partition in order, and irregularities (`findings`).  `compaction` is set for a compacted log.
+    With `is_local`, only what stays on the disk is explained, of a log that continues in a remote tier."""
 
     facts: PartitionFacts
     segments: list[Explained]
@@ -90,7 +90,33 @@ def explain(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation:
-    """What retention with these settings does to `log_dir/partition` at `now_ms`, segment by segment."""
+    """Explains what retention does to a partition, segment by segment.
+
+    Args:
+        log_dir: The log directory.
+        partition: The partition.
+        config: The topic's settings.
+        now_ms: The time of the retention, in ms since 1970.
+        exact: Also reads the batches for the largest timestamps, not only the time indexes.
+        files: The file system; for tests.
+        progress: Called with the number of bytes just read.
+
+    Returns:
+        An `Explanation`.
+
+    Raises:
+        UnknownTopicOrPartitionException: The partition does not exist.
+
+    Example:
+        >>> import time
+        >>> from kafkalog.toolbox.explain import explain
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> config = kafkalog.LogConfig.from_props({"retention.ms": "-1"})
+        >>> found = explain("shop", kafkalog.TopicPartition("orders", 0), config, time.time_ns() // 1_000_000)
+        >>> [reason.text for reason in found.segments[0].reasons if reason.what == "time"]
+        ['retention.ms is off (-1)']
+    """
     facts = look(log_dir, partition, exact=exact, files=files, progress=progress)
     told = [Explained(segment) for segment in facts.segments]
     is_local = config.remote_storage_enable and not config.remote_log_copy_disable
@@ -105,7 +131,7 @@ def explain(
     left = facts._replace(segments=facts.segments[gone:])
     explanation = Explanation(facts, told, is_local=is_local)
     if facts.watermark_told.problem is not None:
-        explanation.findings.append(f"the high watermark is not known: {facts.watermark_told.problem}")
+        explanation.findings.append(f"the high watermark is unknown: {facts.watermark_told.problem}")
     for entry, upto in zip(told[gone:], _run_up(left), strict=True):
         entry.reasons = _reasons(left, upto, config, now_ms, lead, os.path.join(log_dir, str(partition)))
     if config.compact:
@@ -114,14 +140,15 @@ def explain(
     for entry in told:
         if entry.segment.lost_times:
             explanation.findings.append(
-                f"{entry.segment.path}: its time index is empty although its records have times: retention goes by the "
-                f"file's time instead ({command('reindex', log_dir, partition, '--yes')} mends it)"
+                f"{entry.segment.path}: its time index is empty although its records have timestamps: retention uses "
+                "the "
+                f"file's modification time instead ({command('reindex', log_dir, partition, '--yes')} repairs it)"
             )
     return explanation
 
 
 def _local(config: LogConfig) -> LogConfig:
-    """Settings that keep of a whole log what these keep of a tiered one on the disk."""
+    """Returns settings that keep of a whole log what these keep of a tiered log on the disk."""
     size, age_ms = config.effective_local_retention_bytes, config.effective_local_retention_ms
     limits = {"retention.bytes": str(size), "retention.ms": str(age_ms)}
     return LogConfig.from_props(config, {**limits, **{f"local.{name}": "-2" for name in limits}})
@@ -131,7 +158,7 @@ def _tell_compaction(explanation: Explanation, log_dir: str, config: LogConfig, 
     try:
         state = look_at_compaction(log_dir, explanation.facts, config, now_ms, files=files)
     except BadBytesError as error:
-        explanation.findings.append(f"how far it is compacted cannot be told: {error}")
+        explanation.findings.append(f"it is unknown how far it is compacted: {error}")
         return
     explanation.compaction = state
     for entry in explanation.segments:
@@ -146,29 +173,29 @@ def _compaction_reason(
     if segment.active or segment.base_offset >= state.first_uncleanable_offset:
         text = f"compaction leaves it alone: {state.held.text}"
         if state.held.what == Bound.TRANSACTION.value:
-            text += f" ({command('transactions', log_dir, partition)} names it)"
+            text += f"  ({command('transactions', log_dir, partition)} shows it)"
         return Reason("uncompacted", text)
     if segment.end_offset <= state.first_dirty_offset:
         return Reason(
             "compacted",
-            f"compaction has been over it (clean up to offset {state.first_dirty_offset}): what a later record of its "
-            "key superseded by then is gone",
+            f"it is compacted (clean up to offset {state.first_dirty_offset}): records with a later record of the "
+            "same key were removed",
         )
     compact = command("compact", os.path.join(log_dir, str(partition)))
     if state.is_due:
         why = (
             f"something in it is {span(state.overdue_ms)} over max.compaction.lag.ms"
             if state.overdue_ms
-            else f"{_percent(state.dirty_ratio)} of the log is, more than min.cleanable.dirty.ratio"
+            else f"{_percent(state.dirty_ratio)} of the log is dirty, more than min.cleanable.dirty.ratio"
         )
         text = (
-            f"dirty, and due: {why}.  A cleaner that runs takes it next, unless it failed on it before and calls the "
-            f"partition uncleanable: {compact} tells what it would meet"
+            f"dirty, and due: {why}.  A running cleaner compacts it next, unless it failed on it before and marked the "
+            f"partition as uncleanable: {compact} shows what it would find"
         )
     else:
         text = (
-            f"dirty: {_percent(state.dirty_ratio)} of the log is, and a cleaner takes it above "
-            f"min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio}; {compact} tells what a pass would do now"
+            f"dirty: {_percent(state.dirty_ratio)} of the log is dirty, and a cleaner compacts it above "
+            f"min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio}; {compact} shows what a pass would do now"
         )
     return Reason("dirty", text)
 
@@ -178,8 +205,8 @@ def _percent(share: float) -> str:
 
 
 class _Upto(NamedTuple):
-    """A segment that stays, and what is older and stays too: how many bytes the log has without them, which has the
-    largest time, which is the first that the high watermark holds."""
+    """A segment that stays, with the older ones that stay.  `bytes_without` is the log's size without them, `latest`
+    the one with the largest timestamp, `unreplicated` the first that the high watermark holds."""
 
     segment: SegmentFacts
     bytes_without: int
@@ -200,17 +227,18 @@ def _run_up(left: PartitionFacts) -> Iterator[_Upto]:
 
 
 def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str, folder: str) -> list[Reason]:
-    """Of a segment that stays when the others are gone."""
+    """Returns why a segment stays after the others are deleted."""
     segment, held = upto.segment, upto.unreplicated
     if segment.active and segment.size == 0:
-        return [Reason("active", "the active segment, with nothing in it: a log is never without one")]
+        return [Reason("active", "it is the active segment, and empty: a log always has one")]
     if held is not None:
         behind = None if held is segment else held.base_offset
         whose = "its" if behind is None else f"segment {behind}'s"
         return [
             Reason(
                 "highWatermark",
-                f"the high watermark {left.high_watermark} lies below {whose} end {held.end_offset}: nothing goes "
+                f"the high watermark {left.high_watermark} is before {whose} end {held.end_offset}: no segment is "
+                "deleted "
                 "before all replicas have it",
                 behind,
             )
@@ -221,26 +249,27 @@ def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, 
         reasons.append(
             Reason(
                 "policy",
-                f"cleanup.policy={policy} has no delete in it: neither retention.ms nor retention.bytes counts",
+                f"cleanup.policy={policy} does not include delete: neither retention.ms nor retention.bytes applies",
             )
         )
     return reasons
 
 
-# More than six parameters: what _reasons has, and one rule.
+# The parameters are those of _reasons, and one rule.
 def _reason(
     rule: Rule, left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int, lead: str, folder: str
 ) -> Reason:
-    """`lead` stands before the names of the settings that count, `folder` is the partition's."""
+    """Returns why one rule keeps a segment.  `lead` is a prefix of the settings' names, `folder` the partition's
+    path."""
     segment = upto.segment
     match rule:
         case Rule.LOG_START:
             if segment.active:
-                return Reason("logStart", "the active segment, where the log start ends up at the latest")
-            text = f"the log start {left.log_start_offset} lies below its end {segment.end_offset}"
-            if config.delete and not config.remote_storage_enable:  # as `delete-records` takes it
+                return Reason("logStart", "it is the active segment, which the log start never passes")
+            text = f"the log start {left.log_start_offset} is before its end {segment.end_offset}"
+            if config.delete and not config.remote_storage_enable:  # because `delete-records` accepts it only then
                 text += (
-                    f"; {command('delete-records', folder, '--before', segment.end_offset)} tells what raising it does"
+                    f"; {command('delete-records', folder, '--before', segment.end_offset)} shows what raising it does"
                 )
             return Reason("logStart", text)
         case Rule.SIZE:
@@ -249,8 +278,9 @@ def _reason(
             missing = config.retention_bytes - upto.bytes_without
             return Reason(
                 "size",
-                f"without it, and what is older, the log would have {upto.bytes_without} bytes, "
-                f"{lead}retention.bytes keeps {config.retention_bytes}: it goes after {missing} bytes more, or with "
+                f"without it and older segments the log would have {upto.bytes_without} bytes, and "
+                f"{lead}retention.bytes keeps {config.retention_bytes}: it is deleted after {missing} more bytes, or "
+                "with "
                 f"{lead}retention.bytes={config.retention_bytes - missing}",
                 after_bytes=missing,
             )
@@ -264,12 +294,12 @@ def _time_reason(upto: _Upto, config: LogConfig, now_ms: int, lead: str) -> Reas
     segment, holds = upto.segment, upto.latest
     until = due_ms(holds.largest_timestamp, config.retention_ms)
     blocked = holds.largest_timestamp > segment.largest_timestamp
-    of = f"segment {holds.base_offset} has to go first: its" if blocked else "its"
-    whose = "file's time" if holds.record_timestamp < 0 else "largest timestamp"
+    of = f"segment {holds.base_offset} must be deleted first: its" if blocked else "its"
+    whose = "file's modification time" if holds.record_timestamp < 0 else "largest timestamp"
     text = f"{of} {whose} {holds.largest_timestamp} is {span(now_ms - holds.largest_timestamp)} old"
     if holds.largest_timestamp > now_ms:
-        text = f"{of} {whose} {holds.largest_timestamp} lies {span(holds.largest_timestamp - now_ms)} in the future"
-    text += f", {lead}retention.ms keeps {span(config.retention_ms)}: it goes in {span(until - now_ms)}"
+        text = f"{of} {whose} {holds.largest_timestamp} is {span(holds.largest_timestamp - now_ms)} in the future"
+    text += f", and {lead}retention.ms keeps {span(config.retention_ms)}: it is deleted in {span(until - now_ms)}"
     return Reason(
         "futureTimestamp" if holds.largest_timestamp > now_ms else "time",
         text,
@@ -279,7 +309,7 @@ def _time_reason(upto: _Upto, config: LogConfig, now_ms: int, lead: str) -> Reas
 
 
 def _find_future(explanation: Explanation, log_dir: str, config: LogConfig, now_ms: int, files: Files) -> None:
-    """Names the records that lie in the future, and what they hold."""
+    """Reports records with timestamps in the future, and what they hold."""
     told = explanation.segments
     late = [(place, entry) for place, entry in enumerate(told) if entry.segment.record_timestamp > now_ms]
     if not late:
@@ -293,14 +323,14 @@ def _find_future(explanation: Explanation, log_dir: str, config: LogConfig, now_
             held = len(told) - 1 - place
             counts = config.delete and config.retention_ms >= 0
             explanation.findings.append(
-                f"{entry.segment.path}: timestamps up to {entry.segment.record_timestamp}, "
+                f"{entry.segment.path}: it has timestamps up to {entry.segment.record_timestamp}, "
                 f"{span(entry.segment.record_timestamp - now_ms)} in the future{where}"
-                + (f"; retention.ms deletes neither it nor the {held} segments behind it before" if counts else "")
+                + (f"; until then retention.ms deletes neither it nor the {held} segments after it" if counts else "")
             )
 
 
 def _first_after(view: PartitionView, base_offset: int, now_ms: int) -> FutureRecord | None:
-    """The first record of a segment that lies in the future; None where the segment has gone."""
+    """Returns the first record of a segment that is in the future; None if the segment was deleted."""
 
     def offset_in(seen: Snapshot) -> int | None:
         if base_offset not in seen.bases:

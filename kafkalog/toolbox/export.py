@@ -1,9 +1,9 @@
-"""Records of partitions to files that others read: Parquet, Arrow, CSV or JSON lines.
+"""Exports records of partitions to files for other programs: Parquet, Arrow, CSV or JSON lines.
 
-The columns are those of `read_arrow`.  What is in memory is one batch of rows, however large a partition is; a
-file has its name once it is whole (`export_files.WholeFile`).  Damage ends an export with its error, and nothing of
-that file stays, unless it shall be passed over: then each stretch that was left out is told (`past_damage`).  The
-source is only read, without a lock, beside a running broker too.  Needs pyarrow.
+The columns are those of `read_arrow`.  Only one batch of rows is in memory, however large a partition is.  A file gets
+its name once it is complete (`export_files.WholeFile`).  Damage ends an export with an error, and the unfinished file
+is removed.  If damage is to be skipped, each range that was left out is reported instead (`past_damage`).  The source is
+only read, without a lock, so it works while a broker is running.  Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -36,23 +36,31 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportOptions", "ExportReport", "ExportedFile", "Selection", "export", "targets"]
 
-FORMATS: Mapping[str, tuple[str, ...]] = {  # and the compressions that each can have, the usual one first
+FORMATS: Mapping[str, tuple[str, ...]] = {  # with the compressions that each supports, the default first
     "parquet": ("snappy", "none", "gzip", "lz4", "zstd"),
     "arrow": ("none", "lz4", "zstd"),
     "csv": ("none",),
     "jsonl": ("none",),
 }
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
-BATCH_ROWS = 262_144  # of a row group at most
+BATCH_ROWS = 262_144  # the most in a row group
 BATCH_BYTES = 48 << 20
-Read = Callable[[PartitionView, Sequence[str]], Iterator[Any]]  # record batches of these columns
+Read = Callable[[PartitionView, Sequence[str]], Iterator[Any]]  # yields record batches with these columns
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """`format` is one of FORMATS, `codec` a compression that it knows (None: its usual one), `selection` which records
-    of each partition, and `last` only the last so many of these.  `headers` adds that column.  `in_base64`: keys and
-    values of CSV and JSON lines in base64.  `force` replaces files that are there."""
+    """Options of `export`.
+
+    Args:
+        format: "parquet", "arrow", "csv" or "jsonl".
+        codec: A compression of that format; None uses its default.
+        selection: The records of each partition to export.
+        last: Exports only the last so many of these; None exports all.
+        headers: Adds the column of headers.
+        in_base64: Writes keys and values of CSV and JSON lines in base64.
+        force: Replaces existing files.
+    """
 
     format: str = "parquet"
     codec: str | None = None
@@ -65,7 +73,7 @@ class ExportOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "selection", checked_selection(self.selection, "selection"))
 
-    # Of the release before.
+    # Names of an earlier release.
     window = OldAttribute(lambda options: options.selection.window, "selection.window")
     isolation = OldAttribute(lambda options: options.selection.isolation, "selection.isolation")
     skip_damage = OldAttribute(lambda options: options.selection.tell is not None, "selection.tell is not None")
@@ -75,8 +83,8 @@ def _in_selection(old: dict[str, Any], named: dict[str, Any]) -> None:
     skips = old.get("skip_damage", False)
     if not isinstance(skips, bool):
         raise IllegalArgumentException(
-            f"skip_damage: found {values.shown(skips)}, expected True or False",
-            hint="write selection=Selection(on_damage='skip'), or leave it out",
+            f"skip_damage is {values.shown(skips)}; expected True or False",
+            hint="use selection=Selection(on_damage='skip'), or omit it",
         )
     found = Selection(isolation=old.get("isolation", "read_uncommitted"), on_damage="skip" if skips else "raise")
     named["selection"] = found.within(checked_window(old.get("window"), "selection"))
@@ -91,7 +99,7 @@ ExportOptions.__init__ = takes_old(  # type: ignore[method-assign]
 
 
 class ExportedFile(NamedTuple):
-    """A file that was written: the partitions in it, in this order, its records and its bytes."""
+    """A file that was written: its path, the partitions in it in order, its records and its bytes."""
 
     path: str
     partitions: list[str]
@@ -101,20 +109,20 @@ class ExportedFile(NamedTuple):
 
 @dataclass
 class ExportReport:
-    """What was written so far, also where an error ended it; `lost` is what damage kept out of it."""
+    """What was written so far, even if an error ended the export; `lost` is what damage kept out of it."""
 
     files: list[ExportedFile] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
-    unread: list[Finding] = field(default_factory=list)  # what could not be read, and what is left out for it
+    unread: list[Finding] = field(default_factory=list)  # what could not be read, and is therefore left out
 
     @property
     def records(self) -> int:
-        """How many records are in its files."""
+        """The number of records in all files."""
         return sum(file.records for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """How many bytes its files have."""
+        """The number of bytes of all files."""
         return sum(file.bytes for file in self.files)
 
 
@@ -129,16 +137,40 @@ def export(
     progress: Callable[[int], None] | None = None,
     read: Read | None = None,
 ) -> ExportReport:
-    """Write `partitions` of a log directory to `target`: one file of that name where it has the format's suffix
-    (`.parquet`), else a folder with a file each (`topic-0.parquet`), which is made where it is missing.
+    """Writes partitions of a log directory to files.
 
-    With `selection.tell` a partition of which something cannot be read (a permission, a disk that fails) is told in the
-    report's `unread`, without the rest of its records, and the others are written.
+    If `target` ends in the format's suffix (`.parquet`), all partitions go into one file of that name.  Otherwise
+    `target` is a directory, which is created if needed, with one file a partition (`orders-0.parquet`).
+    If the selection skips damage, a partition that cannot be read is listed in the report's `unread`.  The rest of its
+    records is left out, and the others are written.
 
-    `progress` is told of the log's bytes as they are read.  `read`, where it is given, says which records of a
-    partition are written, and `selection`, `last` and `progress` are its own.
-    IllegalArgumentException where a file is there already, or the options make no sense; CorruptRecordException or
-    InvalidRecordException at damage; DiskFull, OSError of the disk.
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions to export.
+        target: The file or directory to write.
+        options: Format, selection and so on.
+        report: A report to add to; None starts a new one.
+        files: The file system; for tests.
+        progress: Called with the number of log bytes just read.
+        read: Replaces the reading of a partition; it then does the work of `selection`, `last` and `progress`.
+
+    Returns:
+        An `ExportReport`.
+
+    Raises:
+        IllegalArgumentException: A file exists already, or the options are invalid.
+        CorruptRecordException: The log is damaged.
+        InvalidRecordException: A record is invalid.
+        DiskFull: The target's disk is full.
+        OSError: Any other error of the file system.
+
+    Example:
+        >>> from kafkalog.toolbox.export import ExportOptions, export
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> report = export("shop", [kafkalog.TopicPartition("orders", 0)], "orders.jsonl", ExportOptions("jsonl"))
+        >>> report.records, report.files[0].path
+        (2, 'orders.jsonl')
     """
     values.function(progress, "progress", "a function of the bytes just read")
     need_pyarrow()
@@ -175,7 +207,7 @@ def export(
 
 
 def _needed(log_dir: str, left: Sequence[Sequence[TopicPartition]], files: Files) -> int:
-    """The logs' bytes: what the files take, but for their format and its compression."""
+    """Returns the logs' bytes: what the files take, apart from their format and its compression."""
     folders = (os.path.join(log_dir, str(each)) for chosen in left for each in chosen)
     return bytes_in(folders, files, suffix=names.LOG_FILE_SUFFIX)
 
@@ -185,11 +217,11 @@ def _how_to_go_on(done: int, plan: Sequence[Sequence[TopicPartition]], files: Fi
         return NOTHING_LEFT
     left = [str(each) for chosen in plan[done:] for each in chosen]
     some = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
-    return f"{done} of {len(plan)} files are whole and stay: ask for the others ({some}), or for all with force"
+    return f"{done} of {len(plan)} files are complete and stay: export the others ({some}), or all with force"
 
 
 def _telling(selection: Selection, report: ExportReport) -> Selection:
-    """One that tells a report, too, of damage that is passed over."""
+    """Returns a selection that also adds skipped damage to the report."""
     tell = selection.tell
     if tell is None:
         return selection
@@ -206,28 +238,54 @@ def _telling(selection: Selection, report: ExportReport) -> Selection:
 def targets(
     target: str, partitions: Sequence[TopicPartition], kind: str, files: Files
 ) -> Mapping[str, Sequence[TopicPartition]]:
-    """The files that an export makes, and the partitions in each."""
+    """Returns the files that an export writes, and the partitions in each.
+
+    Args:
+        target: The file or directory to write.
+        partitions: The partitions to export.
+        kind: The format, which is also the suffix.
+        files: The file system.
+
+    Returns:
+        A mapping of each path to its partitions.
+
+    Raises:
+        IllegalArgumentException: `target` is an existing file without the format's suffix.
+
+    Example:
+        >>> from kafkalog.engine.files import OS_FILES
+        >>> from kafkalog.toolbox.export import targets
+        >>> list(targets("out", [kafkalog.TopicPartition("orders", 0)], "csv", OS_FILES))
+        ['out/orders-0.csv']
+    """
     if not files.is_dir(target) and target.endswith(f".{kind}"):
         return {target: partitions}
     if files.exists(target) and not files.is_dir(target):
         raise IllegalArgumentException(
-            "found a file there", path=target, hint=f"expected a folder, or a name that ends in .{kind}"
+            "the target is an existing file",
+            path=target,
+            hint=f"name a directory, or a file whose name ends in .{kind}",
         )
     return {os.path.join(target, f"{partition}.{kind}"): (partition,) for partition in partitions}
 
 
 def _checked(options: ExportOptions) -> str:
-    """The codec to use."""
+    """Checks the options and returns the codec to use."""
     if options.format not in FORMATS:
-        raise IllegalArgumentException(f"unknown format {options.format!r}", hint=f"there are {', '.join(FORMATS)}")
+        raise IllegalArgumentException(
+            f"unknown format {options.format!r}", hint=f"known formats: {', '.join(FORMATS)}"
+        )
     known = FORMATS[options.format]
     codec = known[0] if options.codec is None else options.codec
     if codec not in known:
         raise IllegalArgumentException(
-            f"{options.format} has no compression {codec!r}", hint=f"it has {', '.join(sorted(known))}"
+            f"{options.format} does not support the compression {codec!r}",
+            hint=f"it supports {', '.join(sorted(known))}",
         )
     if options.in_base64 and options.format not in ("csv", "jsonl"):
-        raise IllegalArgumentException(f"{options.format} holds any bytes as they are", hint="leave base64 out")
+        raise IllegalArgumentException(
+            f"{options.format} holds any bytes, so base64 is not supported", hint="omit base64"
+        )
     return codec
 
 
@@ -255,7 +313,7 @@ class _Export:
         self._columns = [name for name in COLUMNS if options.headers or name != "headers"]
 
     def write(self, partitions: Sequence[TopicPartition], path: str, report: ExportReport) -> None:
-        """One file."""
+        """Writes one file."""
         from kafkalog._face import arrow
         from kafkalog.toolbox.export_files import WholeFile, writer
 
@@ -263,7 +321,8 @@ class _Export:
         schema = arrow.schema(self._columns)
         with WholeFile(self._files, path, force=options.force) as sink:
             out = writer(options.format, sink, schema, self._codec, in_base64=options.in_base64)
-            gathered = arrow.Gathered(BATCH_ROWS, BATCH_BYTES)  # a few rows of each batch make no row group
+            # the few rows of one batch are too little for a row group
+            gathered = arrow.Gathered(BATCH_ROWS, BATCH_BYTES)
             for partition in partitions:
                 try:
                     for batch in self._batches_of(partition):
@@ -271,7 +330,7 @@ class _Export:
                         for whole in gathered.add(batch):
                             out.write(whole)
                 except OSError as error:
-                    # A file with nothing in it would look like a partition that has nothing.
+                    # An empty file would look like a partition without records.
                     if (not records and len(partitions) == 1) or not self.tells(error, [partition], report):
                         raise
             for whole in gathered.rest():
@@ -280,8 +339,8 @@ class _Export:
         report.files.append(ExportedFile(path, [str(partition) for partition in partitions], records, sink.size))
 
     def tells(self, error: OSError, partitions: Sequence[TopicPartition], report: ExportReport) -> bool:
-        """Whether the export goes on without the rest of a partition of which something cannot be read; then the report
-        has why."""
+        """Returns whether the export continues without the rest of an unreadable partition; then the report says
+        why."""
         if self._options.selection.tell is None:
             return False
         folders = [os.path.join(self._log_dir, str(partition)) for partition in partitions]
@@ -289,7 +348,7 @@ class _Export:
         if wrong is None:
             return False
         name = os.path.basename(next(each for each in folders if unread(error, each) is not None))
-        report.unread.append(wrong._replace(what=f"{wrong.what}: what {name} has from there on is left out"))
+        report.unread.append(wrong._replace(what=f"{wrong.what}: the records of {name} from there on are left out"))
         return True
 
     def _batches_of(self, partition: TopicPartition) -> Iterator[Any]:
@@ -297,7 +356,7 @@ class _Export:
             yield from self._batches(view) if self._read is None else self._read(view, self._columns)
 
     def _batches(self, view: PartitionView) -> Iterator[Any]:
-        """A partition's record batches."""
+        """Yields a partition's record batches."""
 
         def ready() -> PartitionView:
             return view

@@ -1,9 +1,9 @@
-"""Record batches to a file of a format: Parquet, Arrow, CSV or JSON lines, under a temporary name until it is whole.
+"""Writes record batches to a file: Parquet, Arrow, CSV or JSON lines, with a temporary name until it is complete.
 
-A file is written through the one door to the disk, synced, and renamed; what fails leaves nothing.  Parquet and Arrow
-hold bytes as they are.  CSV and JSON lines are text: JSON has bytes that are no UTF-8 in base64, under a name that says
-so (`value_base64`); CSV has no such name, so that they are refused there unless keys and values are all asked for in
-base64.  Imported where pyarrow is there.  Not thread-safe.
+A file is written through `Files`, synced, and renamed; a failure leaves nothing.  Parquet and Arrow hold bytes as they
+are.  CSV and JSON lines are text.  JSON has bytes that are not UTF-8 in base64, under a name that says so
+(`value_base64`).  CSV has no such name, so these bytes are refused there, unless all keys and values are written in
+base64.  Imported only if pyarrow is installed.  Not thread-safe.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 BYTES = ("key", "value")
 REPEATING = ("topic", "partition", "timestamp_type", "timestampType")
-FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999, which ISO 8601 writes in four digits
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999, which ISO 8601 writes with four digits
 
 
 class WholeFile:
-    """A file that has its name once all of it is written and on the disk; a context manager.
+    """A file that gets its name once all of it is written and on disk; a context manager.
 
-    Inside the block it takes what is written to it.  At its end it is there, at an error the temporary file has gone.
-    """
+    It accepts bytes inside the block.  At the end of the block the file exists; after an error the temporary file is
+    removed."""
 
     def __init__(self, files: Files, path: str, *, force: bool) -> None:
         self._files = files
@@ -42,17 +42,17 @@ class WholeFile:
         self.path = path
         self.temporary = os.path.join(parent_dir(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
         self.size = 0
-        self.crc32c = 0  # of all that was written
+        self.crc32c = 0  # of everything written
         self.closed = False
 
     def __enter__(self) -> WholeFile:
         self._file = self._files.open(self.temporary, create=True)
         if self._file.size():
-            self._file.truncate(0)  # of a process of the same number that was killed
+            self._file.truncate(0)  # left by a killed process with the same id
         return self
 
     def write(self, data: Buffer) -> int:
-        """Takes bytes; what comes after a failure (a library's last words) is not wanted any more."""
+        """Writes bytes.  After a failure, what a library still writes is ignored."""
         view = memoryview(data).cast("B")
         if not self.closed:
             try:
@@ -68,10 +68,10 @@ class WholeFile:
         return self.size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: no bytes are held back."""
 
     def close(self) -> None:
-        """The block's end closes it."""
+        """Does nothing: the end of the block closes the file."""
 
     def __exit__(self, kind: object, error: object, at: object) -> None:
         done = False
@@ -92,22 +92,22 @@ class WholeFile:
 
 
 def refuse_existing(files: Files, path: str, *, force: bool) -> None:
-    """IllegalArgumentException where something has the name, unless it may be replaced; a folder never may."""
+    """Raises IllegalArgumentException if the name is taken, unless it may be replaced; a directory never may."""
     if files.is_dir(path):
-        raise IllegalArgumentException("found a folder of the file's name", path=path, hint="choose another target")
+        raise IllegalArgumentException("a directory has the file's name", path=path, hint="choose another target")
     if not force and (files.exists(path) or files.is_link(path)):
-        raise IllegalArgumentException("exists already", path=path, hint="--force replaces it")
+        raise IllegalArgumentException("the file exists already", path=path, hint="use --force to replace it")
 
 
 class RowWriter(Protocol):
-    """A format's file that is being written: batches, then the end."""
+    """Writes a file of some format: first batches, then the end."""
 
     def write(self, batch: Any) -> None: ...
     def close(self) -> None: ...
 
 
 def writer(kind: str, sink: WholeFile, schema: Any, codec: str, *, in_base64: bool) -> RowWriter:
-    """The writer of a format (of `export.FORMATS`) for batches of a schema."""
+    """Returns the writer of a format (of `export.FORMATS`) for batches of a schema."""
     makers: dict[str, Callable[[], RowWriter]] = {
         "parquet": lambda: ParquetGroups(sink, schema, codec),
         "arrow": lambda: _Arrow(sink, schema, codec),
@@ -118,8 +118,8 @@ def writer(kind: str, sink: WholeFile, schema: Any, codec: str, *, in_base64: bo
 
 
 class ParquetGroups:
-    """A row group a batch, or a few: what is in memory is one group.  Keys and values have no dictionary: few of them
-    come twice, and looking for those takes longer than all the rest."""
+    """Writes one row group for one or a few batches, so that one group is in memory.  Keys and values get no
+    dictionary: few of them repeat, and finding these takes longer than all the rest."""
 
     def __init__(self, sink: WholeFile, schema: Any, codec: str) -> None:
         import pyarrow.parquet as parquet
@@ -137,7 +137,7 @@ class ParquetGroups:
         self.write_group([batch])
 
     def write_group(self, batches: list[Any]) -> None:
-        """Batches as one row group."""
+        """Writes batches as one row group."""
         table = pa.Table.from_batches(batches)
         self._writer.write_table(table, row_group_size=table.num_rows)
 
@@ -158,7 +158,7 @@ class _Arrow:
 
 
 class _Csv:
-    """As Spark writes it, but null is an empty field and empty text a quoted one; headers are JSON."""
+    """Writes CSV as Spark does, except that null is an empty field and empty text a quoted one; headers are JSON."""
 
     def __init__(self, sink: WholeFile, schema: Any, *, in_base64: bool) -> None:
         import pyarrow.csv as csv
@@ -187,7 +187,7 @@ class _Csv:
 
 
 class _JsonLines:
-    """One object a record, its names those of the columns; made column by column, each row's field natively."""
+    """Writes one object a record, with the columns' names; built column by column, each row's field natively."""
 
     def __init__(self, sink: WholeFile, *, in_base64: bool) -> None:
         self._sink = sink
@@ -214,7 +214,7 @@ class _JsonLines:
         self._sink.write(memoryview(lines.buffers()[2])[: ends[len(lines)]])
 
     def close(self) -> None:
-        """Lines need no end."""
+        """Does nothing: lines need no end."""
 
 
 def _text(text: str) -> Any:
@@ -222,7 +222,7 @@ def _text(text: str) -> Any:
 
 
 def _fields(column: Any, before: str, name: str, *, in_base64: bool) -> Any:
-    """A column of bytes as fields of JSON objects: a column of text."""
+    """Returns a column of bytes as fields of JSON objects: a column of text."""
     validity, offsets, data = column.buffers()
     count = len(column)
     places = memoryview(offsets)[4 * column.offset : 4 * (column.offset + count + 1)]
@@ -234,7 +234,7 @@ def _fields(column: Any, before: str, name: str, *, in_base64: bool) -> Any:
 
 
 def _headers(rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Headers as JSON has them, in order, doubles kept."""
+    """Returns headers in JSON's form, in order, with duplicates."""
     if rows is None:
         return None
     listed = []
@@ -272,13 +272,13 @@ def _as_text(batch: Any, name: str) -> Any:
         row = next(row for row, value in enumerate(column.to_pylist()) if isinstance(_text_of(value), bytes))
         where = f"the record at offset {batch.column('offset')[row]} of {batch.column('topic')[row]}"
         raise KafkaException(
-            f"the {name} of {where}-{batch.column('partition')[row]} is no UTF-8, which CSV cannot hold",
-            hint="--base64 writes keys and values so; parquet, arrow and jsonl hold any bytes",
+            f"the {name} of {where}-{batch.column('partition')[row]} is not UTF-8, so CSV cannot hold it",
+            hint="--base64 writes keys and values in base64; parquet, arrow and jsonl hold any bytes",
         ) from None
 
 
 def iso_times(column: Any) -> Any:
-    """Timestamps as 2026-11-21T09:00:00.000Z; `@` and milliseconds where the year has not four digits."""
+    """Returns timestamps as 2026-11-21T09:00:00.000Z, or `@` and milliseconds if the year does not have four digits."""
     import pyarrow.compute as compute
 
     numbers = column.cast(pa.timestamp("ms", "UTC"), safe=False).view(pa.int64())

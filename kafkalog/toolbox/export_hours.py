@@ -1,19 +1,19 @@
-"""Records of a range of offsets to Parquet files by topic and hour, so that a run that was cut short goes on.
+"""Exports a range of offsets to Parquet files by topic and hour, so that an interrupted run can continue.
 
     TARGET/topic=orders/hour=2026-11-01-09/orders-0-00000000000000001200.parquet    its first record's offset
-    TARGET/_kafkalog/orders-0/00000000000000001000-00000000000000002000.json        a range that is whole, its files
-    TARGET/_kafkalog/orders-0/log.json                                              which log it is of (`export_log`)
-    TARGET/_kafkalog/export.json                                                    what all of it has in common
+    TARGET/_kafkalog/orders-0/00000000000000001000-00000000000000002000.json        a complete range and its files
+    TARGET/_kafkalog/orders-0/log.json                                              which log it is from (`export_log`)
+    TARGET/_kafkalog/export.json                                                    what all files have in common
 
-A range's files have their names one after the other, each once it is whole; then its note is written.  What no note
-names is of a run that was cut short, and goes before the next one (`drop_unnoted`).  The hour is that of a record's
-timestamp, UTC; records that come late make further files of an hour.  Readers of Hive's layout find `topic` and `hour`
-in the path, and pass over names with `_` and `.`.  A record without a timestamp, or behind the year 9999, has no hour:
-its folder has Hive's name for none, which Spark reads as null.
+The files of a range get their names one after the other, each once it is complete; then the range's note is written.
+Files that no note names are from an interrupted run, and are deleted before the next one (`drop_unnoted`).  The hour is
+that of a record's timestamp, in UTC; late records add further files to an hour.  Readers of Hive's layout find `topic`
+and `hour` in the path, and ignore names with `_` and `.`.  A record without a timestamp, or after the year 9999, has no
+hour: its directory has Hive's name for none, which Spark reads as null.
 
-Each note carries its own checksum, and those of its files: a flipped bit is found before anything is believed.
+Each note has its own checksum and those of its files, so a flipped bit is found before anything is used.
 
-Memory is what waits for its file (PENDING_BYTES) and a batch.  Knows no logs: batches come from the caller.
+Memory holds what waits for its file (PENDING_BYTES) and one batch.  Knows no logs: batches come from the caller.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from kafkalog.toolbox.export_files import ParquetGroups, WholeFile
 
 NOTES = "_kafkalog"
 HOUR_US = 3_600_000_000
-HOURS_END = 70_389_528  # the hour in which the year 10000 begins
+HOURS_END = 70_389_528  # the first hour of the year 10000
 NO_HOUR = -1
 NO_HOUR_FOLDER = "hour=__HIVE_DEFAULT_PARTITION__"
-GROUP_ROWS = 262_144  # of a row group at most
+GROUP_ROWS = 262_144  # the most in a row group
 GROUP_BYTES = 16 << 20
-PENDING_BYTES = 16 << 20  # of records that wait for their hour's next row group
+PENDING_BYTES = 16 << 20  # the most of records that wait for their hour's next row group
 OPEN_HOURS_MAX = 32
 CHECKSUM = "crc32c"
-FILE_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")  # topic: the path
+FILE_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")  # topic is in the path
 _FILE = re.compile(r"(?P<name>.+-\d+)-(?P<first>\d{20})\.parquet")
 _TEMPORARY = re.compile(r"\.(?P<name>.+-\d+)-\d{20}\.parquet\.\d+\.tmp")
 _RANGE = re.compile(r"(\d{20})-(\d{20})\.json")
@@ -68,7 +68,7 @@ class Layout:
 
 
 class HourFile(NamedTuple):
-    """`path` is relative to the target, `crc32c` that of all its bytes."""
+    """One exported file.  `path` is relative to the target, `crc32c` covers all its bytes."""
 
     path: str
     first_offset: int
@@ -87,8 +87,8 @@ class Range(NamedTuple):
 
 
 class Witness(NamedTuple):
-    """The last record of a range, by which its log is known again: its offset, its timestamp (microseconds), and a
-    checksum of its key and value."""
+    """The last record of a range, which identifies its log: its offset, its timestamp (microseconds), and a checksum of
+    its key and value."""
 
     offset: int
     timestamp_us: int
@@ -96,7 +96,7 @@ class Witness(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A range that is whole: its files, its last record (None without any), and what was left out for damage."""
+    """A complete range: its files, its last record (None if it has none), and what was left out because of damage."""
 
     range: Range
     files: list[HourFile]
@@ -108,43 +108,46 @@ class Note(NamedTuple):
 
 
 def settle_layout(target: str, layout: Layout, files: Files = OS_FILES) -> None:
-    """Writes down what the target's files have in common; IllegalArgumentException where they have something else."""
+    """Stores what the target's files have in common.  Raises IllegalArgumentException if existing files have something
+    else."""
     path = os.path.join(target, NOTES, "export.json")
     if files.exists(path):
         found = Layout(**read_note(path, files))
         if found != layout:
             raise IllegalArgumentException(
-                f"found an export with headers={found.headers}, isolation={found.isolation}",
+                f"the target has an export with headers={found.headers}, isolation={found.isolation}",
                 path=target,
-                hint="go on with the same, or choose another target",
+                hint="continue with the same options, or choose another target",
             )
         return
     write_note(path, asdict(layout), files)
 
 
 def layout_of(target: str, files: Files = OS_FILES) -> Layout:
-    """IllegalArgumentException where nothing was exported."""
+    """Reads what the target's files have in common.  Raises IllegalArgumentException if nothing was exported there."""
     path = os.path.join(target, NOTES, "export.json")
     if not files.exists(path):
-        raise IllegalArgumentException("found no export", path=target, hint=f"expected {NOTES}/export.json in it")
+        raise IllegalArgumentException(
+            "the directory has no export", path=target, hint=f"expected the file {NOTES}/export.json in it"
+        )
     return Layout(**read_note(path, files))
 
 
 def write_note(path: str, content: dict[str, Any], files: Files = OS_FILES) -> None:
-    """JSON with its own checksum, in one step."""
+    """Writes JSON with its own checksum, in one step."""
     files.mkdirs_synced(os.path.dirname(path))
     files.write_atomic(path, json.dumps({**content, CHECKSUM: _checksum(content)}).encode())
 
 
 def read_note(path: str, files: Files = OS_FILES) -> Any:
-    """CorruptCheckpointException where it is not what `write_note` wrote."""
+    """Reads what `write_note` wrote.  Raises CorruptCheckpointException if the file is damaged."""
     try:
         content = json.loads(read_small(path, files))
         expected = content.pop(CHECKSUM)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _bad_note(path, f"found no note of an export: {error}") from None
+        raise _bad_note(path, f"the file is no note of an export: {error}") from None
     if _checksum(content) != expected:
-        raise _bad_note(path, f"found a checksum of {_checksum(content)}, expected {expected}")
+        raise _bad_note(path, f"its checksum is {_checksum(content)}; expected {expected}")
     return content
 
 
@@ -153,11 +156,11 @@ def _checksum(content: dict[str, Any]) -> int:
 
 
 def _bad_note(path: str, text: str) -> CorruptCheckpointException:
-    return CorruptCheckpointException(text, path=path, hint="remove it: the next export makes what it names anew")
+    return CorruptCheckpointException(text, path=path, hint="remove it: the next export writes its files again")
 
 
 def noted(target: str, partition: TopicPartition, files: Files = OS_FILES) -> list[Note]:
-    """The ranges of a partition that are whole, by offset.  CorruptCheckpointException."""
+    """Returns the complete ranges of a partition, by offset.  Raises CorruptCheckpointException."""
     folder = os.path.join(target, NOTES, str(partition))
     found = []
     for name in sorted(files.list_dir(folder)) if files.is_dir(folder) else ():
@@ -170,7 +173,7 @@ def noted(target: str, partition: TopicPartition, files: Files = OS_FILES) -> li
 
 
 def gaps(ranges: Iterable[Range], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What of [start, end) is in none of the ranges, which ascend."""
+    """Yields the parts of [start, end) that are in none of the ascending ranges."""
     for each in ranges:
         if each.start > start and start < end:
             yield start, min(each.start, end)
@@ -180,15 +183,14 @@ def gaps(ranges: Iterable[Range], start: int, end: int) -> Iterator[tuple[int, i
 
 
 def drop_unnoted(target: str, partitions: Iterable[TopicPartition], files: Files = OS_FILES) -> list[str]:
-    """Deletes files of the partitions that are in no note: of a run that was cut short.  Their paths.
+    """Deletes files of the partitions that no note names: an interrupted run left them.  Returns their paths.
 
-    A partition whose notes cannot be read keeps its files.
-    """
+    A partition whose notes cannot be read keeps its files."""
     dropped = []
     for topic, here in _by_topic(partitions).items():
         whole, mine = set(), set()
         for partition in here:
-            with contextlib.suppress(CorruptCheckpointException):  # who goes on with it will say so
+            with contextlib.suppress(CorruptCheckpointException):  # continuing the export will raise it
                 whole |= {file.path for note in noted(target, partition, files) for file in note.files}
                 mine.add(str(partition))
         for hour in _folders(os.path.join(target, f"topic={topic}"), "hour=", files):
@@ -214,7 +216,8 @@ def _folders(path: str, begin: str, files: Files) -> list[str]:
 
 
 def exported(target: str, files: Files = OS_FILES) -> list[TopicPartition]:
-    """The partitions of which an export wrote something, or began to.  IllegalArgumentException where there is none."""
+    """Returns the partitions of which an export wrote or began something.  Raises IllegalArgumentException if there is
+    no export."""
     layout_of(target, files)
     found = []
     for name in files.list_dir(os.path.join(target, NOTES)):
@@ -225,8 +228,8 @@ def exported(target: str, files: Files = OS_FILES) -> list[TopicPartition]:
 
 
 def exported_files(target: str, partition: TopicPartition, files: Files = OS_FILES) -> list[HourFile]:
-    """What an export wrote of a partition, by first offset; only of ranges that are whole.  CorruptCheckpointException
-    where a note is damaged."""
+    """Returns the files of a partition's complete ranges, by first offset.  Raises CorruptCheckpointException if a note
+    is damaged."""
     written = [file for note in noted(target, partition, files) for file in note.files]
     return sorted(written, key=lambda file: file.first_offset)
 
@@ -243,10 +246,9 @@ def export_range(
     skipped: list[str] | None = None,
     files: Files = OS_FILES,
 ) -> list[HourFile]:
-    """Writes the record batches of a range (of `layout.columns`), and its note.  What an error ends leaves no note.
+    """Writes the record batches of a range (with `layout.columns`), and then its note.  An error leaves no note.
 
-    `skipped`: what is left out, as it is known when the batches are at their end.
-    """
+    `skipped` is what is left out, and may grow until the batches are at their end."""
     hours = _Hours(work.partition, target, layout, codec, files)
     last: Witness | None = None
     try:
@@ -269,7 +271,7 @@ def export_range(
 
 
 def witness_of(batch: Any) -> Witness:
-    """Of the last row of a record batch."""
+    """Returns the witness of the last row of a record batch."""
     row = batch.slice(batch.num_rows - 1)
     digest = 0
     for name in ("key", "value"):
@@ -315,7 +317,7 @@ class _Hours:
         self._schema = schema(layout.columns, SPARK_COLUMNS)
         self._codec = codec
         self._files = files
-        self._open: dict[int, _OpenHour] = {}  # by hour since 1970, the one that was added to last at the end
+        self._open: dict[int, _OpenHour] = {}  # by hour since 1970, the most recently used last
         self._written: list[HourFile] = []
 
     def add(self, batch: Any) -> None:
@@ -357,13 +359,13 @@ class _Hours:
         )
 
     def finish(self) -> list[HourFile]:
-        """The last row groups; all files have their names."""
+        """Writes the last row groups; then all files have their names."""
         for hour in list(self._open):
             self._end(hour)
         return sorted(self._written, key=lambda file: file.path)
 
     def give_up(self) -> None:
-        """Takes the temporary files away."""
+        """Removes the temporary files."""
         for opened in self._open.values():
             opened.sink.__exit__(RuntimeError, None, None)
         self._open.clear()
@@ -374,7 +376,7 @@ def _folder(hour: int) -> str:
 
 
 def by_hour(batch: Any) -> Iterator[tuple[int, Any]]:
-    """A batch's rows by the hour of their timestamp, in order: hours since 1970, or NO_HOUR, and the rows."""
+    """Yields a batch's rows by the hour of their timestamp, in order: hours since 1970, or NO_HOUR, and the rows."""
     hours = np.floor_divide(batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=False), HOUR_US)
     hours = np.where((hours < 0) | (hours >= HOURS_END), NO_HOUR, hours)
     if not len(hours):

@@ -1,7 +1,7 @@
-"""What lies in a log directory, by name: partitions, folders that are on their way in or out, and what is not Kafka's.
+"""Lists a log directory by names: partitions, directories that are being moved or deleted, and what is not Kafka's.
 
-A broker refuses to start over a folder that is named like none of these, and over a partition that is in two of its
-directories.  Knows names and listings; opens no log, but for `copies_known`.
+A broker refuses to start if a directory has any other name, or if a partition is in two of its log directories.  Uses
+names and listings only; opens no log, except for `copies_known`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ class Folders:
     deleted: list[str] = field(default_factory=list)  # `-delete`
     future: dict[str, TopicPartition] = field(default_factory=dict)  # `-future`
     strays: list[str] = field(default_factory=list)  # `-stray`
-    metadata: str | None = None  # the controller's log, which is no topic's
+    metadata: str | None = None  # the controller's log, which belongs to no topic
     foreign_folders: list[str] = field(default_factory=list)
-    other_names: dict[str, TopicPartition] = field(default_factory=dict)  # of them: what a broker takes them for
+    # foreign directories that a broker takes for a partition
+    other_names: dict[str, TopicPartition] = field(default_factory=dict)
     foreign_files: list[str] = field(default_factory=list)
 
     @property
     def moving(self) -> list[str]:
-        """Folders that are no partition's now, but were, or will be."""
+        """Directories that were or will be partitions, but are not now."""
         return sorted([*self.deleted, *self.future, *self.strays])
 
 
 def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
-    """What is in `log_dir`.  OSError where it cannot be listed."""
+    """Lists a log directory.  Raises OSError if it cannot be listed."""
     listed = files.list_dir(log_dir)
     named = folders_in(log_dir, listed, files)
     found = Folders(log_dir, named.partitions, foreign_folders=named.foreign, other_names=named.other_names)
@@ -70,7 +71,7 @@ def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
 
 
 def named_folders(found: Folders, asked: Collection[str]) -> Folders:
-    """Of a directory what belongs to the topics and partitions that are named (or globs); all where none is."""
+    """Returns what belongs to the named topics, partitions or globs; everything if none is named."""
     if not asked:
         return found
 
@@ -88,15 +89,15 @@ def named_folders(found: Folders, asked: Collection[str]) -> Folders:
 
 
 def another_name(path: str, partition: TopicPartition) -> str:
-    """What to say of one of `other_names`."""
+    """Returns the finding about one of `other_names`."""
     return (
-        f"{path}: a broker takes it for {partition}, and does not start where {partition} is there too; "
-        f"nothing here looks into it: rename it to {partition}, or move it elsewhere"
+        f"{path}: a broker takes it for {partition}, and does not start if {partition} exists too; "
+        f"kafkalog does not read it: rename it to {partition}, or move it elsewhere"
     )
 
 
 def _is_leftover(name: str) -> bool:
-    """A checkpoint that was being written, or a copy that `checkpoint set` kept."""
+    """Returns whether it is a checkpoint that was being written, or a copy that `checkpoint set` kept."""
     return any(name == f"{own}.tmp" or name.startswith(f"{own}.bak") for own in names.OFFSET_CHECKPOINT_FILES)
 
 
@@ -108,10 +109,11 @@ def _partition_of(name: str) -> TopicPartition | None:
 
 
 def copies_known(log_dir: str, files: Files = OS_FILES) -> Callable[[TopicPartition], bool]:
-    """Whether some of a partition was copied to a remote tier, by `__remote_log_metadata` of the directory.  What is
-    answered raises CorruptCheckpointException and KafkaStorageException."""
+    """Returns a function that says whether some of a partition was copied to a remote tier.
+    It reads `__remote_log_metadata` of the directory, and raises CorruptCheckpointException and KafkaStorageException.
+    """
     if not (files.is_dir(log_dir) and names.has_remote_metadata(files.list_dir(log_dir))):
         return lambda partition: False
-    from kafkalog.engine.remote.known_copies import KnownCopies  # nothing for a directory without a tier
+    from kafkalog.engine.remote.known_copies import KnownCopies  # not needed for a directory without a tier
 
     return partial(KnownCopies([log_dir], files).has_of, log_dir)

@@ -1,8 +1,8 @@
-"""What a partition's folder lacks between its segments: offsets that no segment has, and what says that they are lost.
+"""Finds gaps between the segments of a partition: offsets that no segment has, and evidence that they are lost.
 
-An index that is left without its log, or that names bytes behind the log's end, says so of any topic.  Nothing else
-tells a missing file from what compaction leaves, so of a topic that may have been compacted such a gap alone is no
-loss.  `verify`, `backup`, `recover` and `salvage` ask here, that all count the same.
+An index without its log, or one that names bytes after the log's end, is evidence for any topic.  Nothing else tells a
+missing file from what compaction leaves.  So for a topic that may have been compacted, a gap alone is no loss.
+`verify`, `backup`, `recover` and `salvage` use this module, so that all count the same.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ COMPACTED_TOPICS = (names.GROUP_METADATA_TOPIC, names.TRANSACTION_STATE_TOPIC)
 POLICY = "cleanup.policy"
 TIERED = "remote.storage.enable"
 NOT_COMPACTED = (
-    "and the topic is not compacted: a segment's files are missing, if no compaction of former times and no salvage "
+    "and the topic is not compacted: a segment's files are missing, unless an earlier compaction or a salvage "
     "left the gap (a backup or a replica may have them)"
 )
-NOT_TRIMMED = "and whoever moves the log start, by retention or delete-records, cuts them there: files are missing"
+NOT_TRIMMED = "and retention and delete-records move that start along with the log start: files are missing"
 WITHOUT_LOG = (
-    "an index without its .log file: the records of its segment are missing, unless a cleaner took them (a backup or a "
-    "replica may have them; an open deletes the index)"
+    "an index without its .log file: the records of its segment are missing, unless a cleaner removed them (a backup "
+    "or a "
+    "replica may have them; opening the log deletes the index)"
 )
 
 __all__ = [
@@ -55,7 +56,7 @@ __all__ = [
 
 
 class Gap(NamedTuple):
-    """Offsets in front of a segment that no segment has.  `why`: how an index says that records were there, or None."""
+    """Offsets before a segment that no segment has.  `why` is how an index shows that records were there, or None."""
 
     first_offset: int
     last_offset: int
@@ -67,13 +68,13 @@ class Gap(NamedTuple):
 
     @property
     def told(self) -> str:
-        """What a finding says of it."""
+        """The text of the finding."""
         return f"{self}, {NOT_COMPACTED}" if self.why is None else str(self)
 
 
 class Gaps:
-    """Asked segment by segment, in their order.  `alone`: base offsets of segments with an index and no log;
-    `log_start`: nothing below it is missed; `began`: where the log began, as `began_below` tells it."""
+    """Finds gaps, segment by segment in order.  `alone` are base offsets of segments with an index and no log.  Nothing
+    before `log_start` is missed.  `began` is where the log began, as `began_below` returns it."""
 
     def __init__(
         self, directory: str, alone: Collection[int], files: Files, log_start: int = 0, began: int | None = None
@@ -85,9 +86,11 @@ class Gaps:
         self._start = log_start
 
     def in_front_of(self, base: int, before: int | None, next_offset: int, told_up_to: int) -> Gap | None:
-        """The gap between the segment `before`, whose batches end at `next_offset`, and the one at `base`; None where
-        there is none.  `told_up_to`: what is missing below it was told.  Of the first segment (`before` is None) only
-        what an index or `began` names is missed: retention takes what lies in front of it."""
+        """Returns the gap between the segment `before`, whose batches end at `next_offset`, and the one at `base`, or
+        None.
+
+        What is missing below `told_up_to` was reported already.  Before the first segment (`before` is None) only
+        offsets are missed that an index or `began` names, because retention deletes what was there."""
         first = max(next_offset, told_up_to)
         alone = [each for each in self._alone if first <= each < base]
         if before is None:
@@ -100,7 +103,7 @@ class Gaps:
             return None
         if alone:
             named = names.log_file("", alone[0])
-            return Gap(first, base - 1, f"the file {named} is missing (an index of it is left)")
+            return Gap(first, base - 1, f"the file {named} is missing (its index still exists)")
         if before is not None and self._is_cut_short(before, base, next_offset):
             named = names.log_file("", before)
             return Gap(first, base - 1, f"the file {named} is shorter than its index says")
@@ -109,7 +112,7 @@ class Gaps:
         return Gap(first, base - 1)
 
     def _is_cut_short(self, base: int, following: int, next_offset: int) -> bool:
-        """Whether the index of a segment names bytes behind its log's end, for offsets that are not there."""
+        """Returns whether the index of a segment names bytes after its log's end, for offsets that are missing."""
         try:
             size = self._files.stat(names.log_file(self._directory, base)).size
             path = names.offset_index_file(self._directory, base)
@@ -125,9 +128,10 @@ class Gaps:
 
 
 def _begin_by_epochs(directory: str, files: Files) -> int | None:
-    """Where a log began by its leader epochs, if that is below its first segment.  Kafka cuts them at the log start in
-    the background, when it has renamed the segments to be deleted: while there are such nothing is certain.  Ask only
-    of a topic that is not compacted and not tiered."""
+    """Returns where a log began by its leader epochs, if that is before its first segment, else None.
+
+    Kafka truncates epochs at the log start in the background, after it has renamed the segments to be deleted; while
+    such segments exist nothing is certain.  Use only for a topic that is neither compacted nor tiered."""
     path = LeaderEpochCheckpointFile.new_file(directory)
     try:
         listed = files.list_dir(directory)
@@ -136,7 +140,7 @@ def _begin_by_epochs(directory: str, files: Files) -> int | None:
         if is_uncertain or not bases or names.LEADER_EPOCH_CHECKPOINT_FILE not in listed:
             return None
         epochs = LeaderEpochCheckpointFile(path, files, create=False).read()
-    except (KafkalogError, OSError) as error:  # told by who checks them
+    except (KafkalogError, OSError) as error:  # the check of epochs reports it
         if is_shortage(error):
             raise
         return None
@@ -145,13 +149,13 @@ def _begin_by_epochs(directory: str, files: Files) -> int | None:
 
 
 def is_of_gap_alone(finding: Finding) -> bool:
-    """Whether a finding tells offsets of which nothing is left in the directory, so that nobody can fill them from
-    there."""
+    """Returns whether a finding is about offsets of which nothing is left in the directory, so that they cannot be
+    filled from there."""
     return finding.what.endswith((NOT_COMPACTED, NOT_TRIMMED))
 
 
 def began_below(directory: str, files: Files) -> int | None:
-    """As `_begin_by_epochs`, of the folder as it is now; what seems wrong is looked at twice."""
+    """Like `_begin_by_epochs`, but reads twice if something seems wrong."""
     found = None
     for _ in range(2):
         if found is not None:
@@ -163,15 +167,15 @@ def began_below(directory: str, files: Files) -> int | None:
 
 
 def end_of_segment(directory: str, base: int, files: Files) -> int | None:
-    """The offset behind a segment's last batch, found from the last entry of its index on; None where damage stands in
-    front of the end, or nothing can be read."""
+    """Returns the offset after a segment's last batch, searched from the last entry of its index.  Returns None if
+    damage comes before the end, or nothing can be read."""
     path = names.log_file(directory, base)
     try:
         with files.open(path, writable=False) as file:
             size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
             entries = index_reader.offset_entries(files, names.offset_index_file(directory, base), base, size)
             starts = [entries.last_entry()[1]] if len(entries) else []
-            for start in [*starts, 0]:  # an index may lie
+            for start in [*starts, 0]:  # an index may be wrong
                 end = base
                 scan = LogScan(file, start, size)
                 for piece in scan:
@@ -185,7 +189,7 @@ def end_of_segment(directory: str, base: int, files: Files) -> int | None:
 
 
 def index_names_alone(listed: Collection[str]) -> set[str]:
-    """The names of index files whose segment has no .log among them."""
+    """Returns the names of index files whose segment has no .log among them."""
     known = set(names.offsets_in(listed))
     return {
         name
@@ -195,8 +199,8 @@ def index_names_alone(listed: Collection[str]) -> set[str]:
 
 
 def indexes_alone(listed: Collection[str], bases: Iterable[int]) -> list[int]:
-    """The base offsets of segments that have an index among the names, and no log: none of `bases`, and none that is
-    being deleted."""
+    """Returns the base offsets of segments that have an index among the names and no log, except `bases` and those that
+    are being deleted."""
     found = {
         base
         for name in listed
@@ -209,8 +213,8 @@ def indexes_alone(listed: Collection[str], bases: Iterable[int]) -> list[int]:
 def may_be_compacted(
     root: str, partitions: Iterable[TopicPartition], files: Files, *, if_unknown: bool
 ) -> set[TopicPartition]:
-    """Those whose settings ask for compaction, and those that a cleaner was at; `if_unknown`: also those of which
-    nobody knows the settings."""
+    """Returns the partitions whose settings request compaction, and those that a cleaner has processed.  With
+    `if_unknown`, also those with unknown settings."""
     cleaned = OffsetCheckpointFile(os.path.join(root, names.CLEANER_OFFSET_CHECKPOINT_FILE), files, create=False)
     found = set(cleaned.read_or_empty())
     settings = TopicSettings(root, files=files)
@@ -220,14 +224,14 @@ def may_be_compacted(
             is_compacted = topic in COMPACTED_TOPICS or settings.of(topic).compact
             if is_compacted or (if_unknown and not settings.is_known(topic, POLICY)):
                 found.add(partition)
-        except (KafkalogError, OSError):  # told by who reads them
+        except (KafkalogError, OSError):  # reading the settings reports it
             found.add(partition)
     return found
 
 
 def may_begin_later(root: str, partitions: Collection[TopicPartition], files: Files) -> set[TopicPartition]:
-    """Those whose epochs may begin in front of their first segment: what may be compacted, and what may have earlier
-    segments in a remote tier."""
+    """Returns the partitions whose epochs may begin before their first segment: those that may be compacted, and those
+    that may have earlier segments in a remote tier."""
     settings = TopicSettings(root, files=files)
     found = may_be_compacted(root, partitions, files, if_unknown=True)
     for partition in partitions:

@@ -1,8 +1,8 @@
-"""Every value of a key that is still in a partition, and what each of them counts for.
+"""Yields every value of a key that is still in a partition, and the state of each.
 
-Up to the last stable offset it is known which transactions were aborted;
-what lies behind it no read_committed reader sees yet.  Of a topic's partitions each answers for itself.  Only reads,
-without a lock, beside a running broker too.  Needs pyarrow.
+Before the last stable offset it is known which transactions were aborted; no read_committed reader sees what comes
+after it yet.  Each partition of a topic is read separately.  Only reads, without a lock, so it works while a broker is
+running.  Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "history"]
 
 LATEST = "latest"
-SUPERSEDED = "superseded"  # a later one counts; the next clean may take it
-ABORTED = "aborted"  # its transaction was
-PENDING = "pending"  # a transaction before it, or its own, is open: it counts once that has ended
+SUPERSEDED = "superseded"  # a later value counts; the next compaction may remove it
+ABORTED = "aborted"  # its transaction was aborted
+PENDING = "pending"  # its own transaction, or an earlier one, is open: it counts once that has ended
 R = TypeVar("R", bound=ChunkReader)
 
 
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
     @property
     def tombstone(self) -> bool:
-        """Whether it deletes the key."""
+        """Whether the value deletes the key."""
         return self.record.value is None
 
 
@@ -57,20 +57,41 @@ def _in_asked(old: dict[str, Any], named: dict[str, Any]) -> None:
 def history(
     view: PartitionView, key: bytes, asked: Selection | Window | None = None, *, lenient: bool = False
 ) -> Iterator[Entry]:
-    """The values of `key` in a partition of a view, by offset: those of a selection's window, whose isolation does not
-    matter.  Its `match` chooses among them when it is known what each counts for.
+    """Yields the values of a key in a partition, by offset.
 
-    LATEST is the last one in the window that is neither aborted nor pending.  `lenient` as in `window.found_in`.  At
-    damage what lies before it comes first, the last value as LATEST, then the error; where the selection is to be told
-    of damage, reading goes on behind it.
+    LATEST is the last value in the window that is neither aborted nor pending.  If damage is not skipped, the values
+    before it come first, the last one as LATEST, and then the error.
+
+    Args:
+        view: The partition: a `kafkalog.engine.log.view.PartitionView`.
+        key: The key.
+        asked: The window to read; None reads everything.  Its isolation level is ignored, its `match` is applied after
+            the states are known.  If it skips damage, reading continues after it.
+        lenient: Moves a start offset that the log does not have to the next one that it has.
+
+    Yields:
+        An `Entry` for each value.
+
+    Raises:
+        IllegalArgumentException: `view` is no PartitionView.
+        CorruptRecordException: The log is damaged.
+
+    Example:
+        >>> from kafkalog.engine.log.view import PartitionView
+        >>> from kafkalog.toolbox.history import history
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("prices").append_many([(b"1", b"apple"), (b"2", b"apple")])
+        >>> with PartitionView("shop", kafkalog.TopicPartition("prices", 0)) as view:
+        ...     [(entry.record.value, entry.state) for entry in history(view, b"apple")]
+        [(b'1', 'superseded'), (b'2', 'latest')]
     """
     if not hasattr(view, "visible_end"):
         raise IllegalArgumentException(
-            f"view: found {shown(view)}, expected a kafkalog.engine.log.view.PartitionView",
-            hint="PartitionView(log_dir, TopicPartition(topic, number)) makes one; of an open Partition write "
+            f"view is {shown(view)}; expected a kafkalog.engine.log.view.PartitionView",
+            hint="PartitionView(log_dir, TopicPartition(topic, number)) creates one; for an open Partition use "
             "partition.records(key=...), or partition.latest(key=...) for the last value",
         )
-    if isinstance(asked, Window):  # as the release before had it
+    if isinstance(asked, Window):  # as in an earlier release
         warn("history(view, key, window)", "history(view, key, Selection(start, end))", depth=2)
         asked = _of_window(asked)
     asked = checked_selection(asked, "asked")
@@ -81,10 +102,10 @@ def history(
 
 
 def _history(view: PartitionView, wanted: Selection, asked: Selection, lenient: bool) -> Iterator[Entry]:
-    # Conditions choose among the values, and say nothing of what counts as the last one.
+    # Conditions choose among the values, and do not change which one is the last.
     start, end, times = found_in(view, asked.unpruned().window, lenient=lenient)
     stable = view.visible_end("read_committed")
-    undecided: list[Entry] = []  # the last value that counts, and aborted ones behind it
+    undecided: list[Entry] = []  # the last value that counts, and aborted ones after it
 
     def decided(reader: _Marking) -> Iterator[Entry]:
         nonlocal undecided
@@ -131,7 +152,7 @@ def _superseded(entries: list[Entry]) -> Iterator[Entry]:
 
 
 class _Marking(ChunkReader):
-    """Up to the last stable offset, aborted batches with the others; says of an offset whether it was aborted."""
+    """Reads up to the last stable offset, including aborted batches; tells whether an offset was aborted."""
 
     def __init__(self, source: Source, start: int, end: int) -> None:
         super().__init__(source, start, end_offset=end, isolation="read_committed")
@@ -146,7 +167,7 @@ class _Marking(ChunkReader):
         return chunk
 
     def is_aborted(self, offset: int) -> bool:
-        """Asked for ascending offsets."""
+        """Returns whether an offset was aborted; call it with ascending offsets."""
         while self._aborted and self._aborted[0][1] < offset:
             self._aborted.popleft()
         return bool(self._aborted) and self._aborted[0][0] <= offset

@@ -1,10 +1,10 @@
-"""What `export_hours` wrote, back into a partition: every record at its offset, in batches that are made anew.
+"""Imports what `export_hours` wrote into a partition: every record at its offset, in new batches.
 
-A batch has one type of timestamp; records of log append time have that of their batch, so where it changes another
-batch begins.  The batches are appended as a follower appends its leader's: offsets are theirs.
+A batch has one type of timestamp, and records with log append time have that of their batch; so another batch begins
+if it changes.  The batches are appended as a follower appends its leader's: they keep their offsets.
 
-A new batch has a checksum of its own, right whatever it holds.  So no byte of a file is believed before all of it has
-the checksum that its note knows; Parquet's own, of its pages, leave out footers and the headers of pages.
+A new batch gets a new checksum, which is right whatever the batch holds.  So no byte of a file is used before the whole
+file matches the checksum of its note; Parquet's own checksums of pages do not cover footers and headers of pages.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["Imported", "has_records", "import_partition"]
 
 BATCH_BYTES = 256 << 10
 READ_ROWS = 16_384
-READ_BYTES = 4 << 20  # of rows of one row group, by what its rows have on average
+READ_BYTES = 4 << 20  # of rows of one row group, estimated by the average row
 CHECK_BYTES = 1 << 20
 EPOCH = 0
 
 
 @dataclass
 class Imported:
-    """One partition: what was appended now, and where its log starts and ends."""
+    """The result for one partition: what was appended now, and where its log starts and ends."""
 
     partition: TopicPartition
     records: int = 0
@@ -61,9 +61,35 @@ def import_partition(
     *,
     resume: bool = False,
 ) -> Imported:
-    """Appends what the files of an export have behind the end of a partition, which is made where it is missing.
+    """Appends the records of an export's files that come after a partition's end.
 
-    IllegalArgumentException where it has records, unless `resume`; the errors of an open.
+    The partition is created if it does not exist.
+
+    Args:
+        source: The directory of the export.
+        written: The files of the partition, from `export_hours.exported_files`.
+        log_dir: The log directory.
+        partition: The partition.
+        config: Settings of the topic.
+        compression: The codec of the new batches; None uses the topic's setting.
+        resume: Continues in a partition that has records.
+
+    Returns:
+        An `Imported`.
+
+    Raises:
+        IllegalArgumentException: The partition has records, and `resume` is False; or an offset occurs twice.
+        CorruptRecordException: A file is not what was exported.
+        NoSuchFileException: A file of the export no longer exists.
+        KafkalogError: The log cannot be opened.
+
+    Example:
+        >>> from kafkalog.toolbox.export_hours import Layout, exported_files, settle_layout
+        >>> from kafkalog.toolbox.import_hours import import_partition
+        >>> orders = kafkalog.TopicPartition("orders", 0)
+        >>> settle_layout("exported", Layout())  # an export without records
+        >>> import_partition("exported", exported_files("exported", orders), "shop", orders, {}, None).records
+        0
     """
     result = Imported(partition)
     columns = layout_of(source).columns
@@ -88,9 +114,23 @@ def import_partition(
 
 
 def has_records(partition: TopicPartition, end_offset: int) -> IllegalArgumentException:
-    """What is said of a partition that is not empty."""
+    """Returns the error for importing into a partition that is not empty.
+
+    Args:
+        partition: The partition.
+        end_offset: Its log end offset.
+
+    Returns:
+        An IllegalArgumentException.
+
+    Example:
+        >>> from kafkalog.toolbox.import_hours import has_records
+        >>> print(has_records(kafkalog.TopicPartition("orders", 0), 5).message)
+        orders-0 already has records up to offset 4
+    """
     return IllegalArgumentException(
-        f"{partition} has records already, up to offset {end_offset - 1}", hint="resume appends what lies behind them"
+        f"{partition} already has records up to offset {end_offset - 1}",
+        hint="use resume to append the records after them",
     )
 
 
@@ -99,7 +139,7 @@ def _stored(compression_type: str) -> str:
 
 
 def encoded(batch: Any, codec: int) -> Iterator[bytes]:
-    """Kafka's batches of a record batch of an export's columns."""
+    """Yields Kafka's batches for a record batch with an export's columns."""
     types = batch.column("timestampType").to_numpy()
     times = batch.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).view(pa.int64())
     stamps = times.to_numpy()
@@ -124,8 +164,8 @@ def encoded(batch: Any, codec: int) -> Iterator[bytes]:
 
 
 def check_file(path: str, written: HourFile, files: Files = OS_FILES) -> None:
-    """CorruptRecordException where a file has not the bytes that were written; NoSuchFileException."""
-    hint = "remove the note that names it, in _kafkalog, and export again; or restore the file"
+    """Checks the bytes of a file.  Raises CorruptRecordException if they changed, and NoSuchFileException."""
+    hint = "remove the note in _kafkalog that names it and export again; or restore the file"
     try:
         with files.open(path, writable=False) as file:
             position = digest = 0
@@ -133,10 +173,10 @@ def check_file(path: str, written: HourFile, files: Files = OS_FILES) -> None:
                 digest = crc32c(data, digest)
                 position += len(data)
     except FileNotFoundError:
-        raise NoSuchFileException("a file of the export is gone", path=path, hint=hint) from None
+        raise NoSuchFileException("a file of the export no longer exists", path=path, hint=hint) from None
     if (position, digest) != (written.bytes, written.crc32c):
         raise CorruptRecordException(
-            f"found {position} bytes with the checksum {digest:#010x}, expected {written.bytes} with "
+            f"the file has {position} bytes with the checksum {digest:#010x}; expected {written.bytes} bytes with "
             f"{written.crc32c:#010x}: the file was damaged or changed after the export",
             path=path,
             hint=hint,
@@ -144,12 +184,11 @@ def check_file(path: str, written: HourFile, files: Files = OS_FILES) -> None:
 
 
 def merged(target: str, written: list[HourFile], start: int, columns: tuple[str, ...]) -> Iterator[Any]:
-    """The records of a partition's files from an offset on, in the order of offsets: record batches.
+    """Yields the records of a partition's files from an offset on, in the order of offsets, as record batches.
 
-    Open are the files in which the next offset may be: few, where records come about in the order of their time.
-    IllegalArgumentException where an offset comes twice; CorruptRecordException for a file that is not as it was
-    written, NoSuchFileException for one that is gone.
-    """
+    Only files that may have the next offset are open: few, if records are about in the order of time.
+    Raises IllegalArgumentException if an offset occurs twice, CorruptRecordException for a file that changed, and
+    NoSuchFileException for a missing one."""
     waiting = [file for file in written if file.last_offset >= start]
     parts: list[_Part] = []
     done = start
@@ -170,14 +209,14 @@ def merged(target: str, written: list[HourFile], start: int, columns: tuple[str,
         offsets = table.column("offset").to_numpy()
         if len(offsets) and (offsets[0] < done or (np.diff(offsets) <= 0).any()):
             raise IllegalArgumentException(
-                f"found an offset twice near {int(offsets[0])}", path=target, hint="export into an empty target"
+                f"an offset occurs twice near {int(offsets[0])}", path=target, hint="export into an empty target"
             )
         done = int(offsets[-1]) + 1
         yield from table.combine_chunks().to_batches()
 
 
 def _batches(file: Any, columns: list[str]) -> Iterator[Any]:
-    """A Parquet file's rows in pieces that fit into memory, however large its records are."""
+    """Yields a Parquet file's rows in pieces that fit into memory, however large its records are."""
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         row_bytes = max(group.total_byte_size // max(group.num_rows, 1), 1)
@@ -209,7 +248,7 @@ class _Part:
         self.batch = None
 
     def take(self, bound: int) -> Any:
-        """Rows up to an offset, which goes no further than this batch; None where there are none."""
+        """Returns the rows up to an offset, which must not be after this batch; None if there are none."""
         offsets = self.batch.column("offset").to_numpy()
         count = int(np.searchsorted(offsets, bound, side="right"))
         taken = self.batch.slice(0, count)

@@ -1,8 +1,8 @@
-"""The indexes of one segment against its log, entry by entry, while the log streams by.
+"""Checks the indexes of one segment against its log, entry by entry, while the log is read.
 
-`feed` takes tables of batches in order of position; nothing is kept of them but a running maximum.  An offset entry
-must name a batch by its position and last offset; a time entry must name a batch and the largest timestamp up to it.
-Entries that name a damaged batch are not judged (`pass_over`): the index may be the one that is right.
+`feed` gets tables of batches in order of position, and keeps only a running maximum.  An offset entry must name a batch
+by its position and last offset.  A time entry must name a batch and the largest timestamp up to it.  Entries that name
+a damaged batch are not judged (`pass_over`): the index may be right, and the batch wrong.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report, told
 from kafkalog.toolbox.unread import unread
 
 LARGE_INTERVAL_BYTES = 64 << 10  # 16 times Kafka's default of index.interval.bytes
-READ_LEAST_BYTES = 16 << 20  # of an index, however small its log is
+READ_LEAST_BYTES = 16 << 20  # this much of an index is read even if its log is small
 
 
 class IndexCheck:
-    """Made for one segment; `feed` every table of its log, then `finish`."""
+    """Checks one segment: call `feed` with every table of its log, then `finish`."""
 
     def __init__(self, directory: str, base_offset: int, files: Files, findings: Report, *, last_segment: bool) -> None:
         self._base = base_offset
@@ -35,11 +35,11 @@ class IndexCheck:
         self._largest = -1
         self._log_bytes = min(files.stat(names.log_file(directory, base_offset)).size, SEGMENT_FILE_BYTES_MAX)
         self._unread: set[str] = set()
-        self.remarks: list[tuple[str, str]] = []  # of a file, what may be so, and is better mended
+        self.remarks: list[tuple[str, str]] = []  # (path, text): may be in order, but is better repaired
         self._last_position = 0  # of a batch
-        self._end = 0  # behind the last batch, or damage
-        self.next_offset = base_offset  # behind the last batch
-        self._grows = True  # the entries of the offset index do
+        self._end = 0  # after the last batch, or damage
+        self.next_offset = base_offset  # after the last batch
+        self._grows = True  # the entries of the offset index increase
         self._offset_path = names.offset_index_file(directory, base_offset)
         self._time_path = names.time_index_file(directory, base_offset)
         raw = self._load(self._offset_path, OFFSET_ENTRIES)
@@ -57,10 +57,10 @@ class IndexCheck:
         self._check_transactions(names.transaction_index_file(directory, base_offset))
 
     def _load(self, path: str, dtype: np.dtype) -> np.ndarray:
-        """All entries; the zero slots that preallocation leaves behind the last one are no entries."""
+        """Returns all entries, without the zero slots that preallocation leaves after the last one."""
         if not self._files.exists(path):
             if not self._last_segment:
-                self._findings.add(path, 0, 0, "missing (`kafkalog reindex` makes it)")
+                self._findings.add(path, 0, 0, "the file is missing (`kafkalog reindex` creates it)")
             return np.empty(0, dtype)
         data = self._read(path, dtype)
         entries = entries_of(data, dtype)
@@ -71,25 +71,28 @@ class IndexCheck:
             return entries[:count]
         if whole != len(data):
             self._findings.add(
-                path, whole, len(data) - whole, f"{len(data)} bytes are no multiple of an entry's {dtype.itemsize}"
+                path,
+                whole,
+                len(data) - whole,
+                f"its size of {len(data)} bytes is no multiple of an entry's {dtype.itemsize} bytes",
             )
         if count < len(entries):
             self._findings.add(
                 path,
                 count * dtype.itemsize,
                 whole - count * dtype.itemsize,
-                "zero slots behind the last entry, which Kafka takes for entries",
+                "zero slots after the last entry, which Kafka takes for entries",
             )
         return entries[:count]
 
     def _read(self, path: str, dtype: np.dtype) -> bytes:
-        """The entries that the log can have: one for each batch of the smallest size.  What a larger file has behind
-        them is looked at only as far as it costs nothing."""
+        """Reads the entries that the log can have: one for each batch of the smallest size.  The rest of a larger file
+        is only read if it costs nothing."""
         most = max(self._log_bytes // SMALLEST_BATCH_BYTES * dtype.itemsize, READ_LEAST_BYTES)
         try:
             file = self._files.open(path, writable=False)
         except (CorruptIndexException, RemoteResourceNotFoundException) as error:
-            # Of a remote tier, which gives no index that cannot be one, and may have lost an object.
+            # From a remote tier, which returns no invalid index, and may have lost an object.
             self._findings.add(path, 0, 0, told(error))
             self._unread.add(path)
             return b""
@@ -102,11 +105,11 @@ class IndexCheck:
             except OSError as error:
                 return self._tell_unread(path, error)
             if size > SEGMENT_FILE_BYTES_MAX:
-                self._findings.add(path, most, size - most, f"found {size} bytes, {TOO_LARGE}")
+                self._findings.add(path, most, size - most, f"its size is {size} bytes, {TOO_LARGE}")
             return data
 
     def _tell_unread(self, path: str, error: OSError) -> bytes:
-        """An index that cannot be read is a finding; the log is read all the same."""
+        """Reports an index that cannot be read; the log is checked all the same."""
         wrong = unread(error, path)
         if wrong is None:
             raise error
@@ -121,13 +124,13 @@ class IndexCheck:
         if strict_second and steps.any():
             self._grows = False
         for slot in np.flatnonzero(steps)[:MOST_FINDINGS]:
-            self._entry(path, dtype, int(slot) + 1, "is not above the entry before it")
+            self._entry(path, dtype, int(slot) + 1, "is not greater than the entry before it")
 
     def _entry(self, path: str, dtype: np.dtype, slot: int, what: str) -> None:
         self._findings.add(path, slot * dtype.itemsize, dtype.itemsize, f"entry {slot} {what}")
 
     def feed(self, table: np.ndarray) -> None:
-        """The next batches of the log."""
+        """Checks the next batches of the log."""
         self._feed_offsets(table)
         self._feed_times(table)
         self._largest = max(self._largest, int(table["max_timestamp"].max()))
@@ -136,8 +139,8 @@ class IndexCheck:
         self.next_offset = max(self.next_offset, int(table["last_offset"].max()) + 1)
 
     def pass_over(self, position: int, end: int, first_offset: int, end_offset: int | None) -> None:
-        """A damaged stretch of the log, between the good batches around it: nobody can tell whether entries that name
-        what was there are right."""
+        """Skips a damaged part of the log, between the good batches around it.  Entries that name it are counted as
+        right, because it is unknown whether they are."""
         self._end = max(self._end, end)
         self._offset_found |= (position <= self._positions) & (self._positions < end)
         limit = LONG_MAX if end_offset is None else end_offset - 1
@@ -168,7 +171,7 @@ class IndexCheck:
         self._time_found[slots[hit]] = True
 
     def finish(self) -> None:
-        """Report the entries that no batch answered to: those of one stretch of the index together."""
+        """Reports the entries that match no batch; consecutive ones together."""
         self._tell_behind_end()
         for first, end in _runs(~self._offset_found)[:MOST_FINDINGS]:
             offsets, positions = self._offsets[first:end].tolist(), self._positions[first:end].tolist()
@@ -188,36 +191,36 @@ class IndexCheck:
                 self._entries(self._time_path, TIME_ENTRIES, first, end, what)
         is_read = self._offset_path not in self._unread and self._files.may_overlap(self._offset_path)
         if is_read and not len(self._offsets) and self._last_position > LARGE_INTERVAL_BYTES:
-            what = f"has no entry, and the last batch begins at byte {self._last_position}"
-            self.remarks.append((self._offset_path, f"{what}: it has lost some, unless index.interval.bytes is large"))
+            what = f"it has no entries, and the last batch begins at byte {self._last_position}"
+            self.remarks.append((self._offset_path, f"{what}: entries were lost, unless index.interval.bytes is large"))
         last = int(self._times[-1]) if len(self._times) else -1
         is_read = self._time_path not in self._unread and self._files.exists(self._time_path)
         if last < self._largest and not self._last_segment and is_read:
-            what = f"ends at timestamp {last}, but the segment has {self._largest} (`kafkalog reindex` mends it)"
+            what = f"it ends at timestamp {last}, but the segment has {self._largest} (`kafkalog reindex` repairs it)"
             if len(self._times) or not len(self._offsets):
-                # A log that was opened, truncated and rolled looks so: Kafka forgets the largest timestamp then.
+                # A log that was opened, truncated and rolled looks like this: Kafka then forgets the largest timestamp.
                 self.remarks.append((self._time_path, what))
             else:
                 self._findings.add(self._time_path, 0, 0, what)
 
     def _tell_behind_end(self) -> None:
-        """Entries of what lay behind the log's end: one finding for each index."""
+        """Reports entries for what was after the log's end: one finding for each index."""
         self._gather(
             self._offset_path, OFFSET_ENTRIES, self._offset_found, self._positions >= self._end,
-            f"bytes behind the end of the log, which is at byte {self._end}",
+            f"bytes after the end of the log, which is at byte {self._end}",
             offset=self._offsets, position=self._positions,
         )  # fmt: skip
         self._gather(
             self._time_path, TIME_ENTRIES, self._time_found,
             (self._time_offsets >= self.next_offset) & self._is_cut_short(),
-            f"offsets behind the end of the log, which is at offset {self.next_offset}",
+            f"offsets after the end of the log, which is at offset {self.next_offset}",
             timestamp=self._times, offset=self._time_offsets,
         )  # fmt: skip
 
     def _gather(
         self, path: str, dtype: np.dtype, found: np.ndarray, behind: np.ndarray, what: str, **columns: np.ndarray
     ) -> None:
-        """One finding for several entries that lie `behind` and were not found, which then count as told."""
+        """Reports the entries that are `behind` and not found as one finding, and marks them as reported."""
         slots = np.flatnonzero(behind & ~found)
         if len(slots) > 1:
             spans = ", ".join(f"{name} {_span(column[slots].tolist())}" for name, column in columns.items())
@@ -225,14 +228,14 @@ class IndexCheck:
             found[slots] = True
 
     def _is_cut_short(self) -> bool:
-        """Whether the log ends before batches that its own indexes name, as far as these are to be believed."""
+        """Returns whether the log ends before batches that its own indexes name, if these are plausible."""
         if not len(self._positions) or not self._grows:
             return False
         return int(self._positions[-1]) >= self._end and int(self._offsets[-1]) >= self.next_offset
 
     def is_cut_short(self, following: int | None) -> bool:
-        """Whether a log that the segment at `following` follows ends before batches that its index names: records are
-        lost."""
+        """Returns whether a log ends before batches that its index names, although the segment at `following` comes
+        next: records are lost."""
         return following is not None and self._is_cut_short() and int(self._offsets[-1]) < following
 
     def _stretch(self, path: str, dtype: np.dtype, slots: np.ndarray, what: str) -> None:
@@ -251,7 +254,7 @@ class IndexCheck:
         entries = entries_of(data, TXN_ENTRIES)
         whole = entries.nbytes
         if whole != len(data):
-            self._findings.add(path, whole, len(data) - whole, "a cut entry at the end")
+            self._findings.add(path, whole, len(data) - whole, "an incomplete entry at the end")
         previous = self._base - 1
         for slot, entry in enumerate(entries):
             first, last = int(entry["first_offset"]), int(entry["last_offset"])
@@ -264,7 +267,7 @@ class IndexCheck:
 
 
 def _runs(wrong: np.ndarray) -> list[tuple[int, int]]:
-    """The stretches (first, behind the last) of slots in a row that are wrong."""
+    """Returns the ranges (first, end) of consecutive wrong slots."""
     edges = np.flatnonzero(np.diff(wrong.astype(np.int8), prepend=0, append=0))
     return [(int(first), int(end)) for first, end in edges.reshape(-1, 2)]
 

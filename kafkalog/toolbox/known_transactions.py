@@ -1,4 +1,4 @@
-"""What `__transaction_state` of a log directory says of transactional ids, for who only reads, beside a broker."""
+"""Reads transactional ids from `__transaction_state` of a log directory, without a lock, also while a broker runs."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class TransactionOf(NamedTuple):
 
     @property
     def state(self) -> str:
-        """By Kafka's name: Ongoing, CompleteAbort ..."""
+        """The state by Kafka's name: Ongoing, CompleteAbort ..."""
         return STATE_NAMES[self.known.metadata.state]
 
     def is_in(self, partition: TopicPartition, txn: OpenTransaction) -> bool:
-        """Whether what is open in a partition is the transaction that the coordinator has under way.  A decision's
-        epoch may be the next one already."""
+        """Returns whether an open transaction of a partition is the one that the coordinator has open.  Once decided,
+        the epoch may already be the next one."""
         metadata = self.known.metadata
         epochs = (metadata.producer_epoch, metadata.producer_epoch - 1)
         return (
@@ -54,8 +54,8 @@ class TransactionOf(NamedTuple):
 
 
 class KnownTransactions:
-    """What `__transaction_state` of a log directory says, read without a lock.  `problems`: partitions of it that could
-    not be read."""
+    """The transactional ids of a log directory, read without a lock.  `problems` has the errors of partitions that
+    could not be read."""
 
     def __init__(self, log_dir: str, *, files: Files = OS_FILES, clock: Clock = SYSTEM_CLOCK) -> None:
         self.by_id: dict[str, TransactionOf] = {}
@@ -75,7 +75,7 @@ class KnownTransactions:
         self._by_producer = {each.known.metadata.producer_id: each for each in self.by_id.values()}
 
     def of_producer(self, producer_id: int) -> TransactionOf | None:
-        """Whose producer id it is; None where no id here has it."""
+        """Returns the transactional id with a producer id; None if there is none."""
         return self._by_producer.get(producer_id)
 
 

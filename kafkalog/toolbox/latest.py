@@ -1,8 +1,8 @@
-"""The last value of each key of a partition of a directory, for the command line and for files that others read.
+"""Returns the last value of each key of a partition, for the command line and for files of other programs.
 
-`Partition.latest` says what counts as last; here it is asked of a view, which is only read, without a lock, beside
-a running broker too.  A key of a topic lives in one partition, but in several where partitions were added since: each
-partition answers for itself.  Needs pyarrow.
+`Partition.latest` defines which value is the last.  Here it is computed from a view, which only reads, without a lock,
+also while a broker is running.  A key of a topic is in one partition, but in several if partitions were added: each
+partition is computed separately.  Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -35,9 +35,14 @@ __all__ = ["LatestOptions", "export_latest", "latest", "latest_records"]
 
 @dataclass(frozen=True)
 class LatestOptions:
-    """`selection`: its window (which ends at an offset, or a time: the state as of then), keys and timestamps say which
-    records count, the rest chooses among the last values.  `tombstones`: also keys whose last value is null.
-    `memory_bytes`: for the map of keys, None for 512 MiB."""
+    """Options of `latest` and `export_latest`.
+
+    Args:
+        selection: Its window, keys and timestamps say which records count, and its other conditions choose among the
+            last values.  A window that ends at an offset or a time gives the state as of then.
+        tombstones: Includes keys whose last value is null.
+        memory_bytes: The most memory for the map of keys; None for 512 MiB.
+    """
 
     selection: Selection = field(default_factory=lambda: Selection(isolation="read_committed"))
     tombstones: bool = False
@@ -46,11 +51,11 @@ class LatestOptions:
     def __post_init__(self) -> None:
         if not isinstance(self.selection, Selection):
             raise IllegalArgumentException(
-                f"selection: found {shown(self.selection)}, expected a kafkalog.toolbox.export.Selection",
-                hint="write LatestOptions(Selection(end=..., isolation='read_committed'))",
+                f"selection is {shown(self.selection)}; expected a kafkalog.toolbox.export.Selection",
+                hint="use LatestOptions(Selection(end=..., isolation='read_committed'))",
             )
 
-    # Of the release before.
+    # Names of an earlier release.
     end = OldAttribute(lambda options: options.selection.window.end, "selection.window.end")
     isolation = OldAttribute(lambda options: options.selection.isolation, "selection.isolation")
 
@@ -72,8 +77,30 @@ def _in_options(old: dict[str, Any], named: dict[str, Any]) -> None:
 
 
 def latest(view: PartitionView, options: LatestOptions, *, progress: Callable[[int], None] | None = None) -> Latest:
-    """The last offsets of the keys of a view's partition; `progress` is told of the log's bytes as they are read, in
-    two or more walks.  Damage is kept for its end: `Latest.failure`."""
+    """Finds the last offset of each key of a partition.
+
+    The log is read two or more times.  Damage is kept for the end, in `Latest.failure`.
+
+    Args:
+        view: The partition.
+        options: Which records count.
+        progress: Called with the number of log bytes just read.
+
+    Returns:
+        A `Latest`, for `latest_records`.
+
+    Raises:
+        MissingPackageException: pyarrow is not installed.
+
+    Example:
+        >>> from kafkalog.engine.log.view import PartitionView
+        >>> from kafkalog.toolbox.latest import LatestOptions, latest, latest_records
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("prices").append_many([(b"1", b"apple"), (b"2", b"apple")])
+        >>> with PartitionView("shop", kafkalog.TopicPartition("prices", 0)) as view:
+        ...     [(record.key, record.value) for record in latest_records(latest(view, LatestOptions()))]
+        [(b'apple', b'2')]
+    """
     need_pyarrow()
     return latest_in(
         lambda: view, options.selection, memory_bytes=options.memory_bytes, lenient=True, progress=progress
@@ -82,7 +109,27 @@ def latest(view: PartitionView, options: LatestOptions, *, progress: Callable[[i
 
 @takes_old(_in_options, tombstones="options=LatestOptions(tombstones=...)")
 def latest_records(found: Latest, options: LatestOptions | None = None) -> Iterator[Record]:
-    """Their records, by offset; at damage those before it, then the error."""
+    """Yields the last record of each key, by offset.
+
+    Args:
+        found: The last offsets, from `latest`.
+        options: The options given to `latest`.
+
+    Yields:
+        The records.  If the log is damaged, the records before the damage come first, and then the error.
+
+    Raises:
+        CorruptRecordException: The log is damaged.
+
+    Example:
+        >>> from kafkalog.engine.log.view import PartitionView
+        >>> from kafkalog.toolbox.latest import LatestOptions, latest, latest_records
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("prices").append(b"1", key=b"apple")
+        >>> with PartitionView("shop", kafkalog.TopicPartition("prices", 0)) as view:
+        ...     [record.offset for record in latest_records(latest(view, LatestOptions()))]
+        [0]
+    """
     options = LatestOptions() if options is None else options
     topic, partition = found.source.topic_partition
     for batch in _batches(found, options, COLUMNS, LINE_ROWS):
@@ -93,7 +140,7 @@ def _batches(found: Latest, options: LatestOptions, columns: Sequence[str], rows
     needed = options.selection.columns_for(columns)
     for batch in found.batches(needed, rows, tombstones=options.tombstones, **how):
         batch = options.selection.filtered(batch, columns)
-        if batch.num_rows:  # parquet has no group of no rows
+        if batch.num_rows:  # Parquet has no empty row groups
             yield batch
 
 
@@ -108,9 +155,35 @@ def export_latest(
     progress: Callable[[int], None] | None = None,
     told: Callable[[Latest], None] | None = None,
 ) -> ExportReport:
-    """Write them to files as `export` does, by its options but for the selection.
+    """Writes the last record of each key to files, as `export` does.
 
-    `told` hears of each partition's keys once they are known.
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions.
+        target: The file or directory to write.
+        files_options: Options of the files; their selection is ignored.
+        options: Which records count.
+        report: A report to add to; None starts a new one.
+        progress: Called with the number of log bytes just read.
+        told: Called with the `Latest` of each partition once it is known.
+
+    Returns:
+        An `ExportReport`.
+
+    Raises:
+        IllegalArgumentException: A file exists already, or the options are invalid.
+        CorruptRecordException: The log is damaged.
+        MissingPackageException: pyarrow is not installed.
+        DiskFull: The target's disk is full.
+
+    Example:
+        >>> from kafkalog.toolbox.export import ExportOptions
+        >>> from kafkalog.toolbox.latest import LatestOptions, export_latest
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("prices").append_many([(b"1", b"apple"), (b"2", b"apple")])
+        >>> prices = kafkalog.TopicPartition("prices", 0)
+        >>> export_latest("shop", [prices], "prices.csv", ExportOptions("csv"), LatestOptions()).records
+        1
     """
     need_pyarrow()
 

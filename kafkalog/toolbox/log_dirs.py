@@ -1,9 +1,9 @@
-"""What kafka-log-dirs tells of a running broker, told of directories: partitions, sizes, lag of copies that move.
+"""Describes log directories as kafka-log-dirs describes a running broker's: partitions, sizes, lag of moving copies.
 
-The same JSON as org.apache.kafka.tools.LogDirsCommand prints behind its two lines of greeting, keys in its order.  A
-partition's size is that of its segments' logs, without indexes and preallocated bytes, as UnifiedLog.size; offsetLag is
-0 but for a `-future` copy, which lags behind its source, and for a replica whose end lies below its high watermark.
-Reads only, takes no lock.
+The result is the JSON that org.apache.kafka.tools.LogDirsCommand prints after its two greeting lines, with keys in the
+same order.  As in UnifiedLog.size, a partition's size is that of its segments' logs, without indexes and preallocated
+bytes.  offsetLag is 0, except for a `-future` copy, which lags behind its source, and for a replica whose end is before
+its high watermark.  Only reads, takes no lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafkalog.toolbox.folders import folders_of
 
 __all__ = ["log_dirs"]
 
-UNKNOWN_BROKER = -1  # a directory without meta.properties, as kafkalog makes it
+UNKNOWN_BROKER = -1  # a directory without meta.properties, as kafkalog creates it
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
 UNKNOWN_LAG = -1
 
@@ -39,8 +39,26 @@ def log_dirs(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """The JSON of these directories, and what was wrong with them.  Where `topics`, or by `asked` topics, partitions or
-    globs, are named, it is of these only.  `progress` is called with 1 for each partition."""
+    """Describes log directories in the format of kafka-log-dirs.
+
+    Args:
+        paths: The log directories.
+        topics: Topics to include.
+        asked: Topics, partitions or globs to include.  If this and `topics` are empty, all are included.
+        files: The file system; for tests.
+        progress: Called with 1 for each partition.
+
+    Returns:
+        A pair: the content of the JSON, and texts about what was wrong with the directories.
+
+    Example:
+        >>> from kafkalog.toolbox.log_dirs import log_dirs
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> found, problems = log_dirs(["shop"])
+        >>> found["brokers"][0]["logDirs"][0]["partitions"][0]["partition"], problems
+        ('orders-0', [])
+    """
 
     def takes(partition: TopicPartition) -> bool:
         return not (topics or asked) or partition.topic in topics or bool(names_of_partition(asked, partition))
@@ -67,7 +85,7 @@ def log_dirs(
 
 
 def broker_of(log_dir: str, files: Files = OS_FILES) -> int:
-    """The node id in meta.properties, UNKNOWN_BROKER where there is none.  CorruptCheckpointException."""
+    """Returns the node id in meta.properties, or UNKNOWN_BROKER.  Raises CorruptCheckpointException."""
     try:
         node = read_meta_properties(os.path.join(log_dir, names.META_PROPERTIES_FILE), files).node_id
     except FileNotFoundError:
@@ -113,7 +131,8 @@ def _describe(
 def _partition(
     log_dir: str, partition: TopicPartition, folder: str, is_future: bool, files: Files, checkpoints: CheckpointLines
 ) -> dict[str, Any]:
-    watermark = checkpoints.line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)  # first: the end moves on
+    # read first, because the end may move
+    watermark = checkpoints.line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     name = os.path.basename(folder)
     with PartitionView(log_dir, partition, files=files, folder=name, checkpoints=checkpoints) as view:
         size = sum(view.readable_bytes(segment) for segment in view.segments)

@@ -1,8 +1,8 @@
-"""What damage takes, counted by records and times: what the batches and indexes around it tell, and nothing else.
+"""Counts what damage takes, in records and times, using only the batches and indexes around it.
 
-A damaged batch counts as its header says, where that agrees with its neighbours; else the gap in the offsets is the
-most that can have been there, and the times are those of the batches in front of it and behind it.  Where nothing lies
-behind, the time index may still name a later record.  What none of these tells is None, or -1 for a time.
+A damaged batch counts as its header says, if that agrees with its neighbours.  Otherwise the gap in the offsets is the
+most that can have been there, and the times are those of the batches before and after it.  If nothing comes after it,
+the time index may still name a later record.  What none of these tells is None, or -1 for a time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 
 class LostRange(NamedTuple):
-    """Bytes of a log that cannot be read, and what was there: `records` at most, of times within [`first_timestamp`,
-    `last_timestamp`] as far as records are in the order of time.  `length` is -1 where nothing tells it."""
+    """Bytes of a log that cannot be read, and what was there.
+
+    There were at most `records`, with times in [`first_timestamp`, `last_timestamp`] if records are in the order of
+    time.  `length` is -1 if unknown."""
 
     partition: TopicPartition
     path: str
@@ -43,8 +45,8 @@ class LostRange(NamedTuple):
 
 @dataclass
 class TopicLoss:
-    """All ranges of one topic.  `unsure`: of some range the records are not known; `unsure_times`: some time is not;
-    `unsure_bytes`: some length is not."""
+    """All lost ranges of one topic.  `unsure`: the records of some range are unknown; `unsure_times`: some time is
+    unknown; `unsure_bytes`: some length is unknown."""
 
     topic: str
     partitions: set[int] = field(default_factory=set)
@@ -58,7 +60,7 @@ class TopicLoss:
     unsure_bytes: bool = False
 
     def add(self, lost: LostRange) -> None:
-        """One more range of the topic."""
+        """Adds one range of the topic."""
         self.partitions.add(lost.partition.partition)
         self.ranges += 1
         self.records += lost.records or 0
@@ -68,17 +70,17 @@ class TopicLoss:
         first, last = lost.first_timestamp, lost.last_timestamp
         self.unsure_times |= min(first, last) < 0
         is_first = self.ranges == 1
-        self.first_timestamp = first if is_first else min(self.first_timestamp, first)  # -1 stays: nobody knows
+        self.first_timestamp = first if is_first else min(self.first_timestamp, first)  # -1 (unknown) stays
         self.last_timestamp = last if is_first else _later(self.last_timestamp, last)
 
 
 def _later(one: int, other: int) -> int:
-    """-1 where one of them is not known."""
+    """Returns the later time; -1 if one of them is unknown."""
     return -1 if min(one, other) < 0 else max(one, other)
 
 
 def by_topic(ranges: Iterable[LostRange]) -> list[TopicLoss]:
-    """The ranges of each topic together, by its name."""
+    """Sums up the ranges of each topic, sorted by name."""
     found: dict[str, TopicLoss] = {}
     for lost in ranges:
         found.setdefault(lost.partition.topic, TopicLoss(lost.partition.topic)).add(lost)
@@ -86,7 +88,7 @@ def by_topic(ranges: Iterable[LostRange]) -> list[TopicLoss]:
 
 
 class Losses:
-    """The ranges that a walk over one partition's segments meets.  Tell it of good batches by `passed`."""
+    """The lost ranges that are found while reading one partition's segments.  Call `passed` for good batches."""
 
     def __init__(self, directory: str, files: Files) -> None:
         self._partition = names.parse_topic_partition_name(directory)
@@ -95,7 +97,7 @@ class Losses:
         self.last_timestamp = -1  # of the last good batch
 
     def passed(self, table: np.ndarray) -> None:
-        """Good batches, in order."""
+        """Notes good batches, in order."""
         self.last_timestamp = int(table["max_timestamp"][-1])
 
     def damage(
@@ -108,8 +110,8 @@ class Losses:
         found: BatchHeader | None,
         following: int | None,
     ) -> LostRange:
-        """What lies in [position, end) of a segment: `found` is the good batch behind it, `following` the next
-        segment's base offset, `next_offset` follows the last good batch in front."""
+        """Returns what was in [position, end) of a segment.  `found` is the good batch after it, `following` the next
+        segment's base offset, and `next_offset` follows the last good batch before it."""
         told = told_by_header(file, position, base, next_offset)
         end_offset = found.base_offset if found is not None else following
         first, last = self.last_timestamp, -1
@@ -133,7 +135,7 @@ class Losses:
         return LostRange(self._partition, file.path, position, end - position, records, first, last)
 
     def misfit(self, path: str, row: np.void) -> LostRange:
-        """A whole batch at offsets where it does not belong."""
+        """Returns the loss of a whole batch at offsets where it does not belong."""
         count = int(row["record_count"]) if int(row["magic"]) >= 2 else 1
         first, last = int(row["base_timestamp"]), int(row["max_timestamp"])
         return LostRange(
@@ -141,13 +143,14 @@ class Losses:
         )
 
     def segment(self, path: str, base: int, following: int | None) -> LostRange:
-        """A whole segment of which nothing is there."""
+        """Returns the loss of a whole segment."""
         last = -1 if following is None else self._first_time_of(following)
         records = None if following is None else following - base
         return LostRange(self._partition, path, 0, self._length(path, base), records, self.last_timestamp, last)
 
     def _length(self, path: str, base: int) -> int:
-        """The bytes of the lost segment's own log, -1 if it is not there: `path` may be that of the segment behind."""
+        """Returns the bytes of the lost segment's log; -1 if it is missing, because `path` may be the next
+        segment's."""
         own = names.segment_base(os.path.basename(path))
         if own is not None and own <= base:
             with suppress(KafkalogError, OSError):
@@ -170,8 +173,8 @@ class Losses:
 
 
 def indexed_time(files: Files, log: str, base: int, next_offset: int, end_offset: int | None) -> int:
-    """The largest timestamp that the time index of a segment's log names for an offset in [`next_offset`,
-    `end_offset`); -1 without one."""
+    """Returns the largest timestamp that the time index of a segment has for an offset in [`next_offset`,
+    `end_offset`); -1 if it has none."""
     path = os.path.splitext(log)[0] + names.TIME_INDEX_FILE_SUFFIX
     with suppress(KafkalogError, OSError):
         entries = time_entries(files, path, base)

@@ -1,7 +1,7 @@
-"""The end of a log that is gone: its recovery point says that offsets were flushed, and they are not there.
+"""Finds a lost end of a log: its recovery point says that offsets were flushed, and they are missing.
 
-Files are missing then, or were cut.  Nothing else tells: what is left is a whole log that ends earlier, and who opens
-it writes the recovery point anew.  `verify`, `backup`, `recover` and `salvage` ask here.
+Then files are missing or were truncated.  Nothing else shows it: the rest is a whole log that ends earlier, and an open
+rewrites the recovery point.  `verify`, `backup`, `recover` and `salvage` use this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["LostEnd", "RecoveryPoints", "lost_end"]
 
 
 class LostEnd(NamedTuple):
-    """Offsets that were flushed and are not there, behind the last segment's log (or in a folder without one)."""
+    """Offsets that were flushed and are missing, after the last segment's log (or in a directory without one)."""
 
     path: str
     first_offset: int
@@ -38,13 +38,15 @@ class LostEnd(NamedTuple):
         return Finding(self.path, 0, 0, self.what)
 
     def range_of(self, partition: TopicPartition) -> LostRange:
-        """What is lost; nothing tells when its records were."""
+        """Returns what is lost; the times of its records are unknown."""
         return LostRange(partition, self.path, 0, -1, self.last_offset + 1 - self.first_offset, -1, -1)
 
 
 def lost_end(folder: str, bases: Sequence[int], flushed: int, end: int, log_start: int = 0) -> LostEnd | None:
-    """What is wrong with a partition's folder, whose segments begin at `bases`, whose log ends at offset `end`, and of
-    which the offsets below `flushed` were flushed; None where all of them are there, or lie below `log_start`."""
+    """Returns the lost end of a partition, or None.
+
+    Its segments begin at `bases`, its log ends at `end`, and the offsets below `flushed` were flushed.  Offsets below
+    `log_start` are not missed."""
     first = max(end, log_start)
     if flushed <= first:
         return None
@@ -53,8 +55,8 @@ def lost_end(folder: str, bases: Sequence[int], flushed: int, end: int, log_star
 
 
 class RecoveryPoints:
-    """The recovery points of a log directory.  They are read before its logs are: what was flushed by then is in the
-    logs, however busy their writer is."""
+    """The recovery points of a log directory.  They are read before its logs: everything that was flushed by then is in
+    the logs, however busy their writer is."""
 
     def __init__(self, root: str, files: Files) -> None:
         self._checkpoint = OffsetCheckpointFile(
@@ -66,19 +68,19 @@ class RecoveryPoints:
     def lost_end(
         self, partition: TopicPartition, folder: str, bases: Sequence[int], end: int, log_start: int = 0
     ) -> LostEnd | None:
-        """As `lost_end`, of a log that was read just now.  Somebody may have truncated it, or taken its place: what
-        seems lost is lost if the recovery point stays, and no other segments come."""
+        """Like `lost_end`, for a log that was read just now.  Another process may have truncated or replaced it, so the
+        end only counts as lost if the recovery point stays, and no other segments appear."""
         found = lost_end(folder, bases, self._points.get(partition, 0), end, log_start)
         if found is None:
             return None
         before = self._seen(folder)
-        time.sleep(SECOND_LOOK_S)  # a truncation is checkpointed a moment after it was done
+        time.sleep(SECOND_LOOK_S)  # a truncation is checkpointed a moment after it happened
         found = lost_end(folder, bases, self._checkpoint.read_or_empty().get(partition, 0), end, log_start)
         after = self._seen(folder)
         return found if before == after and after is not None and names.offsets_in(after) == sorted(bases) else None
 
     def _seen(self, folder: str) -> dict[str, int] | None:
-        """The sizes of the logs in a folder; None where that is gone."""
+        """Returns the sizes of the logs in a directory; None if the directory no longer exists."""
         try:
             listed = self._files.list_dir(folder)
         except FileNotFoundError:
