@@ -1,6 +1,7 @@
-"""What who reads a partition needs of it, whoever has it: the two words for what readers see, and the `Source`.
+"""The `Source` interface, through which readers see a partition, and the two isolation levels.
 
-`EngineSource` is one over a log that this process has open, `PartitionView` over a directory that is another's.
+`EngineSource` implements it for a log that this process has open, `PartitionView` for a directory that another process
+owns.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
 def check_isolation(isolation: str) -> bool:
-    """Whether `isolation` is read_committed; IllegalArgumentException for a word that is neither."""
+    """Returns whether `isolation` is read_committed. Raises IllegalArgumentException for an unknown level."""
     if not isinstance(isolation, str) or isolation not in ISOLATIONS:
-        raise IllegalArgumentException(f"unknown isolation {isolation!r}, expected {' or '.join(ISOLATIONS)}")
+        raise IllegalArgumentException(f"unknown isolation level {isolation!r}; expected {' or '.join(ISOLATIONS)}")
     return isolation == "read_committed"
 
 
 class Ringing(Protocol):
-    """What wakes a thread that waits, from any other (`kafkalog._native.state.bell.Bell`)."""
+    """Wakes a waiting thread; called from any other thread (`kafkalog._native.state.bell.Bell`)."""
 
     def release(self) -> object: ...
 
 
 class Source(Protocol):
-    """A partition as readers see it: all that readers, and whatever a user holds, know of it.  Thread-safe.
+    """A partition as readers see it. Readers, and objects that users hold, know nothing else of it. Thread-safe.
 
-    Whoever waits for more of it has a bell ring at the next change (`ring_at_change`), looks (`visible_end`), and waits
-    for the bell; what changes behind the look rings.  Of another process's log nobody rings: its directory is watched,
-    and `recheck` looks at it again.
+    To wait for more records, a reader registers a bell that rings at the next change (`ring_at_change`), reads
+    `visible_end`, and waits for the bell. A change after that read rings the bell. The log of another process rings no
+    bell: its directory is watched, and `recheck` reads it again.
     """
 
     topic_partition: TopicPartition
