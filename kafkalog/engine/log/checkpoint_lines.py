@@ -108,7 +108,7 @@ class CheckpointLines:
     """The checkpoints of `log_dir`. `only` keeps that partition's lines and forgets the others.
 
     `keeps_ms`: how long a result is used again without checking the file, for a caller that reads one partition after
-    the other. What matters is that the checkpoint is read before the partition, not how long before. A view that finds
+    the other. It matters that the checkpoint is read before the partition, not how long before. A view that finds
     damage because of it calls `forget` and reads again."""
 
     def __init__(

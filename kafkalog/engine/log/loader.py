@@ -5,7 +5,7 @@ undo what replacements and deletions left (`load_cases`). They open the segments
 from the recovery point on, and settle epochs, snapshots and producer state. A segment that overflows 31 bits is split,
 and the pass begins again. Recovery is idempotent: if interrupted, it starts over with the same result.
 
-Two things differ from Kafka, but not in the bytes. What recovery kept is synced before it is served, so that no reader
+Two things differ from Kafka, but not in the bytes. The data that recovery kept is synced before it is served, so that no reader
 sees records that a second crash removes (KAFKA-10101). If the disk returns EIO while a segment is recovered, the
 directory goes offline; Kafka empties that segment. One thing differs in the bytes, only for logs of one replica: a
 batch that was torn from its base offset is truncated like any other torn batch.

@@ -167,7 +167,7 @@ class PartitionState(PartitionOffsets):
                 if not self.local_log.is_closed:
                     flush_rolled()
             except (KafkaStorageException, ClosedChannelException):
-                if not self.local_log.is_closed:  # what closes a log flushes it
+                if not self.local_log.is_closed:  # closing a log flushes it
                     raise
 
         if self.flushes_rolls:

@@ -54,7 +54,7 @@ class Tier(Protocol):
 
 
 class Copies(Protocol):
-    """What is known of copies of logs that are opened without their tier (`kafkalog.engine.remote.known_copies`)."""
+    """The known copies of logs that are opened without their tier (`kafkalog.engine.remote.known_copies`)."""
 
     def has(self, partition: TopicPartition, topic_id: str | None) -> bool:
         """Returns whether some part of a partition was copied."""
