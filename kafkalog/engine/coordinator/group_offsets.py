@@ -1,17 +1,17 @@
-"""One partition of `__consumer_offsets`: how far each of its groups has read, and which groups there are.
+"""One partition of `__consumer_offsets`: the groups in it, and their committed offsets.
 
     offsets = GroupOffsets(log, clock)
     offsets.commit("billing", {TopicPartition("orders", 0): CommittedOffset(42)})
     offsets.fetch("billing", TopicPartition("orders", 0)).offset
 
-The log is what is true, and is read when this is made: the last record of a key wins, a null value deletes it, what a
-transaction commits counts from its end on.  A change is appended first and known second; where an interrupt came
-between the two, whoever asks next reads the end of the log again.  A record that cannot be understood refuses the
-partition, as with Kafka.
+The log is the truth, and the constructor reads it. The last record of a key counts, a null value deletes it, and the
+offsets of a transaction count once it commits. A change is first appended, then applied in memory. If an interrupt
+comes between the two, the next caller reads the end of the log again. A record that cannot be understood makes the
+partition unusable, as in Kafka.
 
-What is committed is as durable as the log's appends; `flush` makes it so.  Whether a group may be committed for (its
-partition, its transaction) is the caller's to know.  Thread-safe: `lock` guards everything, for as long as an append
-takes, never for a sync.  Source: OffsetMetadataManager, GroupCoordinatorShard, CoordinatorLoaderImpl (4.4.0).
+A commit is as durable as the log's appends; `flush` makes it durable. The caller must know whether a group may be
+committed for (its partition, its transaction). Thread-safe: `lock` guards everything, while an append runs, but never
+during a sync. Source: OffsetMetadataManager, GroupCoordinatorShard, CoordinatorLoaderImpl (4.4.0).
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ from kafkalog.errors import (
     UnstableOffsetCommitException,
 )
 
-# Of batches of the group coordinator: no producer, but a sequence, as Kafka writes them.
+# For batches of the group coordinator: no producer, but a sequence, as Kafka writes them.
 NO_TRANSACTION = ProducerFields(base_sequence=0)
 NO_PRODUCER_ID = -1
 
 
 class OffsetSettings(NamedTuple):
-    """Kafka's settings of the same names, and its defaults: offsets.retention.minutes, in ms, and
-    offset.metadata.max.bytes (which counts characters)."""
+    """Kafka's settings of the same names, with its defaults.
+
+    They are offsets.retention.minutes, in ms, and offset.metadata.max.bytes (which counts characters)."""
 
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offset_metadata_max: int = 4096
@@ -84,7 +85,7 @@ class Stored(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """How far a group is in a partition: `end` is the partition's, None where it is not known; `lag` likewise."""
+    """A group's position in a partition. `end` is the partition's end, None if not known; `lag` likewise."""
 
     partition: TopicPartition
     committed: CommittedOffset
@@ -96,7 +97,7 @@ class GroupLag(NamedTuple):
 
 
 class GroupOffsets:
-    """See the module.  SchemaException for a record that cannot be understood, with place and offset."""
+    """See the module. Raises SchemaException for a record that cannot be understood, with place and offset."""
 
     def __init__(
         self,
@@ -112,22 +113,22 @@ class GroupOffsets:
         self._lines = Lines("kafkalog.coordinator", log.place)
         self._groups = Groups()
         self._offsets: dict[str, dict[TopicPartition, Stored]] = {}  # by group
-        self._pending: dict[int, dict[OffsetKey, Stored]] = {}  # of open transactions, by producer id
-        self._unsure: int | None = None  # from this offset on the log may say more than is known
-        self._read_to: int | None = None  # what was read ends there; our own appends are known without
+        self._pending: dict[int, dict[OffsetKey, Stored]] = {}  # offsets of open transactions, by producer id
+        self._unsure: int | None = None  # from this offset on, the log may have records that are not applied
+        self._read_to: int | None = None  # the end of what was read; our appends are applied without reading
         self._replay(None)
 
     def catch_up(self) -> None:
-        """Reads what another process has appended: for a partition that is read beside its broker."""
+        """Reads what another process has appended, for a partition that is read while its broker is running."""
         self._enter()
         with self.lock:
             self._settle()
             self._replay(self._read_to)
 
-    # --- what is so -----------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------
 
     def groups(self) -> list[ListedGroup]:
-        """Every group of the partition, by name."""
+        """Returns every group of the partition, by name."""
         self._enter()
         with self.lock:
             self._settle()
@@ -135,14 +136,14 @@ class GroupOffsets:
         return [_listed(name, rows[name]) for name in sorted(rows)]
 
     def describe(self, group: str) -> ListedGroup:
-        """GroupIdNotFoundException for one that is not there."""
+        """Returns the group. Raises GroupIdNotFoundException if it does not exist."""
         self._enter()
         with self.lock:
             self._settle()
             return _listed(group, self._group(group))
 
     def members(self, group: str) -> list[ListedMember]:
-        """Who is in the group, by id.  GroupIdNotFoundException."""
+        """Returns the members of a group, by id. Raises GroupIdNotFoundException if it does not exist."""
         self._enter()
         with self.lock:
             self._settle()
@@ -151,9 +152,10 @@ class GroupOffsets:
     def fetch(
         self, group: str, partition: TopicPartition, *, topic_id: str = ZERO_UUID, require_stable: bool = False
     ) -> CommittedOffset | None:
-        """What the group has committed for a partition; None for nothing, or another topic of the same name.
+        """Returns a group's committed offset for a partition; None if there is none, or for another topic of the same
+        name.
 
-        `require_stable`: UnstableOffsetCommitException while a transaction is open that may commit another.
+        `require_stable`: raise UnstableOffsetCommitException while an open transaction may commit another offset.
         """
         self._enter()
         with self.lock:
@@ -169,7 +171,7 @@ class GroupOffsets:
         return None if other else found.committed
 
     def fetch_all(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """Everything that the group has committed; empty for one that is not there."""
+        """Returns all committed offsets of the group; empty if it does not exist."""
         self._enter()
         with self.lock:
             self._settle()
@@ -177,14 +179,14 @@ class GroupOffsets:
         return {partition: rows[partition].committed for partition in sorted(rows)}
 
     def pending(self, group: str) -> dict[TopicPartition, set[int]]:
-        """What open transactions have committed, by partition: the producer ids."""
+        """Returns, by partition, the producer ids whose open transactions have committed offsets."""
         self._enter()
         with self.lock:
             self._settle()
             return self._pending_of(group)
 
     def lag(self, group: str, ends: Mapping[TopicPartition, int]) -> list[GroupLag]:
-        """As `kafka-consumer-groups --describe`: each partition of the group with its end, where `ends` has it."""
+        """Returns each partition of the group with its end from `ends`, like `kafka-consumer-groups --describe`."""
         return [GroupLag(each, committed, ends.get(each)) for each, committed in self.fetch_all(group).items()]
 
     def _pending_of(self, group: str) -> dict[TopicPartition, set[int]]:
@@ -201,7 +203,7 @@ class GroupOffsets:
     def _group(self, group: str) -> Group:
         found = self._groups.by_name.get(group)
         if found is None:
-            raise GroupIdNotFoundException(f"group {group!r} is not there")
+            raise GroupIdNotFoundException(f"group {group!r} does not exist")
         return found
 
     # --- commits --------------------------------------------------------------------------------------
@@ -212,17 +214,17 @@ class GroupOffsets:
         offsets: Mapping[TopicPartition, CommittedOffset],
         holder: ProducerIdAndEpoch | None = None,
     ) -> None:
-        """Commits offsets, all of them or none; one that says no time gets the present.
+        """Commits offsets, all of them or none. An offset without a commit time gets the current time.
 
-        With `holder` they are part of his transaction, which the coordinator was told of (`add_offsets`), and count
-        once it commits.  Without: UnknownMemberIdException for a group whose members (a broker's clients) have not
-        left (`remove_members`); Kafka asks that of transactions neither, where they name no member.
-        GroupIdNotFoundException for a share group, OffsetMetadataTooLarge, InvalidProducerEpochException where the
-        holder is fenced.
+        With `holder` they are part of its transaction, to which the coordinator added the group (`add_offsets`), and
+        count once it commits. Without `holder`, raises UnknownMemberIdException for a group whose members (a broker's
+        clients) have not left (`remove_members`). Kafka does not check this for transactions that name no member
+        either. Raises GroupIdNotFoundException for a share group, OffsetMetadataTooLarge, and
+        InvalidProducerEpochException if the holder is fenced.
         """
         self._enter()
         if not text(group, "group"):
-            raise InvalidGroupIdException("a group needs a name")
+            raise InvalidGroupIdException("the group name is empty; expected a name")
         now_ms = self._clock.milliseconds()
         rows = {
             OffsetKey(group, each.topic, each.partition): self._checked(each, value, now_ms)
@@ -256,11 +258,11 @@ class GroupOffsets:
         if found is None:
             return
         if found.type is GroupType.SHARE:
-            raise GroupIdNotFoundException(f"group {group!r} is a share group: it has no offsets of its own")
+            raise GroupIdNotFoundException(f"group {group!r} is a share group, which has no committed offsets")
         if holder is None and not found.is_empty:
             raise UnknownMemberIdException(
-                f"group {group!r} has members, and is {found.state}: its offsets are theirs",
-                hint="close its consumers while a broker runs, or say that they are gone (remove_members)",
+                f"group {group!r} has members and is {found.state}: only its members may commit",
+                hint="close its consumers while a broker runs, or remove its members (remove_members)",
             )
 
     def _put_all(self, first: int, producer_id: int, rows: Mapping[OffsetKey, CommittedOffset]) -> None:
@@ -268,7 +270,7 @@ class GroupOffsets:
             self._replay_offset(first + number, producer_id, key, value)
 
     def end_transaction(self, marker: TransactionMarker) -> None:
-        """A transaction ends: what it committed counts, or is forgotten.  Errors as `Markers.write`."""
+        """Ends a transaction: its offsets are applied or dropped. Errors as `Markers.write`."""
         self._enter()
         now_ms = self._clock.milliseconds()
         with self.lock:
@@ -279,22 +281,22 @@ class GroupOffsets:
             self._unsure = None
 
     def flush(self) -> None:
-        """What was committed is durable when it returns, in a store that promises that."""
+        """Makes commits durable, in a store that promises durability."""
         self.log.flush()
 
     # --- deletions ------------------------------------------------------------------------------------
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Forgets what the group has committed for these, also within open transactions; of which there was something.
+        """Deletes committed offsets of the group, also within open transactions. Returns the partitions that had any.
 
-        GroupIdNotFoundException, and GroupSubscribedToTopicException for a topic that members read.
+        Raises GroupIdNotFoundException, and GroupSubscribedToTopicException for a topic that members read.
         """
         self._enter()
         with self.lock:
             self._settle()
             found = self._group(group)
             if found.type is GroupType.SHARE:
-                raise GroupIdNotFoundException(f"group {group!r} is a share group: it has no offsets of its own")
+                raise GroupIdNotFoundException(f"group {group!r} is a share group, which has no committed offsets")
             if isinstance(found, ClassicGroup) and not found.is_empty and found.protocol_type != "consumer":
                 raise _has_members(group, found)
             there = self._there(group, found, partitions)
@@ -309,7 +311,8 @@ class GroupOffsets:
         return [each for each in partitions if each in has or self._is_pending(OffsetKey(group, *each))]
 
     def delete_group(self, group: str) -> None:
-        """Forgets a group without members, and its offsets.  GroupIdNotFoundException, GroupNotEmptyException."""
+        """Deletes a group without members, and its offsets. Raises GroupIdNotFoundException and
+        GroupNotEmptyException."""
         self._enter()
         with self.lock:
             self._settle()
@@ -318,15 +321,16 @@ class GroupOffsets:
                 raise _has_members(group, found)
             if found.type in (GroupType.SHARE, GroupType.STREAMS):
                 raise GroupIdNotFoundException(
-                    f"group {group!r} is a {found.type.value.lower()} group", hint="a broker deletes it"
+                    f"group {group!r} is a {found.type.value.lower()} group", hint="only a broker can delete it"
                 )
             places = dict.fromkeys([*self._offsets.get(group, {}), *self._pending_of(group)])
             self._append([*(_offset_tombstone(group, each) for each in places), *found.tombstones(group)])
 
     def remove_members(self, group: str) -> bool:
-        """The members of a classic or consumer group are gone, as a broker finds when they have not been heard of for
-        their session's time: nobody serves them while the directory is ours.  Whether there were any; the group is
-        empty then, and its offsets stay.  GroupIdNotFoundException, also for a share or streams group."""
+        """Removes the members of a classic or consumer group, as a broker does after their session timeout.
+
+        Nobody serves these members while this process has the directory. Returns whether there were any. The group is
+        then empty, and its offsets stay. Raises GroupIdNotFoundException, also for a share or streams group."""
         self._enter()
         with self.lock:
             self._settle()
@@ -339,7 +343,7 @@ class GroupOffsets:
             return True
 
     def delete_topic(self, topic: str, topic_id: str = ZERO_UUID) -> int:
-        """Forgets what was committed for a topic that is deleted (of that id, or of none); how many offsets."""
+        """Deletes the committed offsets of a deleted topic (with that id, or without an id). Returns their number."""
         self._enter()
         with self.lock:
             self._settle()
@@ -362,8 +366,9 @@ class GroupOffsets:
         )
 
     def expire(self) -> list[tuple[str, TopicPartition]]:
-        """Forgets offsets that are past their time, and classic and consumer groups that are empty and have none left;
-        which offsets.  Kafka looks every ten minutes (offsets.retention.check.interval.ms)."""
+        """Deletes expired offsets, and classic and consumer groups that are empty and have none left.
+
+        Returns the deleted offsets. Kafka checks every ten minutes (offsets.retention.check.interval.ms)."""
         self._enter()
         with self.lock:
             self._settle()
@@ -399,7 +404,7 @@ class GroupOffsets:
         return now_ms - since >= self.settings.offsets_retention_ms
 
     def _append(self, rows: list[KeyValue]) -> None:
-        """Records that need not come together."""
+        """Appends records that need not be atomic."""
         if rows:
             self._unsure = start = self.log.end
             append_in_batches(self.log, rows, self._clock.milliseconds(), NO_TRANSACTION)
@@ -409,7 +414,7 @@ class GroupOffsets:
     # --- the log --------------------------------------------------------------------------------------
 
     def _enter(self) -> None:
-        if not self._life.live:  # a lock that another thread held at the fork would never be given back
+        if not self._life.live:  # after a fork, a lock that another thread held would never be released
             raise self._life.refusal("the group coordinator")
         refuse_reentry(self.lock, "the group coordinator")
 
@@ -440,7 +445,7 @@ class GroupOffsets:
                     self._groups.replay_modern(about)
             except UnknownRecordTypeException as error:
                 self._lines.log(
-                    logging.WARNING, "the record at offset %d is passed over, as Kafka does: %s", record.offset, error
+                    logging.WARNING, "the record at offset %d is skipped, as in Kafka: %s", record.offset, error
                 )
             except SchemaException as error:
                 raise at_record(self.log, record.offset, error) from error
@@ -469,7 +474,7 @@ class GroupOffsets:
             pending.pop(key, None)
 
     def _replay_end(self, producer_id: int, kind: ControlRecordType) -> None:
-        """May be done twice: what is applied already is not older than what is pending."""
+        """Replays the end of a transaction. May run twice: applied offsets are not older than pending ones."""
         if kind is ControlRecordType.COMMIT:
             self._apply(self._pending.get(producer_id, {}))
         self._pending.pop(producer_id, None)
@@ -488,7 +493,7 @@ def _listed(name: str, group: Group) -> ListedGroup:
 
 def _has_members(name: str, group: Group) -> GroupNotEmptyException:
     return GroupNotEmptyException(
-        f"group {name!r} has members, and is {group.state}", hint="close its consumers while a broker runs"
+        f"group {name!r} has members and is {group.state}", hint="close its consumers while a broker runs"
     )
 
 

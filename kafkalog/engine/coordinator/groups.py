@@ -1,12 +1,12 @@
-"""Which groups a partition of `__consumer_offsets` tells of, and what that means for who commits, deletes and expires.
+"""The groups in a partition of `__consumer_offsets`, and how they decide commits, deletions and expiry.
 
-Classic groups are known as their last record has them, or by an offset alone (a simple group).  Of groups of the newer
-protocols (consumer, share, streams), which only a broker can run, it is known who is a member and how far they are:
-enough to list them, and to leave alone what belongs to members.  Knows no offsets.  Not thread-safe: `GroupOffsets`
-holds its lock.
+Classic groups are known by their last record, or by an offset alone (a simple group). Only a broker can run groups of
+the newer protocols (consumer, share, streams). For these the module knows the members and their epochs: enough to list
+the groups, and to leave alone what belongs to members. It knows no offsets. Not thread-safe: `GroupOffsets` holds its
+lock.
 
-Source: GroupMetadataManager.replay, ClassicGroup, ConsumerGroup, ShareGroup, StreamsGroup (4.4.0).  A streams group's
-state depends on topics that are not looked at here; it is named as a consumer group's would be.
+Source: GroupMetadataManager.replay, ClassicGroup, ConsumerGroup, ShareGroup, StreamsGroup (4.4.0). In Kafka the state
+of a streams group depends on topics, which are not read here; it is named as for a consumer group.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STABLE_MEMBER = 0
 
 
 class GroupType(enum.Enum):
-    """A group's protocol, as Kafka's tools name it."""
+    """A group's protocol, by the name that Kafka's tools use."""
 
     CLASSIC = "Classic"
     CONSUMER = "Consumer"
@@ -44,7 +44,7 @@ class GroupType(enum.Enum):
 
 
 class ListedGroup(NamedTuple):
-    """A group as `kafka-consumer-groups --list --state` shows it; `protocol_type` is empty for a simple group."""
+    """A group as `kafka-consumer-groups --list --state` shows it. `protocol_type` is empty for a simple group."""
 
     group: str
     protocol_type: str
@@ -53,7 +53,7 @@ class ListedGroup(NamedTuple):
 
 
 class ListedMember(NamedTuple):
-    """A member of a group as `kafka-consumer-groups --describe --members` names it."""
+    """A member of a group as `kafka-consumer-groups --describe --members` shows it."""
 
     member_id: str
     client_id: str
@@ -61,7 +61,7 @@ class ListedMember(NamedTuple):
 
 
 class Group(Protocol):
-    """What offsets ask of their group."""
+    """A group as the offsets see it."""
 
     type: GroupType
 
@@ -77,24 +77,25 @@ class Group(Protocol):
     def listed_members(self) -> list[ListedMember]: ...
 
     def reads(self, topic: str) -> bool:
-        """Whether members may be subscribed to it: its offsets are not deleted, and do not expire."""
+        """Returns whether members may be subscribed to the topic; its offsets are then not deleted and do not
+        expire."""
         ...
 
     def expires_after(self, offset: CommittedOffset) -> int | None:
-        """Since when an offset that says no time of its own is unused, in ms; None: it does not expire now."""
+        """Returns since when (in ms) an offset without an expiry time is unused; None if it does not expire now."""
         ...
 
     def tombstones(self, name: str) -> list[KeyValue]:
-        """The records that delete an empty group."""
+        """Returns the records that delete an empty group."""
         ...
 
     def without_members(self, name: str, now_ms: int) -> list[KeyValue]:
-        """The records that a broker writes when the last members have gone."""
+        """Returns the records that a broker writes after the last members have left."""
         ...
 
 
 class ClassicGroup:
-    """`metadata` None: a simple group, of which there are offsets alone."""
+    """A classic group. `metadata` is None for a simple group, which has only offsets."""
 
     __slots__ = ("_topics", "metadata")
 
@@ -150,7 +151,7 @@ class ClassicGroup:
 
 
 def _subscribed(metadata: GroupMetadata) -> Collection[str] | None:
-    """The topics of a consumer group's members; None where that is not known."""
+    """Returns the topics of a consumer group's members; None if they are not known."""
     if metadata.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     if not metadata.members:
@@ -160,11 +161,11 @@ def _subscribed(metadata: GroupMetadata) -> Collection[str] | None:
     try:
         return {topic for member in metadata.members for topic in decode_subscription(member.subscription).topics}
     except MessageException:
-        return None  # Kafka warns, and takes the group for one that reads everything
+        return None  # Kafka warns, and assumes that the group reads every topic
 
 
 class Member:
-    """Of a group of a newer protocol; `epoch` is -1 once it has left."""
+    """A member of a group of a newer protocol. `epoch` is -1 once it has left."""
 
     __slots__ = ("client_host", "client_id", "epoch", "is_stable", "pattern", "topics")
 
@@ -178,7 +179,7 @@ class Member:
 
 
 class Role(enum.Enum):
-    """What a record of a newer protocol is about."""
+    """The subject of a record of a newer protocol."""
 
     GROUP = "group"
     MEMBER = "member"
@@ -242,7 +243,7 @@ class ModernGroup:
         epoch = self.epoch + 1
         rows = [_row(type, None, groupId=name, memberId=each) for each in self.members for type in (8, 7, 5)]
         rows += [_row(16, None, groupId=name, regularExpression=each) for each in self.patterns]
-        rows.append(_row(3, {"epoch": epoch, "metadataHash": 0}, groupId=name))  # that of no topics
+        rows.append(_row(3, {"epoch": epoch, "metadataHash": 0}, groupId=name))  # the hash of no topics
         return [*rows, _row(6, {"assignmentEpoch": epoch, "assignmentTimestamp": 0}, groupId=name)]
 
 
@@ -275,26 +276,28 @@ ROLES: dict[int, tuple[GroupType, Role]] = {
 
 
 class Groups:
-    """By name.  `replay` takes the records in the log's order; SchemaException for one that contradicts those before
-    it, which a coordinator does not load."""
+    """The groups by name. `replay` methods read the records in log order.
+
+    They raise SchemaException for a record that contradicts those before it. A coordinator does not load such a
+    partition."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Group] = {}
 
     def replay_offset(self, group: str) -> None:
-        """An offset was committed: there is a group, if only a simple one."""
+        """Replays a committed offset: the group exists, if only as a simple one."""
         if group not in self.by_name:
             self.by_name[group] = ClassicGroup()
 
     def replay_classic(self, group: str, metadata: GroupMetadata | None) -> None:
-        """A GroupMetadata record."""
+        """Replays a GroupMetadata record."""
         if metadata is None:
             self.by_name.pop(group, None)
         else:
             self.by_name[group] = ClassicGroup(metadata)
 
     def replay_modern(self, record: CoordinatorRecord) -> None:
-        """Any record of a newer protocol."""
+        """Replays any record of a newer protocol."""
         type, role = ROLES[record.type]
         name: str = record.key["groupId"]
         group = self._modern(name, type, create=record.value is not None)
@@ -321,11 +324,11 @@ class Groups:
     def _delete(self, name: str, group: ModernGroup, role: Role, key: Values) -> None:
         if role is Role.GROUP:
             if group.members or group.targets or group.assignment_epoch != LEFT_EPOCH:
-                raise SchemaException(f"group {name!r} is deleted, but has members or an assignment still")
+                raise SchemaException(f"group {name!r} is deleted, but still has members or an assignment")
             del self.by_name[name]
         elif role is Role.TARGET:
             if group.targets:
-                raise SchemaException(f"the assignment of group {name!r} is deleted, but has members still")
+                raise SchemaException(f"the assignment of group {name!r} is deleted, but still has members")
             group.assignment_epoch = LEFT_EPOCH
         elif role is Role.PATTERN:
             group.patterns.pop(key["regularExpression"], None)
@@ -363,6 +366,6 @@ def _delete_of_member(group: ModernGroup, role: Role, key: Values) -> None:
     elif role is Role.CURRENT:
         member.epoch = LEFT_EPOCH
     elif member.epoch != LEFT_EPOCH or name in group.targets:
-        raise SchemaException(f"member {name!r} of group {key['groupId']!r} is deleted, but has an assignment still")
+        raise SchemaException(f"member {name!r} of group {key['groupId']!r} is deleted, but still has an assignment")
     else:
         del group.members[name]

@@ -1,7 +1,7 @@
-"""What coordinators ask for, as partitions of this process give it: `StateLog` over a UnifiedLog, `Markers` over all;
-and a `StateLog` that only reads, over a directory that another process has.
+"""The partitions that coordinators use, inside this process: `UnifiedStateLog` is a `StateLog` over a UnifiedLog, and
+`LogMarkers` covers all partitions. `SourceStateLog` only reads, from a directory that another process writes.
 
-Each append comes with origin COORDINATOR, at the log's latest leader epoch.  `syncs` says whether a flush is one
+Each append has origin COORDINATOR and the log's latest leader epoch. `syncs` says whether a flush syncs the disk
 (durability "fsync"), or the order of writes is enough (durability "os").
 """
 
@@ -53,20 +53,20 @@ def _parsed(data: bytes, position: int, place: str) -> StateBatch:
         raise SchemaException(
             f"the batch at offset {header.base_offset} cannot be read: {error.message}",
             path=place,
-            hint="`kafkalog verify` lists what is wrong, `kafkalog recover` cuts the log there, and what was decided "
-            "behind it is lost then",
+            hint="`kafkalog verify` lists the damage; `kafkalog recover` truncates the log there, "
+            "which loses the decisions after it",
         ) from error
 
 
 class UnifiedStateLog:
-    """A partition of an internal topic.  As thread-safe as its log; errors are the log's."""
+    """A partition of an internal topic. As thread-safe as its log; errors are the log's."""
 
     def __init__(self, log: UnifiedLog, *, syncs: bool) -> None:
         self.log = log
         self.syncs = syncs
 
     def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
-        """The log that took the place of one that refuses, in another directory; None where none did."""
+        """Returns the log that replaced a failed one, in another directory; None if no log did."""
         return None
 
     def _where_it_is(self, do: Callable[[UnifiedLog], T]) -> T:
@@ -97,7 +97,8 @@ class UnifiedStateLog:
         return min(self.log.config.max_message_bytes, self.log.config.segment_size)
 
     def read(self, start: int | None = None) -> Iterator[StateBatch]:
-        """As StateLog.  A start that moves up meanwhile (deleted records) is followed."""
+        """Yields batches like StateLog.read. If deleted records move the start up meanwhile, reading continues
+        there."""
         at = self.log.log_start_offset if start is None else start
         while at < self.log.log_end_offset:
             try:
@@ -112,7 +113,7 @@ class UnifiedStateLog:
                 return
             data, first = found.to_bytes(), headers[0].position
             for header in headers:
-                if header.last_offset >= at:  # a read begins with the batch that has the offset
+                if header.last_offset >= at:  # a read begins with the batch that holds the offset
                     yield _parsed(data, header.position - first, self.place)
             at = headers[-1].next_offset
 
@@ -128,8 +129,10 @@ class UnifiedStateLog:
             return int(log.append_as_leader(batch, log.latest_epoch or 0, COORDINATOR, guard).first_offset)
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
-        """As StateLog.  The partition may have heard of a later coordinator, that of a broker which had the directory
-        before: nobody but us writes to it now, so its epoch is taken over, and is not what refuses the marker."""
+        """Appends a marker like StateLog.append_marker.
+
+        The partition may know a later coordinator epoch, of a broker that had the directory before. Only this process
+        writes to it now, so its epoch is taken over and does not refuse the marker."""
         return self._where_it_is(functools.partial(_append_marker, marker, now_ms))
 
     def flush(self) -> None:
@@ -137,7 +140,7 @@ class UnifiedStateLog:
             self.flush_now()
 
     def flush_now(self) -> None:
-        """One sync for all who wait for one; whatever was promised."""
+        """Syncs once for all callers that wait, whatever the durability is."""
         self._where_it_is(_flush)
 
 
@@ -158,7 +161,7 @@ def _append_marker(marker: TransactionMarker, now_ms: int, log: UnifiedLog) -> i
 
 
 def _guard(log: UnifiedLog, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
-    """That the coordinator knows of the transaction: this is the coordinator."""
+    """Returns a guard: the transaction is verified, because this is the coordinator."""
     if not log.producer_state_manager.producer_state_manager_config.transaction_verification_enabled:
         return VerificationGuard.SENTINEL
     return log.maybe_start_transaction_verification(producer_id, sequence, epoch, True)
@@ -169,7 +172,7 @@ def _flush(log: UnifiedLog) -> None:
 
 
 class SourceStateLog:
-    """A partition of an internal topic in a directory that is another process's: it is read, and takes nothing."""
+    """A partition of an internal topic in a directory that another process writes. It can only be read."""
 
     def __init__(self, source: Source, place: str) -> None:
         self._source = source
@@ -182,7 +185,7 @@ class SourceStateLog:
         return self._source.visible_end()
 
     def read(self, start: int | None = None) -> Iterator[StateBatch]:
-        """As StateLog; what is deleted meanwhile is passed over."""
+        """Yields batches like StateLog.read; skips records that are deleted meanwhile."""
         source = self._source
         source.recheck()
         at = source.log_start_offset if start is None else max(start, source.log_start_offset)
@@ -205,7 +208,7 @@ class SourceStateLog:
         except OffsetOutOfRangeException:
             start = self._source.log_start_offset
             if at >= start:
-                return None  # it was cut
+                return None  # it was truncated
             return self._source.extent(start)
 
     def append(self, batch: bytes) -> int:
@@ -218,11 +221,11 @@ class SourceStateLog:
         pass
 
     def _is_read_only(self) -> LogReadOnlyException:
-        return LogReadOnlyException("the directory is another process's: nothing is changed in it", path=self.place)
+        return LogReadOnlyException("the directory belongs to another process and is opened read-only", path=self.place)
 
 
 def _whole_batches(extent: Extent, position: int) -> bytes:
-    """Some batches from `position` on, the first one whole; SchemaException where it is none."""
+    """Returns some batches from `position` on, the first one whole. Raises SchemaException if there is none."""
     count = READ_BYTES
     while True:
         data = extent.read(position, count)
@@ -238,7 +241,7 @@ def _whole_batches(extent: Extent, position: int) -> bytes:
 
 
 class EndsOffsets(Protocol):
-    """What markers ask of a partition of `__consumer_offsets`
+    """The methods of a partition of `__consumer_offsets` that markers call
     (`kafkalog.engine.coordinator.group_offsets.GroupOffsets`)."""
 
     def end_transaction(self, marker: TransactionMarker) -> None: ...
@@ -247,9 +250,12 @@ class EndsOffsets(Protocol):
 
 
 class LogMarkers:
-    """The partitions of a store.  `log_of` answers None for one whose topic is deleted, and for nothing else: where a
-    partition has no log yet it makes one, or what a fenced holder writes first would come behind the end that fences
-    him.  `offsets_of` is who keeps a partition of `__consumer_offsets`, made where it is missing; None for any other.
+    """The partitions of a store, which transactions end in.
+
+    `log_of` returns the log of a partition, and None only if the topic is deleted. If a partition has no log yet,
+    `log_of` creates one; otherwise the first write of a fenced producer would come after the marker that fences it.
+    `offsets_of` returns the GroupOffsets of a partition of `__consumer_offsets`, created if missing, and None for any
+    other partition.
     """
 
     def __init__(
@@ -273,7 +279,8 @@ class LogMarkers:
             self._where_it_is(partition, functools.partial(_append_marker, marker, self._clock.milliseconds()))
 
     def flush(self, partitions: Collection[TopicPartition]) -> None:
-        """One thread for a few, several side by side for many: a disk does more of them in the same time."""
+        """Flushes the partitions: a few in this thread, many in several threads, because a disk then does more
+        syncs."""
         if not self.syncs:
             return
         if len(partitions) < FEW_SYNCS:
@@ -294,7 +301,8 @@ class LogMarkers:
             self._where_it_is(partition, _flush)
 
     def _where_it_is(self, partition: TopicPartition, do: Callable[[UnifiedLog], object]) -> None:
-        """Once more where it has moved to another directory meanwhile; not at all where its topic is deleted."""
+        """Runs `do`; again if the log has moved to another directory meanwhile, and not at all if its topic is
+        deleted."""
         log = self._log_of(partition)
         while log is not None:
             try:

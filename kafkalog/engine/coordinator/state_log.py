@@ -1,12 +1,12 @@
-"""What a coordinator asks of a partition of an internal topic: what it holds, and that more is appended to it.
+"""The interface through which a coordinator reads and appends to a partition of an internal topic.
 
-`StateLog` is the log of one partition of `__consumer_offsets` or `__transaction_state`, `Markers` are the partitions
-that transactions are in.  Coordinators know these two, never a log or a manager; the real ones stand in
-`partition_logs`.  The batches that coordinators write are made here, as Kafka's do.
+`StateLog` is the log of one partition of `__consumer_offsets` or `__transaction_state`; `Markers` are the partitions
+that transactions are in. Coordinators know these two, never a log or a manager; `partition_logs` has the
+implementations. The batches that coordinators write are built here, as in Kafka.
 
-Order is what they promise with: of two appends the later one is never kept without the earlier one, and what was
-appended before `flush` is still there after a power loss once it has returned (a store that promises no more than the
-order lets `flush` do nothing).  Nobody here takes a lock; each may be called from any thread.
+The interface promises an order. A later append is never kept without the earlier ones. Everything that was appended
+before `flush` survives a power loss once `flush` has returned; in a store that promises only the order, `flush` may do
+nothing. Nothing here takes a lock; each method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 
 KeyValue = tuple[bytes, "bytes | None"]
 NO_RECORDS: tuple[Record, ...] = ()
-# What a record costs beside its key and value, at most: lengths, deltas, attributes.
+# An upper limit of a record's bytes besides key and value: lengths, deltas, attributes.
 RECORD_OVERHEAD_MAX = 40
 
 
 class StateBatch(NamedTuple):
-    """A batch of an internal topic's partition, and the offset behind it.  `producer_id` is -1 where it is not of a
-    transaction; `marker` is COMMIT or ABORT where it ends one, and has no records then."""
+    """A batch of an internal topic's partition, and the offset after it.
+
+    `producer_id` is -1 if the batch is not part of a transaction. `marker` is COMMIT or ABORT if the batch ends a
+    transaction; it then has no records."""
 
     base_offset: int
     next_offset: int
@@ -53,7 +55,7 @@ class StateBatch(NamedTuple):
 
 
 class TransactionMarker(NamedTuple):
-    """What a coordinator has written to every partition of a transaction (WriteTxnMarkers).
+    """The marker that a coordinator writes to every partition of a transaction (WriteTxnMarkers).
 
     `transaction_version` is not written: it says how the partition checks the epoch (unified-log.md §6).
     """
@@ -65,7 +67,7 @@ class TransactionMarker(NamedTuple):
     transaction_version: int
 
     def batch(self, now_ms: int, partition_leader_epoch: int = -1) -> bytes:
-        """The marker's 78 bytes."""
+        """Returns the marker's batch of 78 bytes."""
         end = EndTransactionMarker(self.kind, self.coordinator_epoch)
         return end_txn_marker_batch(0, now_ms, partition_leader_epoch, self.producer_id, self.producer_epoch, end)
 
@@ -75,38 +77,38 @@ class StateLog(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it lies: what errors name."""
+        """Where the partition is stored; error messages name it."""
         ...
 
     @property
     def epoch(self) -> int:
-        """The leader epoch of what is appended: the coordinator's epoch."""
+        """The leader epoch of appends: the coordinator's epoch."""
         ...
 
     @property
     def end(self) -> int:
-        """The offset of what comes next."""
+        """The offset of the next record."""
         ...
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch that it takes."""
+        """The size of the largest batch that it accepts."""
         ...
 
     def read(self, start: int | None = None) -> Iterator[StateBatch]:
-        """What it holds, from the batch with offset `start` (None: from its start) to its end."""
+        """Yields the batches from offset `start` (None: from the log's start) to the end."""
         ...
 
     def append(self, batch: bytes) -> int:
-        """Appends a batch, all or nothing; its first offset."""
+        """Appends a batch, all or nothing. Returns its first offset."""
         ...
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
-        """Appends a transaction's end; its offset.  Errors as `Markers.write`."""
+        """Appends the end of a transaction. Returns its offset. Errors as `Markers.write`."""
         ...
 
     def flush(self) -> None:
-        """What was appended is durable when it returns."""
+        """Makes everything durable that was appended before."""
         ...
 
 
@@ -114,14 +116,15 @@ class Markers(Protocol):
     """The partitions that transactions are in."""
 
     def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
-        """Ends the transaction there.  The same marker may come again.  Only a partition whose topic is deleted takes
-        none; one that has no log yet gets it, and with that the epoch that fences an earlier holder.
-        InvalidProducerEpochException and TransactionCoordinatorFencedException where the partition knows of somebody
-        newer."""
+        """Ends the transaction in a partition. The same marker may be written again.
+
+        Only a partition whose topic is deleted gets none. A partition that has no log yet gets one, and with it the
+        epoch that fences an earlier holder. Raises InvalidProducerEpochException and
+        TransactionCoordinatorFencedException if the partition knows a newer producer epoch or coordinator."""
         ...
 
     def flush(self, partitions: Collection[TopicPartition]) -> None:
-        """What was appended to these is durable when it returns; those that are not there any more count as such."""
+        """Makes everything durable that was appended to these partitions; deleted ones are skipped."""
         ...
 
 
@@ -129,7 +132,7 @@ class Markers(Protocol):
 
 
 def records_batch(rows: Iterable[KeyValue], now_ms: int, producer: ProducerFields) -> bytes:
-    """The batch of some records, each with the time `now_ms`."""
+    """Returns a batch of records, all with the timestamp `now_ms`."""
     builder = MemoryRecordsBuilder(
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
@@ -142,7 +145,7 @@ def records_batch(rows: Iterable[KeyValue], now_ms: int, producer: ProducerField
 
 
 def in_batches(rows: Iterable[KeyValue], bytes_max: int) -> Iterator[list[KeyValue]]:
-    """Records in groups that a batch of at most `bytes_max` surely holds (or one record, where that is larger)."""
+    """Yields records in groups that fit into a batch of at most `bytes_max` (or one record, if that is larger)."""
     group: list[KeyValue] = []
     size = RECORD_BATCH_OVERHEAD
     for row in rows:
@@ -157,7 +160,7 @@ def in_batches(rows: Iterable[KeyValue], bytes_max: int) -> Iterator[list[KeyVal
 
 
 def append_whole(log: StateLog, rows: Iterable[KeyValue], now_ms: int, producer: ProducerFields) -> int:
-    """Appends records as one batch, which nobody sees a part of; RecordTooLargeException where it is too large."""
+    """Appends records as one batch, all or nothing. Raises RecordTooLargeException if it is too large."""
     batch = records_batch(rows, now_ms, producer)
     if len(batch) > log.batch_bytes_max:
         raise RecordTooLargeException(
@@ -177,8 +180,10 @@ def append_in_batches(
 
 
 def state_batch(data: Buffer, header: BatchHeader) -> StateBatch:
-    """The batch of `data` that `header` is of (its position counts).  Control records other than ends of transactions
-    say nothing.  Errors as `format.records.records`, and InvalidRecordException for a control record without a type.
+    """Returns the batch of `data` that `header` (with its position) belongs to.
+
+    Control records other than ends of transactions are ignored. Errors as `format.records.records`, and
+    InvalidRecordException for a control record without a type.
     """
     base, after = header.base_offset, header.next_offset
     if not header.is_control:
@@ -190,28 +195,30 @@ def state_batch(data: Buffer, header: BatchHeader) -> StateBatch:
 
 
 def parsed_batch(batch: bytes) -> StateBatch:
-    """What `state_batch` makes of one batch alone."""
+    """Returns the `state_batch` of the bytes of one batch."""
     return state_batch(batch, header_at(batch))
 
 
-# --- what both coordinators do ----------------------------------------------------------------------
+# --- shared by both coordinators --------------------------------------------------------------------
 
 
 def at_record(log: StateLog, offset: int, error: SchemaException | InvalidRecordException) -> SchemaException:
-    """The error of a record that fails its partition, with the place."""
+    """Returns the error for a record that makes its partition unusable, with the place."""
     return SchemaException(
         f"the record at offset {offset} cannot be understood: {error.message}",
         path=log.place,
-        hint="nobody can go on with what this partition holds; "
-        "`kafkalog dump --deep-iteration` shows the record, a broker refuses the partition as well",
+        hint="this partition cannot be used; "
+        "`kafkalog dump --deep-iteration` shows the record; a broker refuses the partition too",
     )
 
 
 def refuse_reentry(lock: threading.RLock, what: str) -> None:
-    """IllegalStateException where this thread is inside `lock` already: a signal's handler, or a finalizer, that uses
-    what it interrupted.  Asked of the lock itself, so that no interrupt can leave a mark behind."""
+    """Raises IllegalStateException if this thread is already inside `lock`.
+
+    That happens if a signal handler or a finalizer uses the object that it interrupted. The lock itself is asked, so
+    that no interrupt can leave a mark behind."""
     if lock._is_owned():  # type: ignore[attr-defined]
         raise IllegalStateException(
-            f"{what} is just being changed by this thread",
-            hint="do not use it in a signal's handler or a finalizer",
+            f"{what} is already in use by this thread",
+            hint="do not use it in a signal handler or a finalizer",
         )

@@ -1,22 +1,23 @@
-"""Who holds a transactional id, which partitions his transaction is in, and that it ends one way in all of them.
+"""The transaction coordinator: tracks the holder and the partitions of each transactional id, and ends transactions.
 
     id, epoch = coordinator.init_producer_id("biller-1", 60_000)
     coordinator.add_partitions("biller-1", holder, partitions)      before the first batch to each
     holder = coordinator.end_transaction("biller-1", holder, commit=True)
 
-What makes it all or nothing: a partition is durably listed before its first batch; what the batches hold is durable
-before the record that decides; that one record is durable before any marker; the markers are before the record that
-says that all is done.  So after a crash at any step a decision that stands is carried through (`finish_prepared`),
-and without one only an abort is left.  A holder is fenced by his epoch, which each partition checks.
+A transaction ends the same way in all its partitions because of the order of durable writes. A partition is durably
+listed before its first batch. The batches are durable before the record that decides. That one record is durable before
+any marker. The markers are durable before the record that completes the transaction. So after a crash at any step a
+durable decision is carried out (`finish_prepared`), and without a decision only an abort is possible. The holder is the
+producer that may use the id. A holder is fenced by its epoch, which each partition checks.
 
-Each call does all of it before it returns, the markers too, where Kafka's broker answers when the decision stands.  A
-call that an interrupt, or an error, cut short after the decision is finished by the next one for that id: the decision
-stays, whatever the caller of the first was told.  The same call again is no other transaction: an end that happened
-answers as it did.
+Each call does all its work before it returns, including the markers; Kafka's broker returns once the decision is
+durable. If an interrupt or an error ends a call after the decision, the next call for that id finishes the work. The
+decision stands, whatever result the first caller saw. Repeating a call starts no other transaction: an end that has
+happened returns the same result again.
 
-Thread-safe: one lock an id, held over a whole call, syncs too, and taken before all others; calls for other ids go
-on.  Must not be called with a log's lock held.  Knows no log and no manager (`state_log`).
-Source: TransactionCoordinator, TransactionStateManager, TransactionMarkerChannelManager (4.4.0).
+Thread-safe: each id has one lock, held over a whole call including syncs, and taken before all other locks. Calls for
+other ids are not blocked. Must not be called with a log's lock held. Knows no log and no manager (`state_log`). Source:
+TransactionCoordinator, TransactionStateManager, TransactionMarkerChannelManager (4.4.0).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 class TransactionSettings(NamedTuple):
-    """Kafka's settings of the same names, and its defaults; times in milliseconds."""
+    """Kafka's settings of the same names, with its defaults; times are in milliseconds."""
 
     transaction_version: TransactionVersion = TransactionVersion.TV_2
     transaction_max_timeout_ms: int = 15 * 60 * 1000
@@ -66,8 +67,10 @@ class TransactionSettings(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """A transactional id as `kafka-transactions describe` shows it: `state` by Kafka's name, `start_ms` -1 before the
-    first transaction, `partitions` of the transaction that is open or ending."""
+    """A transactional id as `kafka-transactions describe` shows it.
+
+    `state` is Kafka's name, `start_ms` is -1 before the first transaction, and `partitions` are those of the
+    transaction that is open or ending."""
 
     transactional_id: str
     producer_id: int
@@ -81,11 +84,12 @@ class TransactionDescription(NamedTuple):
 class TransactionCoordinator:
     """The transactional ids of a store.
 
-    `state_log_of(n, create)` is partition n of `__transaction_state`, which has `partition_count`; None where it is not
-    there, and is not to be made.  Each is read when it is first needed, or by `load`.  `offsets_partition_count` is
-    that of `__consumer_offsets`.  `producer_id_for(id, previous)` hands out a producer id that nobody has or had: the
-    first of an id that is not known, where `previous` is -1, or the one that follows on `previous`.  For an id that was
-    forgotten it must be another one than then: partitions may remember the epochs of that.
+    `state_log_of(n, create)` returns partition n of `__transaction_state`, which has `partition_count` partitions; None
+    if it does not exist and `create` is False. Each partition is read when first needed, or by `load`.
+    `offsets_partition_count` is the partition count of `__consumer_offsets`. `producer_id_for(id, previous)` returns a
+    producer id that nobody has or had: the first for a new id, if `previous` is -1, else the successor of `previous`.
+    An id that was forgotten must get a producer id different from its earlier ones, because partitions may remember
+    their epochs.
     """
 
     def __init__(
@@ -108,27 +112,28 @@ class TransactionCoordinator:
         self._clock = clock
         self._life = Life()
         self._lines = Lines("kafkalog.coordinator")
-        self._lock = threading.RLock()  # guards which partitions are loaded; taken before an id's
+        self._lock = threading.RLock()  # guards which partitions are loaded; taken before an id's lock
         self._partitions: dict[int, TransactionStatePartition] = {}
 
     # --- loading --------------------------------------------------------------------------------------
 
     def load(self, partitions: Iterable[int]) -> None:
-        """Reads these partitions of `__transaction_state`.  SchemaException where one holds what cannot be understood:
-        its ids cannot be used."""
+        """Reads these partitions of `__transaction_state`.
+
+        Raises SchemaException if a partition has a record that cannot be understood; its ids cannot be used."""
         for each in partitions:
             self._partition(each, create=False)
 
     def catch_up(self) -> None:
-        """Reads what another process has appended to the partitions that are loaded: to look on beside a broker."""
+        """Reads what another process has appended to the loaded partitions, to follow a running broker."""
         self._check_live()
         for each in list(self._partitions.values()):
             each.catch_up()
 
     def finish_prepared(self) -> list[str]:
-        """Carries out what was decided before a crash, in the partitions that are loaded; the ids of which that was.
+        """Carries out what was decided before a crash, in the loaded partitions. Returns the ids affected.
 
-        An error of one does not keep the others; the first is raised when all have been tried.
+        An error for one id does not stop the others; the first error is raised after all have been tried.
         """
         return self._of_each(self._loaded_ids(PREPARED), self._finish)
 
@@ -159,7 +164,7 @@ class TransactionCoordinator:
         return found
 
     def _check_live(self) -> None:
-        if not self._life.live:  # a lock that another thread held at the fork would never be given back
+        if not self._life.live:  # after a fork, a lock that another thread held would never be released
             raise self._life.refusal("the transaction coordinator")
 
     def _loaded_ids(self, states: Collection[TransactionState]) -> list[str]:
@@ -174,7 +179,7 @@ class TransactionCoordinator:
     # --- requests -------------------------------------------------------------------------------------
 
     def check_timeout(self, timeout_ms: int) -> None:
-        """InvalidTxnTimeoutException for a timeout that no transaction may have."""
+        """Raises InvalidTxnTimeoutException for a timeout that no transaction may have."""
         if not 0 < timeout_ms <= self.settings.transaction_max_timeout_ms:
             raise InvalidTxnTimeoutException(
                 f"a transaction timeout of {timeout_ms} ms, expected 1 to "
@@ -184,10 +189,10 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
     ) -> ProducerIdAndEpoch:
-        """Takes the id over: whoever held it is fenced, and what he left open is aborted.
+        """Takes the id over: fences its previous holder, and aborts the transaction that the holder left open.
 
-        `timeout_ms`: how long a transaction may be open.  `expected`: what the caller holds already, if he goes on
-        after an error; ProducerFencedException where somebody has taken the id over since.
+        `timeout_ms`: how long a transaction may be open. `expected`: the id and epoch that the caller already holds, if
+        it continues after an error. Raises ProducerFencedException if another producer has taken the id over since.
         """
         self.check_timeout(timeout_ms)
         partition = self._partition_of(transactional_id, create=True)
@@ -221,7 +226,7 @@ class TransactionCoordinator:
         new_id = self._new_producer_id(entry.transactional_id, known)
         taken = transitions.init_producer_id(known, timeout_ms, expected, self._clock.milliseconds(), new_id)
         partition.put(entry, taken)
-        partition.log.flush()  # or a power loss would hand out the epoch again
+        partition.log.flush()  # otherwise a power loss could lead to the same epoch being returned again
         return taken.holder
 
     def add_partitions(
@@ -231,10 +236,10 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         client_version: TransactionVersion | None = None,
     ) -> None:
-        """The holder will write to these partitions; durable when it returns.  The first ones begin a transaction.
+        """Adds the partitions that the holder will write to; durable on return. The first ones begin a transaction.
 
-        InvalidPidMappingException for another producer id than the holder's, ProducerFencedException for an older
-        epoch.
+        Raises InvalidPidMappingException for a producer id other than the holder's, and ProducerFencedException for an
+        older epoch.
         """
         partition, entry = self._existing(transactional_id)
         with entry.lock:
@@ -245,7 +250,7 @@ class TransactionCoordinator:
             )
             if grown is not None:
                 partition.put(entry, grown)
-            partition.log.flush()  # also what an interrupted call had only written
+            partition.log.flush()  # also makes durable what an interrupted call had only written
 
     def add_offsets(
         self,
@@ -254,8 +259,9 @@ class TransactionCoordinator:
         group: str,
         client_version: TransactionVersion | None = None,
     ) -> TopicPartition:
-        """The holder will commit offsets of a group within the transaction: adds and answers its partition of
-        `__consumer_offsets`."""
+        """Adds a group's partition of `__consumer_offsets` to the transaction, and returns it.
+
+        The holder will commit offsets of the group within the transaction."""
         found = TopicPartition(GROUP_METADATA_TOPIC, partition_for(group, self._offsets_partition_count))
         self.add_partitions(transactional_id, holder, [found], client_version)
         return found
@@ -263,7 +269,8 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, holder: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> None:
-        """TransactionAbortableException where one is not part of the holder's transaction; else as add_partitions."""
+        """Raises TransactionAbortableException if a partition is not in the transaction; other errors as
+        add_partitions."""
         partition, entry = self._existing(transactional_id)
         with entry.lock:
             self._finish(partition, entry)
@@ -277,12 +284,12 @@ class TransactionCoordinator:
         commit: bool,
         client_version: TransactionVersion | None = None,
     ) -> ProducerIdAndEpoch:
-        """Commits or aborts in all partitions; answers with what the holder goes on (transaction version 2: the next
-        epoch, its sequences from 0 on; else what he has).
+        """Commits or aborts in all partitions. Returns the id and epoch with which the holder continues.
 
-        InvalidTxnStateException where there is nothing to commit, or it was ended the other way.  What is raised once
-        the decision stands (a partition's disk failed, say) changes nothing about it: the next call for this id, or
-        `finish_prepared`, goes on.
+        With transaction version 2 it is the next epoch, with sequences from 0; otherwise the current one. Raises
+        InvalidTxnStateException if there is nothing to commit, or if the transaction was ended the other way. An error
+        raised after the decision (a partition's disk failed, for example) does not change it: the next call for this
+        id, or `finish_prepared`, continues.
         """
         partition, entry = self._existing(transactional_id)
         with entry.lock:
@@ -300,11 +307,12 @@ class TransactionCoordinator:
                 self._decide(partition, entry, known, decided)
             return _held(partition, entry).holder
 
-    # --- what nobody asked for ------------------------------------------------------------------------
+    # --- housekeeping ---------------------------------------------------------------------------------
 
     def abort(self, transactional_id: str) -> bool:
-        """Aborts the id's open transaction, whose holder is fenced; whether there was one.  For those that a crash left
-        open and nobody can go on with."""
+        """Aborts the id's open transaction and fences its holder. Returns whether there was one.
+
+        This is for transactions that a crash left open and nobody can continue."""
         partition, entry = self._existing(transactional_id)
         with entry.lock:
             self._finish(partition, entry)
@@ -314,8 +322,10 @@ class TransactionCoordinator:
             return True
 
     def abort_timed_out(self) -> list[str]:
-        """Aborts what has been open for longer than its holder said, and fences him; the ids.  Also finishes what an
-        interrupt or an error left decided.  Errors as `finish_prepared`.  Kafka looks every ten seconds."""
+        """Aborts transactions that are open for longer than their timeout, and fences their holders. Returns the ids.
+
+        Also finishes transactions that an interrupt or an error left decided. Errors as `finish_prepared`. Kafka checks
+        every ten seconds."""
         return self._of_each(self._loaded_ids({ONGOING, *PREPARED}), self._abort_if_timed_out)
 
     def _abort_if_timed_out(self, partition: TransactionStatePartition, entry: TransactionEntry) -> bool:
@@ -331,7 +341,7 @@ class TransactionCoordinator:
         return True
 
     def remove_expired(self) -> list[str]:
-        """Forgets ids that nobody has used for transactional.id.expiration.ms; which.  Kafka looks every hour."""
+        """Forgets ids that were not used for transactional.id.expiration.ms. Returns them. Kafka checks every hour."""
         return self._of_each(self._loaded_ids(transitions.AT_REST), self._remove_if_expired)
 
     def _remove_if_expired(self, partition: TransactionStatePartition, entry: TransactionEntry) -> bool:
@@ -342,7 +352,8 @@ class TransactionCoordinator:
         return True
 
     def forget(self, transactional_id: str) -> bool:
-        """Forgets an id that has no transaction; whether it had none.  Its next holder gets another producer id."""
+        """Forgets an id without a transaction. Returns whether it had none. Its next holder gets another
+        producer id."""
         partition, entry = self._existing(transactional_id)
         with entry.lock:
             known = _held(partition, entry)
@@ -351,15 +362,15 @@ class TransactionCoordinator:
             partition.forget([entry])
             return True
 
-    # --- looking --------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        """TransactionalIdNotFoundException for an id that nobody has used."""
+        """Describes an id. Raises TransactionalIdNotFoundException if it was never used."""
         partition = self._partition_of(transactional_id)
         entry = None if partition is None else partition.entry(transactional_id)
         known = None if entry is None else entry.known
         if known is None:
-            raise TransactionalIdNotFoundException(f"nobody has used the transactional id {transactional_id!r}")
+            raise TransactionalIdNotFoundException(f"the transactional id {transactional_id!r} was never used")
         return described(transactional_id, known)
 
     def list_transactions(
@@ -370,8 +381,10 @@ class TransactionCoordinator:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[TransactionDescription]:
-        """The ids of the partitions that are loaded, of these states (by Kafka's names) and producer ids, whose
-        transaction began more than so long ago, whose id matches the whole pattern."""
+        """Lists the ids of the loaded partitions that match all filters.
+
+        `states` are Kafka's names. `longer_than_ms`: the transaction began more than this long ago. `pattern` must
+        match the whole id."""
         self._check_live()
         now_ms = self._clock.milliseconds()
         wanted = None if pattern is None else re.compile(pattern)
@@ -413,7 +426,7 @@ class TransactionCoordinator:
         self._decide(partition, entry, known, decided)
 
     def _finish(self, partition: TransactionStatePartition, entry: TransactionEntry) -> bool:
-        """Carries a decision out; whether one stood.  Each step may have been done before."""
+        """Carries a decision out. Returns whether there was one. Each step may have been done before."""
         known = entry.known if partition.is_current(entry) else None
         if known is None or known.metadata.state not in PREPARED:
             return False
@@ -432,7 +445,8 @@ class TransactionCoordinator:
         return True
 
     def _write_markers(self, partitions: Iterable[TopicPartition], marker: TransactionMarker) -> None:
-        """One that refuses does not keep the others; the first error is raised when all have been tried."""
+        """Writes all markers. An error for one does not stop the others; the first is raised after all have
+        been tried."""
         failed: KafkalogError | None = None
         for each in partitions:
             try:
@@ -481,7 +495,7 @@ class TransactionCoordinator:
         return lambda: self._producer_id_for(transactional_id, known.metadata.producer_id)
 
     def _version(self, client_version: TransactionVersion | None) -> TransactionVersion:
-        """What the client speaks, if the cluster does."""
+        """Returns the client's version, limited to the cluster's."""
         ours = self.settings.transaction_version
         return ours if client_version is None else min(client_version, ours)
 
@@ -495,12 +509,12 @@ def _held(partition: TransactionStatePartition, entry: TransactionEntry) -> Know
 
 def _unknown_id(transactional_id: str) -> InvalidPidMappingException:
     return InvalidPidMappingException(
-        f"the transactional id {transactional_id!r} is not known, or has expired", hint="init_producer_id begins anew"
+        f"the transactional id {transactional_id!r} is unknown or has expired", hint="call init_producer_id again"
     )
 
 
 def described(transactional_id: str, known: Known) -> TransactionDescription:
-    """As `list_transactions` shows it."""
+    """Returns an id's description, as `list_transactions` returns it."""
     metadata = known.metadata
     return TransactionDescription(
         transactional_id,

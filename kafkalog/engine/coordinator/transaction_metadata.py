@@ -1,16 +1,16 @@
-"""What becomes of one transactional id: its states, which follows which, and what each request makes of it.
+"""The states of one transactional id: which state may follow which, and what each request changes.
 
-Pure: functions from what is known to what is to be known, or an error by Kafka's name; the clock is an argument.  Who
-writes it down, and in which order, is `transaction_coordinator`'s.  A request that has happened already (a client that
-asks again) changes nothing: the answer is None.
+All functions are pure: they return the next known state, or raise an error with Kafka's name; the time is an argument.
+`transaction_coordinator` decides who writes it, and in which order. A request that has happened already (a client
+repeats it) changes nothing: the result is None.
 
     Empty, CompleteCommit, CompleteAbort -> Ongoing -> PrepareCommit -> CompleteCommit
                                                     -> PrepareAbort  -> CompleteAbort
 
-Epochs: with transaction version 0 and 1 they stay, transaction after transaction, and an end that was not the holder's
-(somebody took the id over, or it took too long) adds one.  With version 2 every end adds one: the marker carries it,
-so what the last transaction still had on its way is refused.  Where they come to their end (32766) the end hands out
-another producer id, from epoch 0 on.
+Epochs: with transaction versions 0 and 1 the epoch stays the same from transaction to transaction. Only an end that was
+not the holder's (another producer took the id over, or a timeout) increments it. With version 2 every end increments
+it. The marker carries the new epoch, so that late batches of the last transaction are refused. When the epochs are used
+up (32766), the end assigns another producer id, with epoch 0.
 
 Source: TransactionMetadata, TransactionState, TransactionCoordinator (4.4.0).
 """
@@ -39,19 +39,19 @@ from kafkalog.errors import (
     TransactionAbortableException,
 )
 
-EPOCH_EXHAUSTED = SHORT_MAX - 1  # the last one that a holder has; the next is an end's alone
+EPOCH_EXHAUSTED = SHORT_MAX - 1  # the last epoch of a holder; only an end uses the next one
 NO_START = -1
 NO_PARTITIONS: Mapping[str, tuple[int, ...]] = {}
-NEVER_MS = INT_MAX  # a timeout that never comes
+NEVER_MS = INT_MAX  # a timeout of this length never expires
 
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 DEAD, PREPARE_EPOCH_FENCE = TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE
 PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
-AT_REST = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})  # no transaction is under way
+AT_REST = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})  # no transaction is running
 
-# The states that each may follow on (TransactionState.VALID_PREVIOUS_STATES).
+# The states that may precede each state (TransactionState.VALID_PREVIOUS_STATES).
 VALID_PREVIOUS_STATES: Mapping[TransactionState, frozenset[TransactionState]] = {
     EMPTY: AT_REST,
     ONGOING: AT_REST | {ONGOING},
@@ -63,14 +63,14 @@ VALID_PREVIOUS_STATES: Mapping[TransactionState, frozenset[TransactionState]] = 
     PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
 }
 
-# As Kafka's clients and tools name them.
+# The names in Kafka's clients and tools.
 STATE_NAMES: Mapping[TransactionState, str] = {
     state: "".join(word.capitalize() for word in state.name.split("_")) for state in TransactionState
 }
 
 
 class TransactionVersion(enum.IntEnum):
-    """The feature transaction.version of a cluster, and what a client speaks."""
+    """The cluster feature transaction.version, and the version that a client uses."""
 
     TV_0 = 0
     TV_1 = 1
@@ -78,7 +78,7 @@ class TransactionVersion(enum.IntEnum):
 
     @property
     def supports_epoch_bump(self) -> bool:
-        """Whether each end of a transaction has an epoch of its own."""
+        """Whether each end of a transaction increments the epoch."""
         return self is TransactionVersion.TV_2
 
     @property
@@ -88,15 +88,16 @@ class TransactionVersion(enum.IntEnum):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who may write as a transactional id's holder."""
+    """Identifies the producer that holds a transactional id."""
 
     producer_id: int
     epoch: int
 
 
 class Known(NamedTuple):
-    """What a coordinator knows of a transactional id: its last record, and the epoch before its last change, which no
-    record has (-1 after a load)."""
+    """The known state of a transactional id: its last record, and the epoch before its last change.
+
+    No record has that epoch, so it is -1 after a load."""
 
     metadata: TransactionMetadata
     last_producer_epoch: int = NO_PRODUCER_EPOCH
@@ -107,28 +108,30 @@ class Known(NamedTuple):
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Those of the transaction, in the record's order."""
+        """The partitions of the transaction, in the record's order."""
         return listed_partitions(self.metadata)
 
 
 def listed_partitions(metadata: TransactionMetadata) -> tuple[TopicPartition, ...]:
-    """The partitions that a record lists, in its order."""
+    """Returns the partitions that a record lists, in its order."""
     topics = metadata.partitions or NO_PARTITIONS
     return tuple([TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers])
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether no holder may have another epoch of this producer id."""
+    """Returns whether no holder may get another epoch of this producer id."""
     return epoch >= EPOCH_EXHAUSTED
 
 
 def with_partitions(known: Iterable[TopicPartition], added: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    """Partitions by topic in the order of Kafka's records: that of a java.util.HashSet of partitions, grouped in a
-    HashMap by topic.  (Partitions that share a bucket of the table stand in the order in which they came.)"""
+    """Returns partitions by topic in the order of Kafka's records.
+
+    That is the order of a java.util.HashSet of partitions, grouped in a HashMap by topic. Partitions that share a
+    bucket of the table are in the order in which they were added."""
     before = list(known)
     rows = list(dict.fromkeys([*before, *added]))
     capacity = table_size_for(max(int(len(before) / 0.75) + 1, 16))
-    # As topic_partition_hash, with the hash of each topic's name worked out once.
+    # Like topic_partition_hash, but computes the hash of each topic's name once.
     of_topic = {topic: 31 * 31 + string_hash(topic) for topic in {row[0] for row in rows}}
     ordered = hash_map_order(rows, lambda row: of_topic[row[0]] + 31 * row[1], initial_capacity=capacity)
     numbers: dict[str, list[int]] = {}
@@ -148,11 +151,11 @@ def _follows(
     last_producer_epoch: int | None = None,
     **changed: object,
 ) -> Known:
-    """`known` in its next state; IllegalStateException where that does not follow."""
+    """Returns `known` in its next state. Raises IllegalStateException if that state may not follow."""
     before = known.metadata
     if before.state not in VALID_PREVIOUS_STATES[state]:
         raise IllegalStateException(
-            f"{STATE_NAMES[state]} does not follow on {STATE_NAMES[before.state]}, which is what the coordinator knows"
+            f"{STATE_NAMES[state]} may not follow {STATE_NAMES[before.state]}, the state that the coordinator knows"
         )
     metadata = before._replace(
         state=state,
@@ -167,14 +170,14 @@ def _follows(
 
 
 def created(producer_id: int, timeout_ms: int, now_ms: int) -> Known:
-    """A transactional id that is new: never written, its first epoch comes with `init_producer_id`."""
+    """Returns a new transactional id. It is not written yet; `init_producer_id` assigns the first epoch."""
     return Known(TransactionMetadata(producer_id, NO_PRODUCER_EPOCH, timeout_ms, EMPTY, None, now_ms))
 
 
 def check_taken_over(known: Known, expected: ProducerIdAndEpoch | None) -> None:
-    """Whether who expects to be the holder may take the id over (again); ProducerFencedException.
+    """Raises ProducerFencedException unless a producer that expects to be the holder may take the id over (again).
 
-    He may be behind by one change of producer id, where his epochs were at their end.
+    It may be one change of producer id late, if its epochs were used up.
     """
     before = known.metadata
     if expected is None or before.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == before.producer_id:
@@ -182,8 +185,8 @@ def check_taken_over(known: Known, expected: ProducerIdAndEpoch | None) -> None:
     if expected.producer_id == before.previous_producer_id and is_epoch_exhausted(expected.epoch):
         return
     raise ProducerFencedException(
-        f"producer id {expected.producer_id} with epoch {expected.epoch} is an earlier holder: it is "
-        f"{before.producer_id} with epoch {before.producer_epoch} now"
+        f"producer id {expected.producer_id} with epoch {expected.epoch} is an earlier holder; the current one is "
+        f"{before.producer_id} with epoch {before.producer_epoch}"
     )
 
 
@@ -194,17 +197,17 @@ def init_producer_id(
     now_ms: int,
     new_producer_id: Callable[[], int],
 ) -> Known:
-    """Somebody takes the id over: the next epoch, or another producer id where there is none.
+    """A producer takes the id over: it gets the next epoch, or another producer id if none is left.
 
-    `expected` is what he holds, if he goes on after an error of his own.  ConcurrentTransactionsException while the
-    last transaction is ending; a transaction that is open must be aborted first (`fenced`).
+    `expected` is what the producer holds, if it continues after an error. Raises ConcurrentTransactionsException while
+    the last transaction is ending. An open transaction must be aborted first (`fenced`).
     """
     check_taken_over(known, expected)
     before = known.metadata
     if before.state in PREPARED:
         raise _still_ending(before)
     if before.state not in AT_REST:
-        raise IllegalStateException(f"a transaction that is {STATE_NAMES[before.state]} must be aborted first")
+        raise IllegalStateException(f"the transaction is {STATE_NAMES[before.state]}; it must be aborted first")
     epoch, changed = before.producer_epoch, {"timeout_ms": timeout_ms, "partitions": None, "start_timestamp": NO_START}
     if is_epoch_exhausted(epoch) and (expected is None or expected.epoch == epoch):
         last = NO_PRODUCER_EPOCH if expected is None else epoch
@@ -216,9 +219,9 @@ def init_producer_id(
     elif epoch in (NO_PRODUCER_EPOCH, expected.epoch):
         last = epoch
     elif expected.epoch == known.last_producer_epoch:
-        return _follows(known, EMPTY, now_ms, **changed)  # he asks again: the epoch is his already
+        return _follows(known, EMPTY, now_ms, **changed)  # a repeated request: the producer has this epoch already
     else:
-        raise ProducerFencedException(f"found epoch {expected.epoch}, expected {epoch}, which is the present holder's")
+        raise ProducerFencedException(f"found epoch {expected.epoch}, expected {epoch}, the current holder's epoch")
     if is_epoch_exhausted(epoch):
         raise IllegalStateException(f"producer id {before.producer_id} has no epoch left above {epoch}")
     return _follows(known, EMPTY, now_ms, last_producer_epoch=last, producer_epoch=epoch + 1, **changed)
@@ -231,7 +234,7 @@ def add_partitions(
     now_ms: int,
     client_version: TransactionVersion,
 ) -> Known | None:
-    """The holder will write to these partitions: the transaction begins, or grows."""
+    """Adds the partitions that the holder will write to: the transaction begins, or grows."""
     _check_holder(known, holder)
     before = known.metadata
     if before.state in PREPARED:
@@ -250,8 +253,7 @@ def add_partitions(
 
 
 def verify_partitions(known: Known, holder: ProducerIdAndEpoch, partitions: Collection[TopicPartition]) -> None:
-    """Whether the holder's transaction has these partitions; TransactionAbortableException, which names the first that
-    it has not."""
+    """Raises TransactionAbortableException, which names the first partition that is not in the holder's transaction."""
     _check_holder(known, holder)
     if known.metadata.state in PREPARED:
         raise _still_ending(known.metadata)
@@ -270,7 +272,7 @@ def end(
     client_version: TransactionVersion,
     new_producer_id: Callable[[], int],
 ) -> Known | None:
-    """The holder ends his transaction: from now on it is decided."""
+    """Ends the holder's transaction: from now on it is decided."""
     if client_version.supports_epoch_bump:
         return _end_with_epoch(known, holder, now_ms, commit, client_version, new_producer_id)
     _check_holder(known, holder)
@@ -293,7 +295,7 @@ def _end_with_epoch(
     new_producer_id: Callable[[], int],
 ) -> Known | None:
     before = known.metadata
-    # He may not have heard of the epoch, or the producer id, that his last end gave him.
+    # The holder may not know the epoch, or the producer id, that its last end assigned.
     after_overflow = (
         before.previous_producer_id == holder.producer_id
         and holder.epoch == EPOCH_EXHAUSTED
@@ -320,13 +322,14 @@ def _end_with_epoch(
         return None
     if commit or (before.state is not EMPTY and again):
         raise _wrong_end(before, commit)
-    # An abort without a partition: what its holder may still have on its way somewhere gets an older epoch.
+    # An abort without a partition: late batches of the holder then have an older epoch.
     return _decided(known, False, now_ms, client_version, new_producer_id=new_producer_id, no_partitions=True)
 
 
 def fenced(known: Known, now_ms: int, *, version: TransactionVersion, new_producer_id: Callable[[], int]) -> Known:
-    """An open transaction whose holder is fenced, because somebody took its id over or it took too long: aborted, with
-    the next epoch.  `version` is the cluster's."""
+    """Aborts an open transaction whose holder is fenced, with the next epoch. `version` is the cluster's.
+
+    A holder is fenced if another producer took its id over, or if the transaction took too long."""
     before = known.metadata
     if before.state is not ONGOING:
         raise IllegalStateException(f"no transaction is open, the state is {STATE_NAMES[before.state]}")
@@ -367,7 +370,7 @@ def _decided(
 
 
 def complete(known: Known, now_ms: int) -> Known:
-    """Every partition has its marker."""
+    """Completes the transaction: every partition has its marker."""
     before = known.metadata
     commit = before.state is PREPARE_COMMIT
     holder = known.holder
@@ -389,18 +392,18 @@ def complete(known: Known, now_ms: int) -> Known:
 
 
 def is_timed_out(metadata: TransactionMetadata, now_ms: int) -> bool:
-    """Whether the transaction has been open for longer than its holder said."""
+    """Returns whether the transaction has been open for longer than its timeout."""
     if metadata.state is not ONGOING or metadata.timeout_ms == NEVER_MS:
         return False
     return metadata.start_timestamp + metadata.timeout_ms < now_ms
 
 
 def is_expired(metadata: TransactionMetadata, now_ms: int, expiration_ms: int) -> bool:
-    """Whether nobody has used the id for `expiration_ms`: it may be forgotten."""
+    """Returns whether the id was not used for `expiration_ms`: it may be forgotten."""
     return metadata.state in AT_REST and metadata.last_update_timestamp <= now_ms - expiration_ms
 
 
-# --- refusals -------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------
 
 
 def _check_holder(known: Known, holder: ProducerIdAndEpoch) -> None:
@@ -413,25 +416,25 @@ def _check_holder(known: Known, holder: ProducerIdAndEpoch) -> None:
 
 def _other_producer_id(before: TransactionMetadata, holder: ProducerIdAndEpoch) -> InvalidPidMappingException:
     return InvalidPidMappingException(
-        f"found producer id {holder.producer_id}, expected {before.producer_id}, which is the present holder's"
+        f"found producer id {holder.producer_id}, expected {before.producer_id}, the current holder's"
     )
 
 
 def _fenced(before: TransactionMetadata, holder: ProducerIdAndEpoch) -> ProducerFencedException:
     return ProducerFencedException(
-        f"found epoch {holder.epoch} of producer id {holder.producer_id}, expected {before.producer_epoch}: somebody "
-        "else took the transactional id over, or its transaction took too long",
-        hint="what was written in it is, or will be, aborted; begin anew",
+        f"found epoch {holder.epoch} of producer id {holder.producer_id}, expected {before.producer_epoch}: another "
+        "producer took the transactional id over, or the transaction took too long",
+        hint="its records are, or will be, aborted; call init_producer_id again",
     )
 
 
 def _still_ending(before: TransactionMetadata) -> ConcurrentTransactionsException:
     return ConcurrentTransactionsException(
-        f"the last transaction is {STATE_NAMES[before.state]}: not every partition has its end yet",
+        f"the last transaction is {STATE_NAMES[before.state]}: not every partition has its marker yet",
         hint="try again",
     )
 
 
 def _wrong_end(before: TransactionMetadata, commit: bool) -> InvalidTxnStateException:
     what = "committed" if commit else "aborted"
-    return InvalidTxnStateException(f"the state is {STATE_NAMES[before.state]}: there is nothing that can be {what}")
+    return InvalidTxnStateException(f"the state is {STATE_NAMES[before.state]}: no transaction can be {what}")

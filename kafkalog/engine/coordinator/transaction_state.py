@@ -1,12 +1,12 @@
-"""One partition of `__transaction_state`: which transactional ids it holds, and how far each is.
+"""One partition of `__transaction_state`: the transactional ids that it holds, and the state of each.
 
-The log is what is true.  A change is appended first and known second; where an interrupt came between the two, whoever
-asks next reads the end of the log again (`settle`).  Knows nothing of what a state means: `transaction_metadata` says
-what may follow, `transaction_coordinator` in which order things become durable.
+The log is the truth. A change is first appended, then applied in memory. If an interrupt comes between the two, the
+next caller reads the end of the log again (`settle`). The module does not know what a state means:
+`transaction_metadata` says which state may follow, and `transaction_coordinator` in which order things become durable.
 
-`lock` guards the table and what is appended, for as long as that takes, never for a sync.  An entry's `lock` is its
-coordinator's, who holds it over a whole change of that id and takes it first; `known` is replaced whole.
-Source: TransactionStateManager (4.4.0).
+`lock` guards the table and the appends, while they run, but never a sync. The `lock` of an entry belongs to the
+coordinator, which takes it first and holds it over a whole change of that id. `known` is replaced as a whole. Source:
+TransactionStateManager (4.4.0).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEVER_WRITTEN = frozenset({TransactionState.DEAD, TransactionState.PREPARE_EPOCH
 
 
 class TransactionEntry:
-    """A transactional id.  `known` None: it was never written, or is forgotten; `lock`: see the module."""
+    """A transactional id. `known` is None if it was never written or is forgotten; `lock`: see the module."""
 
     __slots__ = ("known", "lock", "transactional_id")
 
@@ -50,10 +50,11 @@ class TransactionEntry:
 
 
 class TransactionStatePartition:
-    """What one partition's log says; read when it is made.  SchemaException for a record that cannot be understood.
+    """The state in one partition's log, which the constructor reads.
 
-    `version` is the cluster's transaction version.  Kafka leaves off at such a record and goes on with what came
-    before it, without a word to whoever asks; here the partition is refused, for a decision may stand behind it.
+    Raises SchemaException for a record that cannot be understood. `version` is the cluster's transaction version. Kafka
+    stops silently at such a record and continues with what came before. Here the partition is refused, because a
+    decision may come after it.
     """
 
     def __init__(self, log: StateLog, clock: Clock, version: TransactionVersion) -> None:
@@ -63,12 +64,12 @@ class TransactionStatePartition:
         self._version = version
         self._lines = Lines("kafkalog.coordinator", log.place)
         self._entries: dict[str, TransactionEntry] = {}
-        self._unsure: int | None = None  # from this offset on the log may say more than is known
-        self._read_to: int | None = None  # what was read ends there; our own appends are known without
+        self._unsure: int | None = None  # from this offset on, the log may have records that are not applied
+        self._read_to: int | None = None  # the end of what was read; our appends are applied without reading
         self._replay(None)
 
     def catch_up(self) -> None:
-        """Reads what another process has appended: for a partition that is read beside its broker."""
+        """Reads what another process has appended, for a partition that is read while its broker is running."""
         refuse_reentry(self.lock, "the transaction coordinator")
         with self.lock:
             self._settle()
@@ -77,7 +78,7 @@ class TransactionStatePartition:
     # --- what is known ------------------------------------------------------------------------------
 
     def entry(self, transactional_id: str, *, create: bool = False) -> TransactionEntry | None:
-        """The id's entry, which stays the same one until the id is forgotten."""
+        """Returns the id's entry; it stays the same one until the id is forgotten."""
         refuse_reentry(self.lock, "the transaction coordinator")
         with self.lock:
             self._settle()
@@ -87,11 +88,11 @@ class TransactionStatePartition:
             return found
 
     def is_current(self, entry: TransactionEntry) -> bool:
-        """Whether this is still the id's entry; what an interrupted call left to be read is read."""
+        """Returns whether this is still the id's entry. Reads what an interrupted call left unread."""
         return self.entry(entry.transactional_id) is entry
 
     def entries(self) -> list[TransactionEntry]:
-        """Those of all ids that are known."""
+        """Returns the entries of all known ids."""
         refuse_reentry(self.lock, "the transaction coordinator")
         with self.lock:
             self._settle()
@@ -101,7 +102,7 @@ class TransactionStatePartition:
     # --- changes ------------------------------------------------------------------------------------
 
     def put(self, entry: TransactionEntry, known: Known) -> None:
-        """Writes an id's next state down; what was known stays so where that fails."""
+        """Writes an id's next state to the log; the known state stays if that fails."""
         row = encode_transaction(entry.transactional_id, known.metadata, version=self._version.value_version)
         now_ms = self._clock.milliseconds()
         with self.lock:
@@ -112,7 +113,7 @@ class TransactionStatePartition:
             self._unsure = None
 
     def forget(self, entries: Sequence[TransactionEntry]) -> None:
-        """Deletes ids.  Their locks are held by the caller."""
+        """Deletes ids. The caller holds their locks."""
         now_ms = self._clock.milliseconds()
         rows = [encode_transaction(each.transactional_id, None) for each in entries]
         with self.lock:
@@ -147,7 +148,7 @@ class TransactionStatePartition:
                     _check(metadata)
             except (UnknownRecordTypeException, UnknownRecordVersionException) as error:
                 self._lines.log(
-                    logging.WARNING, "the record at offset %d is passed over, as Kafka does: %s", record.offset, error
+                    logging.WARNING, "the record at offset %d is skipped, as in Kafka: %s", record.offset, error
                 )
                 continue
             except SchemaException as error:
@@ -167,7 +168,7 @@ class TransactionStatePartition:
 
 
 def _check(metadata: TransactionMetadata) -> None:
-    """SchemaException for a record that no coordinator could go on with."""
+    """Raises SchemaException for a record that no coordinator could continue with."""
     if metadata.state in NEVER_WRITTEN:
         raise SchemaException(f"found the state {metadata.state.name}, which is never written")
     if metadata.partitions is None and metadata.state is not TransactionState.EMPTY:

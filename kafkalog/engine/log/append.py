@@ -1,18 +1,18 @@
 """The append path: admit, offsets and validation, leader epochs, roll, producers, write and advance.
 
-Works on a PartitionState; UnifiedLog calls it.  The steps and their order are those of Kafka's UnifiedLog.append
-(4.4.0); what a step did stays done when a later one refuses (the epoch entry, the roll).  Where to look: whether the
-batches need a new segment is `segment_for`'s to ask and SegmentTail's to say; what they do to producers and
-transactions is found by `_check_producers` and done by the commit, which moves the high watermark, too.
+It works on a PartitionState; UnifiedLog calls it. The steps and their order are those of Kafka's UnifiedLog.append
+(4.4.0). The effects of a step (the epoch entry, the roll) stay if a later step refuses. Where to look: `segment_for`
+asks whether the batches need a new segment, and SegmentTail decides. `_check_producers` finds the effects on producers
+and transactions, and the commit applies them and moves the high watermark.
 
-The same code serves leaders and followers, ordinary batches and all others.  What is special about a client's ordinary
-batch (whole, good, kept as it is, going on where its producer was) is a choice inside the first step: one native call
-(`Watermarks.append_ordinary`) finds that each of the others has but to look, and then writes; it calls the same rules.
-A single record may become its batch in such a call (`append_row`).  Which way is taken is chosen in `ordinary.py`.
+The same code serves leaders and followers, ordinary batches and all others. The first step chooses the fast path for a
+client's ordinary batch: whole, good, kept unchanged, continuing its producer's sequence. Then one native call
+(`Watermarks.append_ordinary`) checks that the other steps have nothing to change, and writes; it uses the same rules. A
+single record may become a batch in such a call (`append_row`). `ordinary.py` chooses between the two.
 
-Before the lock nothing is known of the log's state; from there on everything runs under it.  The last step is one
-native call (`Watermarks.commit`): nothing that the log has promised changes before it, and nothing is left to do after
-it but to flush.  The buffer of the caller is never changed, and not looked at twice if somebody else may change it.
+Before the lock, nothing is known of the log's state; after it, everything runs under the lock. The last step is one
+native call (`Watermarks.commit`). Nothing that the log has promised changes before it, and after it only a flush may
+remain. The caller's buffer is never changed, and not read twice if others may change it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,10 @@ RAFT_LEADER = AppendOrigin.RAFT_LEADER
 
 
 class AppendTerms(NamedTuple):
-    """On whose behalf an append comes, and what follows from that.  A follower keeps offsets and size as they are;
-    a leader that passes on what others replicate gives offsets, and limits size as for a client."""
+    """Who appends, and what follows from that.
+
+    A follower keeps offsets and sizes unchanged. A leader that passes on replicated batches assigns offsets, and limits
+    sizes as for a client."""
 
     origin: AppendOrigin
     assigns_offsets: bool = True
@@ -83,13 +85,13 @@ FOLLOWER_TERMS = AppendTerms(AppendOrigin.REPLICATION, assigns_offsets=False)
 def append(
     log: PartitionState, records: Buffer | EncodedBatch | MemoryRecords, leader_epoch: int, terms: AppendTerms
 ) -> LogAppendInfo:
-    """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
+    """UnifiedLog.append: appends one or more whole batches. Bytes of an incomplete last batch are ignored."""
     metadata_file = log.partition_metadata_file
     if metadata_file is not None and metadata_file.dirty_topic_id is not None:
         log.maybe_flush_metadata_file()
     given: AnyBuffer | EncodedBatch = records.buffer if isinstance(records, MemoryRecords) else records
 
-    # Admit; an ordinary batch goes all the way in here.
+    # Admit. An ordinary batch is written completely in here.
     batch: OrdinaryBatch | None = None
     stats = NO_STATS
     if terms is CLIENT_TERMS:
@@ -158,7 +160,7 @@ def append(
             # Write and advance.
             last_offset = info.last_offset
             written = tuple(buffers)
-            if headers:  # none are left of a batch without records that was rebuilt
+            if headers:  # a batch without records that was rebuilt leaves none
                 segment.check_append(last_offset, size)
             _commit(log, segment, written, headers, last_offset, continued, change)
             log.finish_append(last_offset)
@@ -170,9 +172,9 @@ def append(
 
 
 def append_row(log: PartitionState, row: tuple[Any, ...], batch_bytes: int) -> int:
-    """`append` of one record of a client's, as a plain batch of at most `batch_bytes`: its offset.
+    """Appends one record of a client, as a plain batch of at most `batch_bytes`. Returns its offset.
 
-    -1, and nothing was done, where the record has to become a batch first.
+    Returns -1, with nothing done, if the record must become a batch first.
     """
     metadata_file = log.partition_metadata_file
     if metadata_file is not None and metadata_file.dirty_topic_id is not None:
@@ -184,7 +186,7 @@ def append_row(log: PartitionState, row: tuple[Any, ...], batch_bytes: int) -> i
 
 
 def _assign_epochs(log: PartitionState, headers: Sequence[BatchHeader]) -> tuple[int, bool]:
-    """Notes the batches' epochs; their bytes, and whether one has a producer."""
+    """Records the batches' epochs. Returns their bytes, and whether a batch has a producer."""
     size = 0
     has_producers = False
     for header in headers:
@@ -225,7 +227,8 @@ def _fail(log: PartitionState, error: OverflowError | OSError) -> NoReturn:
 def analyze(
     log: PartitionState, data: bytes | bytearray | memoryview, terms: AppendTerms, leader_epoch: int
 ) -> tuple[LogAppendInfo, list[BatchHeader]]:
-    """analyzeAndValidateRecords: shallow checks of each batch, without the lock; the batches that may go in."""
+    """analyzeAndValidateRecords: checks each batch shallowly, without the lock. Returns the batches that may be
+    appended."""
     origin = terms.origin
     batches, verdict, _ = scan_headers(data, 0, -1, framing=FRAMING_BUFFER)
     first_offset = last_offset = max_timestamp = last_offset_of_first_batch = -1
@@ -285,7 +288,7 @@ def analyze(
                 + ",".join(map(str, _record_offsets(data)))
             )
     if verdict not in (OK, TORN):
-        MemoryRecords(data).batches()  # raises what is wrong with the framing
+        MemoryRecords(data).batches()  # raises the framing error
     return (
         LogAppendInfo(
             first_offset,
@@ -312,11 +315,11 @@ def _too_large(log: PartitionState, request_bytes: int, size: int, max_message_b
 
 
 def check(log: PartitionState, batch: bytes | EncodedBatch, leader_epoch: int) -> None:
-    """Raises what `append` would refuse a client's batch for, of its size, its records and the topic's rules.
+    """Raises what `append` would raise for a client's batch because of its size, its records or the topic's rules.
 
-    It counts as refused then, and nothing else changes.  For whoever has several batches of his own making (whole,
-    CRCs right, no duplicates), and wants none of them appended when one is refused.  Records are looked at only where
-    the header leaves it open.
+    A refusal is counted; nothing else changes. This is for a caller that has built several batches (whole, good CRCs,
+    no duplicates), and wants to append none of them if one is refused. Records are read only if the header does not
+    decide.
     """
     config = log.context.config
     if len(batch) > config.max_message_bytes:
@@ -337,8 +340,9 @@ def check(log: PartitionState, batch: bytes | EncodedBatch, leader_epoch: int) -
 
 
 def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
-    """Offsets of all records, or of the first `count_max`, for an error's text; as far as Kafka looks for it, and so
-    with the errors that it meets there."""
+    """Returns the offsets of all records, or of the first `count_max`, for an error message.
+
+    Reads as far as Kafka does, and so raises the same errors on the way."""
     batches, verdict, _ = scan_headers(data, 0, -1, framing=FRAMING_BUFFER)
     offsets: list[int] = []
     for batch in batches:
@@ -347,7 +351,7 @@ def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
             if len(offsets) == count_max:
                 return offsets
     if verdict not in (OK, TORN):
-        MemoryRecords(data).batches()  # raises what is wrong with the framing
+        MemoryRecords(data).batches()  # raises the framing error
     return offsets
 
 
@@ -359,7 +363,7 @@ def _validate(
     terms: AppendTerms,
     leader_epoch: int,
 ) -> tuple[Sequence[Buffer], list[BatchHeader]]:
-    """A leader's part: LogValidator gives offsets and, where the topic asks for it, another form."""
+    """The leader's part: LogValidator assigns offsets and, if the topic requires it, converts the batches."""
     config = log.context.config
     result = validate_append(log.context, data, info, headers, terms.origin, leader_epoch)
     info.max_timestamp = result.max_timestamp
@@ -397,9 +401,9 @@ def _unexpected_offset(
 
 
 def segment_for(log: PartitionState, size: int, info: LogAppendInfo) -> LogSegment:
-    """The segment that takes `size` bytes: the active one, or a new one by the conditions of SegmentTail.must_roll.
+    """Returns the segment for `size` more bytes: the active one, or a new one if SegmentTail.must_roll says so.
 
-    RecordBatchTooLargeException where they fit into none.
+    Raises RecordBatchTooLargeException if no segment can hold them.
     """
     local = log.local_log
     config = log.context.config
@@ -413,7 +417,7 @@ def segment_for(log: PartitionState, size: int, info: LogAppendInfo) -> LogSegme
         config.max_segment_ms, config.segment_size, info.max_timestamp, info.last_offset, size,
         local.clock.milliseconds(),
     ):  # fmt: skip
-        # Without a first offset (message formats 0 and 1) the lowest that the last offset leaves possible.
+        # Without a first offset (message formats 0 and 1), use the lowest one that the last offset allows.
         segment = log.roll_now(info.last_offset - INT_MAX if info.first_offset == -1 else info.first_offset)
     return segment
 
@@ -432,8 +436,9 @@ def _check_producers(
     headers: Sequence[BatchHeader],
     terms: AppendTerms,
 ) -> BatchMetadata | tuple[list[ProducerAppendInfo], list[CompletedTxn]]:
-    """analyzeAndValidateProducerState: what the append does to each producer and the transactions that its markers
-    complete, or the batch that it repeats."""
+    """analyzeAndValidateProducerState: returns the append's effect on producers, and the transactions it completes.
+
+    If the append repeats a batch, returns that batch instead."""
     origin, guard = terms.origin, terms.verification_guard
     updated: JavaHashMap[int, ProducerAppendInfo] = JavaHashMap(long_hash)
     completed: list[CompletedTxn] = []
@@ -483,7 +488,7 @@ def _check_producers(
 def _change_of(
     log: PartitionState, segment: LogSegment, updated: Sequence[ProducerAppendInfo], completed: list[CompletedTxn]
 ) -> ProducerChange:
-    """All that commit changes for producers; nothing in it can fail any more."""
+    """Returns all changes of producers that the commit makes. Applying them cannot fail."""
     psm = log.producer_state_manager
     entries = [psm.change_of(info) for info in updated]
     if not completed:
@@ -500,7 +505,7 @@ def _change_of(
 
 
 def _repeated(log: PartitionState, info: LogAppendInfo, duplicate: BatchMetadata) -> LogAppendInfo:
-    """The answer to a batch that the log has already."""
+    """Returns the result for a batch that the log has already."""
     info.first_offset = duplicate.first_offset
     info.last_offset = duplicate.last_offset
     info.log_append_time = duplicate.timestamp

@@ -1,7 +1,7 @@
-"""What a partition's batches say of it: how many records, of which time, in which codecs; by all headers, or by few.
+"""Sums over a partition's batches: record count, time range and codecs; from all headers, or from a few.
 
-Stands on a `Snapshot`: reads only, takes no lock, works beside a running broker.  `headers_at_ends` looks at a few
-headers and at the ends of the indexes alone, so it takes a moment however long the log is; `all_headers` reads each.
+It uses a `Snapshot`: it only reads, takes no lock, and works while a broker is running. `headers_at_ends` reads a few
+headers and the ends of the indexes, so it is fast however long the log is. `all_headers` reads every header.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _UNSEEN_BYTES = 17  # a shorter rest is not seen by Kafka's file framing
 
 
 class Surveyed(Source, Protocol):
-    """A source that can be asked for sums: of a log that this process has open, or of a directory."""
+    """A source that can return sums: a log that this process has open, or a directory."""
 
     def over(self, ask: Callable[[Snapshot], T]) -> T:
-        """The answer of a snapshot of the segments that are in the directory."""
+        """Calls `ask` with a snapshot of the segments in the directory, and returns its result."""
 
     def tiered(self) -> Sequence[TierSegment]:
-        """The segments of a remote tier that are not among those of `over`."""
+        """Returns the segments of a remote tier that are not among those of `over`."""
 
 
 def last_time(segment: SegmentView) -> int:
-    """The timestamp of the last believable entry of the time index; -1 without one."""
+    """Returns the timestamp of the last valid entry of the time index; -1 if there is none."""
     entries = segment.time_entries
     found = entries.before(1 << 62) if len(entries) else None
     return -1 if found is None else found[0]
 
 
 def last_indexed_position(seen: Snapshot, place: int) -> int:
-    """From where the headers of a segment say what its index does not."""
+    """Returns the position after which only the headers of a segment, not its index, have information."""
     return next(iter(seen.reader(place).starts(seen.segments[place].offset_entries.last_entry())))
 
 
@@ -62,17 +62,19 @@ def largest_behind(seen: Snapshot, segment: SegmentView, start: int, end: int) -
 
 @dataclass(slots=True)
 class Contents:
-    """What a partition has for readers (read_uncommitted), from the log start on: by all batch headers (`all_headers`),
-    or by some (`headers_at_ends`).  Control records are nobody's; their batches count as batches."""
+    """The contents of a partition for readers (read_uncommitted), from the log start on.
+
+    They come from all batch headers (`all_headers`), or from some (`headers_at_ends`). Control records are not counted;
+    their batches are."""
 
     batches: int = 0
     records: int = 0
-    first_timestamp: int = -1  # of batches by their first record
+    first_timestamp: int = -1  # the timestamp of the first record of a batch
     last_timestamp: int = -1
-    codecs: int = 0  # a bit for each codec id
+    codecs: int = 0  # one bit per codec id
 
     def feed(self, piece: ScanSlice, log_start_offset: int) -> int:
-        """Counts a slice of a scan; answers how many bytes of it are batches that had to be read and cannot be."""
+        """Counts a slice of a scan. Returns the bytes of batches whose records were needed but cannot be read."""
         table = piece.table[piece.table["last_offset"] >= log_start_offset]
         self.batches += len(table)
         table = table[(table["magic"] < 2) | (table["attributes"] & CONTROL_FLAG == 0)]
@@ -92,8 +94,8 @@ class Contents:
         return sum(self._read(piece, row, log_start_offset) for row in table[~told])
 
     def _read(self, piece: ScanSlice, row: np.void, log_start_offset: int) -> int:
-        """Counts a batch of which the header does not tell enough, by its records; answers its bytes if it has none
-        that can be read."""
+        """Counts a batch by its records, if its header does not have enough. Returns its bytes if no record can be
+        read."""
         header = native.header_from_row(row)
         count, times = 0, []
         try:
@@ -109,13 +111,13 @@ class Contents:
         return 0
 
     def see_times(self, first_ms: int, last_ms: int) -> None:
-        """Times between which records lie; -1 says nothing."""
+        """Widens the time range; -1 means unknown."""
         if first_ms >= 0:
             self.first_timestamp = first_ms if self.first_timestamp < 0 else min(self.first_timestamp, first_ms)
         self.last_timestamp = max(self.last_timestamp, last_ms)
 
     def add(self, other: Contents) -> None:
-        """Those of another partition."""
+        """Adds the contents of another partition."""
         self.batches += other.batches
         self.records += other.records
         self.codecs |= other.codecs
@@ -126,17 +128,21 @@ class Contents:
 
 
 def _told_by_headers(table: np.ndarray, log_start_offset: int) -> np.ndarray:
-    """Of which batches the header says how many records there are, and when the first was: not where the log starts
-    inside, nor where a delete horizon stands in its time's place; not of old compressed ones, which count as one."""
+    """Returns which batches have the record count and first timestamp in their header.
+
+    Not those in which the log starts, nor those with a delete horizon in place of the timestamp. Old compressed batches
+    count as one record in their header, so they are excluded too."""
     whole = (table["base_offset"] >= log_start_offset) & (table["attributes"] & DELETE_HORIZON_FLAG == 0)
     told: np.ndarray = np.where(table["magic"] >= 2, whole, table["attributes"] & CODEC_BITS == 0)
     return told
 
 
 def headers_at_ends(seen: Snapshot) -> Contents:
-    """The first batch of each segment (where the log starts inside, the batch there), and the one that its index names
-    last: times and codecs of few reads, however long the log is.  In a remote tier, where each read is a request, only
-    of the log's first and last segment.  FileNotFoundError where a segment has gone."""
+    """Returns the contents by the first batch of each segment, and the last one that its index names.
+
+    In the segment where the log starts, the batch there comes first. This needs few reads, however long the log is. In
+    a remote tier each read is a request, so only the log's first and last segment are read. Raises FileNotFoundError if
+    a segment was deleted."""
     found = Contents()
     first_place, first_position = _log_start(seen)
     for place, segment in enumerate(seen.segments):
@@ -144,7 +150,7 @@ def headers_at_ends(seen: Snapshot) -> Contents:
             continue
         end = seen.readable_bytes(segment)
         first = first_position if place == first_place else 0
-        # Of a short segment the first batch tells enough: its index is not read.
+        # In a short segment the first batch is enough: its index is not read.
         last = first if segment.size <= SEEK_BYTES else max(first, _indexed_position(seen, place))
         for start in {first, last} if end else set():
             header = seen.header_at(place, start)
@@ -161,16 +167,18 @@ def headers_at_ends(seen: Snapshot) -> Contents:
 
 
 def last_timestamp(seen: Snapshot) -> int:
-    """The largest timestamp of the last segment that has one: by its time index, and the batch headers behind the last
-    entry of its offset index; -1 without records.  FileNotFoundError where a segment has gone."""
+    """Returns the largest timestamp of the last segment that has one; -1 without records.
+
+    Uses its time index, and the batch headers after the last entry of its offset index. Raises FileNotFoundError if a
+    segment was deleted."""
     last = len(seen.segments) - 1
     for place in range(last, -1, -1):
         segment = seen.segments[place]
         found = seen.tail_timestamp if place == last else -1
-        if place < last or segment.size > SEEK_BYTES:  # the look walked over all of a shorter one
+        if place < last or segment.size > SEEK_BYTES:  # the snapshot walked over all of a shorter one
             found = max(found, segment.indexed_time())
         end = seen.readable_bytes(segment)
-        if place < last and end and not (seen.may_overlap(segment) and found >= 0):  # in a tier a read is a request
+        if place < last and end and not (seen.may_overlap(segment) and found >= 0):  # in a tier, each read is a request
             found = max(found, largest_behind(seen, segment, last_indexed_position(seen, place), end))
         if found >= 0:
             return found
@@ -178,7 +186,7 @@ def last_timestamp(seen: Snapshot) -> int:
 
 
 def _indexed_position(seen: Snapshot, place: int) -> int:
-    """As `last_indexed_position`, of the last entry alone where the batch that it names fits there."""
+    """Returns `last_indexed_position`, from the last entry alone if the batch that it names fits."""
     segment = seen.segments[place]
     if place < len(seen.segments) - 1:
         position = segment.indexed_position()
@@ -189,7 +197,7 @@ def _indexed_position(seen: Snapshot, place: int) -> int:
 
 
 def _log_start(seen: Snapshot) -> tuple[int, int]:
-    """(segment's place, position) of the batch that holds the log start; the beginning where damage hides it."""
+    """Returns (segment's place, position) of the batch that holds the log start; the beginning if damage hides it."""
     try:
         return seen.position_of(seen.log_start_offset)
     except CorruptRecordException:
@@ -197,8 +205,10 @@ def _log_start(seen: Snapshot) -> tuple[int, int]:
 
 
 def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Contents, dict[str, int]]:
-    """Every batch header whose batch has a good checksum, the records of the few batches whose header does not tell
-    all, and how many bytes are no such batches, by path.  FileNotFoundError if a segment has gone."""
+    """Returns the contents by all batch headers, and the number of unreadable bytes by path.
+
+    Only batches with a good checksum count. Records are read only for the few batches whose header does not have
+    everything. Raises FileNotFoundError if a segment was deleted."""
     found, unread = Contents(), dict[str, int]()
     for segment in seen.segments:
         file = seen.file(segment)
@@ -211,7 +221,7 @@ def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Conten
 
 
 def _fed(found: Contents, file: File, seen: Snapshot, segment: SegmentView, progress: Callable[[int], None]) -> int:
-    """Counts one segment; answers how many of its bytes are no batches that can be read."""
+    """Counts one segment. Returns how many of its bytes are not readable batches."""
     end, next_offset, unread = seen.readable_bytes(segment), segment.base_offset, 0
 
     def skip(position: int, why: int) -> int:

@@ -1,11 +1,12 @@
-"""What every part of one partition's log works with: its folder, its settings, and the ways out of it.
+"""PartitionContext: what every part of one partition's log uses: its directory, its settings, and its I/O failures.
 
-One PartitionContext a partition, made by whoever opens it and handed down.  It knows names, settings and whether the
-disk is still to be trusted; nothing of segments, offsets, producers or locks.  `dir` and `config` are replaced whole,
-under the partition's lock, by `rename_dir` and `LocalLog.update_config` alone; who reads without it sees either.
+There is one PartitionContext per partition; the opener creates it and passes it down. It knows names, settings and
+whether the disk can still be trusted; nothing of segments, offsets, producers or locks. Only `rename_dir` and
+`LocalLog.update_config` replace `dir` and `config`, as a whole, under the partition's lock. A reader without the lock
+sees the old or the new value.
 
-An OSError inside of `guard` takes the log directory offline, unless it is a shortage that the failure channel
-outlives; from then on every operation on a partition of that directory raises KafkaStorageException.  Mirrors
+An OSError inside `guard` takes the log directory offline, unless it is a shortage that the failure channel tolerates.
+From then on every operation on a partition of that directory raises KafkaStorageException. Mirrors
 LocalLog.maybeHandleIOException (4.4.0).
 """
 
@@ -47,13 +48,17 @@ class ProducerSettings(NamedTuple):
 
 
 class PartitionContext:
-    """`dir` is the partition's folder, `parent_dir` the log directory it lies in; `rules` are those of `config` that an
-    append is validated by; `metrics` has what is measured, `topic_metrics` hears what is refused; `logger` names the
-    partition and the log directory in each line.  `has_one_replica`: nobody else has the partition, which whoever opens
-    it says before a load; its high watermark follows its end, and recovery keeps what Kafka would fetch again.
-    `has_remote_tier`: whoever opens it has a remote tier (remote.log.storage.system.enable); the topic says whether it
-    is used.  `is_tier_open`: not where a log is opened without the tier that it goes on in; `known_copies`: what is
-    known there of what was copied, where anything is."""
+    """The directory, settings and services of a partition.
+
+    `dir` is the partition's directory, `parent_dir` the log directory that contains it. `rules` are the settings of
+    `config` that validate appends. `metrics` has the measurements, and `topic_metrics` counts refusals. `logger` adds
+    the partition and the log directory to each line.
+
+    `has_one_replica`: no other replica exists; set by the opener before a load. The high watermark then follows the
+    end, and recovery keeps what Kafka would fetch again. `has_remote_tier`: the opener has a remote tier
+    (remote.log.storage.system.enable); the topic says whether it is used. `is_tier_open`: False if a log is opened
+    without the tier that it continues in. `known_copies`: returns what is known of copied segments in that case, if
+    anything."""
 
     __slots__ = (
         "clock",
@@ -89,13 +94,13 @@ class PartitionContext:
         files: Files = OS_FILES,
         metrics: MetricsRegistry | None = None,
     ) -> None:
-        """KafkaException where the folder's name is not that of a partition.
+        """Raises KafkaException if the directory's name is not that of a partition.
 
-        `metrics` may be shared with other partitions; None is a registry of its own.
+        `metrics` may be shared with other partitions; None creates a new registry.
         """
         self.dir = os.path.abspath(os.fspath(dir))
         self.parent_dir = os.path.dirname(self.dir)
-        self.renaming_lock = threading.RLock()  # held while the folder, and what knows its files' paths, is renamed
+        self.renaming_lock = threading.RLock()  # held while the directory is renamed, and its files' paths change
         self.topic_partition = names.parse_topic_partition_name(self.dir)
         self.update_config(config)
         self.producers = producers
@@ -110,36 +115,36 @@ class PartitionContext:
         self.logger = Lines("kafkalog.log", self.parent_dir, self.topic_partition)
         self.metrics = MetricsRegistry(clock) if metrics is None else metrics
         self.topic_metrics = TopicMetrics(self.metrics, self.topic_partition.topic)
-        self.flush_timer = self.metrics.timer(LOG_FLUSH)  # around the flush of each segment, as Kafka's
+        self.flush_timer = self.metrics.timer(LOG_FLUSH)  # around the flush of each segment, as in Kafka
 
     @property
     def uses_remote_tier(self) -> bool:
-        """UnifiedLog.isRemoteLogEnabled: never of a compacted topic, or one of Kafka's own."""
+        """UnifiedLog.isRemoteLogEnabled: False for a compacted topic and for Kafka's internal topics."""
         if not self.has_remote_tier:
             return False
         config, topic = self.config, self.topic_partition.topic
         return bool(config.remote_storage_enable) and not config.compact and topic not in names.INTERNAL_TOPICS
 
     def update_config(self, new_config: LogConfig) -> None:
-        """Takes new settings; a log that is open takes them by LocalLog's method of this name."""
+        """Sets new settings. An open log must use LocalLog's method of this name."""
         self.config = new_config
         self.rules = TopicRules.of(new_config)
 
     def rename_dir(self, name: str) -> bool:
-        """Renames the folder (atomic, its parent synced); False when it has that name.  May be done twice."""
+        """Renames the directory (atomically, parent synced). Returns False if it has that name. May be called twice."""
         before, renamed = self.dir, os.path.join(self.parent_dir, name)
         self.files.rename_or_was(before, renamed)
         try:
             self.files.sync_dir(self.parent_dir)
         except OSError as error:
-            if is_shortage(error):  # no descriptor for the sync: it keeps its name
+            if is_shortage(error):  # no descriptor for the sync: undo the rename
                 cut_back(error, lambda: self.files.rename(renamed, before))
             raise
         self.dir = renamed
         return renamed != before
 
     def delete(self, task: str, unlink: Callable[[], None], *, later: bool) -> None:
-        """Unlinks what was renamed to `.deleted`: now, or in a task of that name after file.delete.delay.ms."""
+        """Deletes files that were renamed to `.deleted`: now, or in a task of that name after file.delete.delay.ms."""
         if later:
             self.scheduler.schedule_once(task, unlink, self.config.file_delete_delay_ms)
         else:
@@ -148,8 +153,10 @@ class PartitionContext:
     # --- the disk --------------------------------------------------------------------------------------
 
     def guard(self, doing: str, *, refuses: bool = True) -> IoGuard:
-        """The I/O guard of an operation; `doing` completes `Error while ...`.  Unless it `refuses`, the operation
-        begins even where the directory is offline, as those of Kafka do that have no such guard."""
+        """Returns the I/O guard of an operation; `doing` completes `Error while ...`.
+
+        Unless it `refuses`, the operation starts even if the directory is offline, like Kafka's operations without such
+        a guard."""
         return IoGuard(self, doing, refuses)
 
     @property
@@ -158,18 +165,19 @@ class PartitionContext:
         return self.log_dir_failure_channel.has_offline_log_dir(self.parent_dir)
 
     def check_online(self) -> None:
-        """KafkaStorageException when an earlier I/O error took the log directory offline; that error is its cause."""
+        """Raises KafkaStorageException if an earlier I/O error, which is its cause, took the log directory offline."""
         if self.is_offline:
             log_dir = self.parent_dir
             first = self.log_dir_failure_channel.cause(log_dir)
             raise KafkaStorageException(
                 f"The log dir {log_dir} {ALREADY_OFFLINE}.",
-                hint=None if first is None else f"the first was {type(first).__name__}: {first}",
+                hint=None if first is None else f"the first error was {type(first).__name__}: {first}",
             ) from first
 
     def check_place(self, error: OSError) -> None:
-        """ClosedChannelException, upon which one looks again, where a file was not found because the folder was renamed
-        since its path was read: who reads or flushes takes no lock.  Waits for a renaming that is under way."""
+        """Raises ClosedChannelException if a file was not found because the directory was renamed meanwhile.
+
+        Readers and flushes take no lock; after this error they try again. Waits for a running rename."""
         if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
             with self.renaming_lock:
                 now = self.dir
@@ -178,11 +186,11 @@ class PartitionContext:
                 raise ClosedChannelException("its folder was renamed meanwhile", path=error.filename) from error
 
     def raise_offline(self, message: str, error: OSError | CorruptCheckpointException) -> NoReturn:
-        """Takes the log directory offline because of `error` and raises KafkaStorageException from it; a shortage that
-        the channel outlives only refuses the call (`LogDirFailureChannel.failed`).
+        """Takes the log directory offline because of `error` and raises KafkaStorageException from it.
 
-        A KafkaStorageException (an OSError for Python, none for Kafka) has been dealt with where it arose: it passes.
-        So do the kinds of CorruptCheckpointException that are no IOException with Kafka.
+        A shortage that the channel tolerates only refuses the call (`LogDirFailureChannel.failed`). A
+        KafkaStorageException (an OSError in Python, not in Kafka) was handled where it arose, and is raised again. So
+        are the kinds of CorruptCheckpointException that are no IOException in Kafka.
         """
         if isinstance(error, KafkaStorageException):
             raise error
@@ -196,20 +204,22 @@ class PartitionContext:
 
 
 def cut_back(error: Exception, undo: Callable[[], object]) -> None:
-    """Takes back what a shortage left half done.  Where the disk refuses that too, it has failed: OSError (EIO)."""
+    """Undoes what a shortage left half done. If the disk refuses that too, it has failed: raises OSError (EIO)."""
     try:
         undo()
     except OSError as another:
-        text = f"{os.strerror(errno.EIO)}: what was half made stays there ({another.strerror}), after: {error}"
+        text = (
+            f"{os.strerror(errno.EIO)}: an incomplete change could not be undone ({another.strerror}), after: {error}"
+        )
         raise OSError(errno.EIO, text, another.filename) from error
 
 
 class IoGuard:
-    """LocalLog.maybeHandleIOException as a `with` block; made by `PartitionContext.guard`.
+    """LocalLog.maybeHandleIOException as a `with` block; `PartitionContext.guard` creates it.
 
-    Refuses to start when the directory is offline; turns an OSError of the body into an offline directory and a
-    KafkaStorageException that chains it, or a shortage into the error that refuses the call.  Nested guards pass the
-    inner one's exception on unchanged.
+    Raises at the start if the directory is offline. Turns an OSError of the body into an offline directory and a
+    KafkaStorageException that chains it, or a shortage into the error that refuses the call. A nested guard passes the
+    inner guard's exception on unchanged.
     """
 
     __slots__ = ("context", "doing", "refuses")

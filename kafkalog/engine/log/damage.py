@@ -1,7 +1,8 @@
-"""Told before it is cut: damage that an open would end the log at, and the way of those who want no record to go.
+"""Reports damage before a log is truncated there, and refuses the truncation for callers that must not lose records.
 
-Kafka's broker cuts an unflushed log at the first damage, drops the segments behind it and goes on with a log line.
-The loader hands what it is about to cut to whoever asked (`on_damage`); `refuse` raises, so that nothing is cut.
+Kafka's broker truncates an unflushed log at the first damage, deletes the segments after it, and continues with a log
+line. The loader passes each planned truncation to a callback (`on_damage`). `refuse` raises, so that nothing is
+truncated.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Damage(NamedTuple):
-    """A cut that is about to be made: `cut_bytes` from `position` of `path`, and the logs `dropped` behind it.
+    """A truncation that is about to happen: `cut_bytes` from `position` of `path`, and the `dropped` logs after it.
 
-    The log ends at `new_end` then, and did at `old_end` as far as can be told; `records` is the most that goes.
-    `blank`: only zeros go, where no record was.  The records' times lie from `first_timestamp` to `last_timestamp`;
-    -1 is not known.
+    The log will then end at `new_end`; as far as known, it ended at `old_end`. At most `records` records are lost.
+    `blank`: only zeros are removed, without records. The timestamps of the records are between `first_timestamp` and
+    `last_timestamp`; -1 means unknown.
     """
 
     path: str
@@ -41,52 +42,52 @@ class Damage(NamedTuple):
 
 
 def lost_end(flushed: int, log_end_offset: int) -> str:
-    """The text of an error or a warning: a log ends below its recovery point."""
+    """Returns the text of an error or a warning: a log ends below its recovery point."""
     return (
         f"{names.RECOVERY_POINT_CHECKPOINT_FILE} says that offsets up to {flushed - 1} were flushed, but the log ends "
-        f"at {log_end_offset}: files are missing, or were cut"
+        f"at {log_end_offset}: files are missing or were truncated"
     )
 
 
 def lost_end_error(flushed: int, log_end_offset: int, folder: str) -> CorruptRecordException:
-    """The same as an error, for those who want nothing to go on there."""
+    """Returns the same as an error, for callers that must not continue there."""
     return CorruptRecordException(
         lost_end(flushed, log_end_offset),
         path=folder,
-        hint='put back what is missing; on_damage="truncate" goes on from there, as Kafka does',
+        hint='put the missing files back; on_damage="truncate" continues from there, as Kafka does',
     )
 
 
 def end_below_start_error(end: int, start: int, folder: str) -> CorruptRecordException:
-    """A log ends below its start: an open deletes all of it, as Kafka does."""
+    """Returns the error for a log that ends below its start: opening it would delete all of it, as in Kafka."""
     return CorruptRecordException(
         f"{names.LOG_START_OFFSET_CHECKPOINT_FILE} says that the log begins at offset {start}, but it ends at {end}: "
-        "opening would delete all of it.  Nothing was deleted",
+        "opening would delete the whole log. Nothing was deleted",
         path=folder,
-        hint="put back what is missing, or the checkpoint's offset; `kafkalog salvage` copies what can be read, "
-        'on_damage="truncate" deletes it, as Kafka does',
+        hint="put the missing files, or the checkpoint's offset, back; `kafkalog salvage` copies what can be read, "
+        'on_damage="truncate" deletes the log, as Kafka does',
     )
 
 
 def missing_log_error(index: str, log: str) -> CorruptRecordException:
-    """An index has entries, and its segment has no log: a file is missing, and nothing else tells."""
+    """Returns the error for an index with entries whose log is missing; only the index shows that it existed."""
     folder = os.path.dirname(index)
     return CorruptRecordException(
-        f"found an index without its log {log}: the records of its segment are missing.  Nothing was deleted",
+        f"found an index without its log {log}: the records of its segment are missing. Nothing was deleted",
         path=index,
-        hint=f"put {log} back, or remove the index if nobody misses them; `kafkalog verify {folder}` tells all that is "
-        'wrong, on_damage="truncate" deletes the index and goes on, as Kafka does',
+        hint=f"put {log} back, or delete the index if the records are not needed; `kafkalog verify {folder}` lists all "
+        'damage; on_damage="truncate" deletes the index and continues, as Kafka does',
     )
 
 
 def damage_at(
     segment: LogSegment, position: int, rest: Sequence[LogSegment], files: Files, promised_end: int = 0
 ) -> Damage:
-    """What a cut of `segment` at `position` takes, when the segments in `rest` go with it.
+    """Returns what a truncation of `segment` at `position` removes, together with the segments in `rest`.
 
-    Zeros to the log's end are what a power loss leaves of room that was set aside or of appends that were never
-    flushed.  They hold no record unless something says that records were there: the log reached to `promised_end` (its
-    recovery point, or its start), or the next segment begins behind them."""
+    A power loss leaves zeros to the log's end: preallocated space, or appends that were never flushed. They hold no
+    record, unless something says that there were records: the log reached `promised_end` (its recovery point, or its
+    start), or the next segment begins after them."""
     path = segment.log.path
     with files.open(path, writable=False) as file:
         size = file.size()
@@ -115,19 +116,20 @@ def damage_at(
 
 
 def refuse(damage: Damage) -> None:
-    """CorruptRecordException, but for zeros behind the end of the log where no record was: they are no loss."""
+    """Raises CorruptRecordException, except for zeros after the end of the log without records: they are no loss."""
     if damage.blank:
         return
-    also = f" and drop {len(damage.dropped)} segments behind it" if damage.dropped else ""
+    also = f" and delete {len(damage.dropped)} segments after it" if damage.dropped else ""
     lost = f"up to {damage.records} records"
     if damage.old_end > damage.new_end:
         lost += f", offsets {damage.new_end} to {damage.old_end - 1}"
     total_bytes = damage.cut_bytes + sum(damage.dropped.values())
     folder = os.path.dirname(damage.path)
     raise CorruptRecordException(
-        f"found {damage.why}; opening would cut here{also}: {total_bytes} bytes, {lost}.  Nothing was cut",
+        f"found {damage.why}; opening would truncate the log here{also}: {total_bytes} bytes, {lost}. "
+        "Nothing was truncated",
         path=damage.path,
         position=damage.position,
-        hint=f"`kafkalog recover --dry-run {folder}` tells all of it, `kafkalog salvage` copies what can be read past "
-        'damage, on_damage="truncate" cuts as Kafka does',
+        hint=f"`kafkalog recover --dry-run {folder}` shows the details, `kafkalog salvage` copies what can be read "
+        'past damage, on_damage="truncate" truncates as Kafka does',
     )

@@ -1,9 +1,9 @@
-"""What readers see of a log that this process has open: `UnifiedLog` as a `Source`.
+"""EngineSource: a log that this process has open, as readers see it: `UnifiedLog` as a `Source`.
 
-Everything below the log's end is ours, so what cannot be read there is damage.  The engine finds batches as Kafka does:
-it believes the indexes, and where it finds nothing it says nothing.  An answer that leaves something out is held
-against the log here, which costs something only in compacted logs and damaged ones.  Thread-safe: whatever the engine
-says where another thread closed the log meanwhile is IllegalStateException here, as for a log that is closed.
+Everything below the log's end was written by this process, so bytes that cannot be read there are damage. The engine
+finds batches as Kafka does: it trusts the indexes, and reports nothing if it finds nothing. Here such an incomplete
+result is checked against the log, which costs time only in compacted and damaged logs. Thread-safe: if another thread
+closes the log meanwhile, the engine's errors become IllegalStateException, as for a closed log.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LAST_STABLE_OFFSET: Callable[[UnifiedLog], int] = attrgetter("last_stable_offset
 
 
 class EngineSource:
-    """A reader's view of our own open log."""
+    """A reader's view of a log that this process has open."""
 
     def __init__(self, topic_partition: TopicPartition, engine: UnifiedLog, life: Life) -> None:
         self.topic_partition = topic_partition
@@ -71,13 +71,13 @@ class EngineSource:
         return self._engine.log_end_offset
 
     def own_view(self) -> PartitionView:
-        """A view of the directory, which does not reach into a remote tier."""
+        """Returns a view of the directory. A view cannot read a remote tier."""
         self.check_usable()
         engine = self._engine
         if engine.context.uses_remote_tier:
             raise IllegalArgumentException(
-                f"on_damage: found {self.topic_partition} with a remote tier in a store that writes",
-                hint="open it with read_only=True beside the writer, and the same remote",
+                f"on_damage: {self.topic_partition} has a remote tier, and the store is open for writing",
+                hint="open the store a second time with read_only=True and the same remote",
             )
         return PartitionView(engine.parent_dir, self.topic_partition, files=engine.context.files)
 
@@ -91,26 +91,26 @@ class EngineSource:
         return () if tier is None else tier.held()
 
     def check_usable(self) -> None:
-        """IllegalStateException in a forked child of the process that opened the log."""
+        """Raises IllegalStateException in a forked child of the process that opened the log."""
         if self.life.forked:
             raise self.life.elsewhere(f"the log of {self.topic_partition}")
 
     def recheck(self) -> None:
-        """Nothing to look up: the engine always knows."""
+        """Does nothing: the engine always knows the state."""
 
     def check_end(self, isolation: str = "read_uncommitted") -> None:
-        """CorruptRecordException when bytes of the log lie behind the batch that gave the log its end.
+        """Raises CorruptRecordException if the log has bytes after the batch that gave the log its end.
 
-        A clean open believes what it finds: behind a batch whose size is damaged it finds nothing.
+        Opening after a clean close trusts what it finds. After a batch whose size is damaged it finds nothing.
         """
         if self.visible_end(isolation) < self._engine.log_end_offset:
             return
         try:
             if self._damage_at_end() is None:
                 return
-        except ClosedChannelException:  # the segment was deleted since we found it, or the log closed
+        except ClosedChannelException:  # the segment was deleted meanwhile, or the log was closed
             self._check_open()
-        with self._engine.lock:  # a truncation may be under way: without one, once more
+        with self._engine.lock:  # a truncation may be running: try again without one
             damage = None if self._engine.local_log.is_closed else self._damage_at_end()
         if damage is not None:
             raise damage.error()
@@ -140,13 +140,13 @@ class EngineSource:
             try:
                 return self._in_tier(offset, isolation) or self._extent(offset, isolation)
             except OffsetOutOfRangeException:
-                found = self._in_tier(offset, isolation)  # retention took the local segment since we looked
+                found = self._in_tier(offset, isolation)  # retention deleted the local segment meanwhile
                 if found is None:
                     raise
                 return found
             except (BadBytesError, ClosedChannelException, IllegalArgumentException):
                 self._check_open()
-                with self._engine.lock:  # a truncation may be under way: without one, once more
+                with self._engine.lock:  # a truncation may be running: try again without one
                     return self._in_tier(offset, isolation) or self._extent(offset, isolation)
         except KafkaException as error:
             _raise_for_readers(error)
@@ -157,15 +157,15 @@ class EngineSource:
             raise KafkaStorageException(f"cannot read {self.topic_partition}: {error}") from error
 
     def _in_tier(self, offset: int, isolation: str) -> Extent | None:
-        """Where the remote tier has an offset, or what follows it is; None where the log itself has it, or nobody."""
+        """Returns where the remote tier has an offset, or what follows it; None if the local log has it, or nobody."""
         engine = self._engine
         local_start = engine.local_log_start_offset
         if not engine.log_start_offset <= offset < local_start:
             return None
         if engine.tier is None:
             raise OffsetOutOfRangeException(
-                f"{self.topic_partition}: offset {offset} is in the remote tier, which is not open: the disk begins at "
-                f"{local_start}",
+                f"{self.topic_partition}: offset {offset} is in the remote tier, which is not open; "
+                f"the local log begins at {local_start}",
                 hint='kafkalog.open(..., remote="s3://bucket/prefix") reads both',
             )
         return engine.tier.extent(offset) or self._extent(local_start, isolation)
@@ -178,7 +178,7 @@ class EngineSource:
             ) from None
 
     def _asked(self, ask: Callable[..., T], *given: Any) -> T:
-        """The engine's answer."""
+        """Calls the engine. Raises IllegalStateException if the log was closed meanwhile."""
         try:
             return ask(*given)
         except (ClosedChannelException, KafkaStorageException):
@@ -209,15 +209,16 @@ class EngineSource:
         here = segments.get(base)
         whole = following is not None and here is not None and end >= here.size
         next_base = following.base_offset if whole and following is not None else None
-        if info.fetch_offset_metadata.message_offset < offset and here is not None:  # Kafka believes any base offset
+        if info.fetch_offset_metadata.message_offset < offset and here is not None:  # Kafka trusts any base offset
             reader = SegmentReader(file, base, highest_offset(base, next_base), end)
-            reader.find(offset, here.offset_index.lookup(offset))  # which raises where it does not fit
-        # Asked after the read: an append between the two moves the end, and the stretch holds what it brought.
+            reader.find(offset, here.offset_index.lookup(offset))  # raises if the batch does not fit
+        # Read after the batches: an append between the two moves the end, and the stretch has its records.
         limit = self.visible_end(isolation) - 1
         return Extent(file, base, records.position, end, next_base=next_base, base_limit=limit, owner=here)
 
     def _walked(self, offset: int, committed: bool) -> Extent | None:
-        """As `extent`, by the log alone: the index led astray, compaction took `offset`, or something is damaged."""
+        """Finds the extent without an index: the index was wrong, compaction removed `offset`, or something is
+        damaged."""
         engine = self._engine
         segments = engine.local_log.segments
         bound = engine._fetch_last_stable_offset_metadata() if committed else engine._fetch_high_watermark_metadata()
@@ -238,7 +239,7 @@ class EngineSource:
 
     @property
     def cuts(self) -> int:
-        """How often the log was truncated: what was found before is no longer sure to be there."""
+        """How often the log was truncated. After a change, earlier results may no longer be valid."""
         return self._engine.local_log.truncations
 
     def has(self, extent: Extent) -> bool:
@@ -250,7 +251,8 @@ class EngineSource:
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
         engine = self._engine
         try:
-            # In this order: the local start moves before segments go, and a segment is in the tier before it goes.
+            # In this order: the local start moves before segments are deleted, and only segments in the tier are
+            # deleted.
             local = self._asked(engine.collect_aborted_transactions, first_offset, last_offset + 1)
             if engine.tier is None or first_offset >= engine.local_log_start_offset:
                 return local
@@ -261,7 +263,8 @@ class EngineSource:
             _raise_for_readers(error)
 
     def _aborted_in_all(self, first_offset: int, last_offset: int) -> set[AbortedTxn]:
-        """By the indexes of all local segments: a transaction whose records are in the tier may have ended there."""
+        """Reads the indexes of all local segments, because a transaction with records in the tier may have
+        ended there."""
         found: set[AbortedTxn] = set()
         for segment in self._engine.log_segments():
             found.update(segment.txn_index.collect_aborted_txns(first_offset, last_offset + 1).aborted_transactions)
@@ -274,11 +277,11 @@ class EngineSource:
         while True:
             waiters = log.waiters
             waiters.append(bell)
-            if waiters is log.waiters:  # else all of them were rung meanwhile
+            if waiters is log.waiters:  # otherwise all waiters were woken meanwhile
                 return
 
     def ring_no_more(self, bell: Ringing) -> None:
-        with contextlib.suppress(ValueError):  # who rang took it down
+        with contextlib.suppress(ValueError):  # ringing has removed it
             self._engine.waiters.remove(bell)
 
     def has_changed(self) -> bool:
@@ -287,7 +290,7 @@ class EngineSource:
     # --- by time -------------------------------------------------------------------------------------
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """As Source: what the log says, and not Kafka's answer, which looks into one segment."""
+        """Returns the same as Source, from the log's records. Kafka reads only one segment for it."""
         self.check_usable()
         self._check_open()
         self._engine.settle_to_read()
@@ -295,7 +298,7 @@ class EngineSource:
             return self._asked(self._first_at, timestamp_ms)
         except (BadBytesError, ClosedChannelException, IllegalArgumentException):
             self._check_open()
-            with self._engine.lock:  # a truncation may be under way, or a segment was deleted: without one, once more
+            with self._engine.lock:  # a truncation or a deletion may have interfered: try again without one
                 self._check_open()
                 return self._asked(self._first_at, timestamp_ms)
 
@@ -333,7 +336,7 @@ class EngineSource:
 
 
 def _raise_for_readers(error: KafkaException) -> NoReturn:
-    """Kafka's word for a garbled index of aborted transactions; to readers it is damage, as in a view."""
+    """Raises CorruptIndexException for Kafka's error about a damaged transaction index, as in a view."""
     if type(error) is not KafkaException or error.path is None:
         raise error
     raise CorruptIndexException(error.message, path=error.path, position=error.position, hint=error.hint) from error

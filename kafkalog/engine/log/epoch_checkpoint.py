@@ -1,7 +1,7 @@
-"""`leader-epoch-checkpoint` as a partition uses it: an I/O error or bad content takes the log directory offline.
+"""`leader-epoch-checkpoint` of a partition: an I/O error or bad content takes the log directory offline.
 
-Mirrors CheckpointFileWithFailureHandler around LeaderEpochCheckpointFile.  Where Kafka lets a plain Java exception of a
-malformed number through, so does this.
+Mirrors CheckpointFileWithFailureHandler around LeaderEpochCheckpointFile. If Kafka lets the plain Java exception of a
+malformed number through, this does too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkalog.errors import CorruptCheckpointException
 
 
 class PartitionEpochCheckpoint(LeaderEpochCheckpointFile):
-    """The checkpoint of a partition, in the folder that is its now; made, empty, where missing."""
+    """The checkpoint in a partition's current directory; created empty if missing."""
 
     def __init__(self, context: PartitionContext) -> None:
         super().__init__(self.new_file(context.dir), context.files)
@@ -28,8 +28,9 @@ class PartitionEpochCheckpoint(LeaderEpochCheckpointFile):
             self._context.raise_offline(f"Error while writing to checkpoint file {self.path}", error)
 
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:
-        """By a task, without the partition's lock: the folder may be called otherwise by now.  One of its old name may
-        be another log's."""
+        """Writes the entries from a task, without the partition's lock, if the directory still has the same name.
+
+        The directory may have been renamed, and one with the old name may belong to another log."""
         folder = os.path.dirname(self.path)
         with self._context.renaming_lock:
             if self._context.dir == folder and self._files.is_dir(folder):

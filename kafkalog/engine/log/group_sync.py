@@ -1,10 +1,11 @@
-"""One sync for all who wait for one: threads that append to a log at the same time share what the disk takes.
+"""GroupSync: one sync for all threads that wait for one, so that concurrent appends to a log share the disk's work.
 
-Knows neither files nor offsets: whoever wants something synced says how, and how one sees that it is.  Who comes while
-another syncs waits for that one's end; if that did not cover him, he or one of those who came meanwhile syncs next, for
-all of them.  An error is told to whom it met; the others find themselves not covered, try, and meet their own.
+It knows neither files nor offsets: the caller says how to sync, and how to see whether its data is synced. A thread
+that comes during a sync waits for its end. If that sync did not cover it, one of the waiting threads syncs next, for
+all of them. An error is raised in the thread that met it; the others find that they are not covered, try, and meet
+their own error.
 
-Thread-safe, and no lock is held while anybody waits: of an interrupt it keeps nothing.
+Thread-safe. No lock is held while a thread waits, so that an interrupt leaves nothing locked.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 
 from kafkalog._native.state.blocks import Turn
 
-LOOK_EVERY_S = 1.0  # of who waits: a thread that died in the middle of its turn wakes nobody
+LOOK_EVERY_S = 1.0  # the longest wait: a thread that died during its turn wakes nobody
 
 
 class GroupSync:
@@ -23,9 +24,9 @@ class GroupSync:
         self._turn = Turn()
 
     def until(self, is_covered: Callable[[], bool], sync: Callable[[], None]) -> None:
-        """Returns once `is_covered()`, or once this thread has done `sync`, which covers all that was there before."""
+        """Returns once `is_covered()`, or once this thread has run `sync`, which covers everything before it."""
         while not is_covered():
-            turn_ended = self._turn.joined()  # before the look whose turn it is: the end of that one wakes us
+            turn_ended = self._turn.joined()  # before checking whose turn it is: the end of that turn wakes us
             with self._turn as is_mine:
                 if is_mine:
                     sync()

@@ -1,9 +1,9 @@
-"""Which leader epoch began at which offset, and the `leader-epoch-checkpoint` file that keeps it.
+"""The start offset of each leader epoch, and the `leader-epoch-checkpoint` file that stores them.
 
-A sorted run of entries in which epochs and start offsets both grow.  Assigning writes the file at once; truncation
-leaves that to a task of the scheduler, so that the file may lag behind (it is repaired from the log when it does).
-Readers need no lock: they work on an immutable run that writers replace whole, under a lock of this class.
-Source class: LeaderEpochFileCache (4.4.0).
+It holds a sorted run of entries in which epochs and start offsets both grow. An assignment writes the file at once. A
+truncation leaves that to a task of the scheduler, so the file may be out of date; it is then repaired from the log.
+Readers need no lock: they use an immutable run that writers replace as a whole, under a lock of this class. Source
+class: LeaderEpochFileCache (4.4.0).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkalog.errors import DiskFull, IllegalArgumentException, KafkaStorageExce
 
 
 class EpochEndOffset(NamedTuple):
-    """Where an epoch ends: the first offset of the next one, or the log's end.  (-1, -1) where it is unknown."""
+    """The end of an epoch: the first offset of the next one, or the log's end. (-1, -1) if it is unknown."""
 
     epoch: int
     end_offset: int
@@ -44,7 +44,7 @@ class LeaderEpochFileCache:
         self._lock = threading.RLock()
         # Invariant: both columns grow strictly.  Replaced whole under _lock, read without it.
         self.entries: tuple[EpochEntry, ...] = ()
-        self._is_due = False  # whether a task is to write the file
+        self._is_due = False  # whether a task will write the file
         self._closed = False
         for entry in checkpoint.read():
             self.entries = self._with(self.entries, entry)
@@ -70,9 +70,9 @@ class LeaderEpochFileCache:
         return epochs[0] if epochs else None
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> EpochEndOffset:
-        """The largest known epoch <= `requested_epoch` and where it ends; (-1, -1) above the latest epoch.
+        """Returns the largest known epoch <= `requested_epoch` and its end; (-1, -1) above the latest epoch.
 
-        An epoch below all that are known ends, under its own number, where the first known one begins.
+        An epoch below all known ones is returned itself; it ends where the first known one begins.
         """
         epochs = self.entries
         if requested_epoch == NO_LEADER_EPOCH:
@@ -86,29 +86,31 @@ class LeaderEpochFileCache:
         return EpochEndOffset(floor_epoch, epochs[higher].start_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch in which `offset` was or would be written; None before the first entry."""
+        """Returns the epoch in which `offset` was or would be written; None before the first entry."""
         epochs = self.entries
         at = bisect_right(epochs, offset, key=_start_offset)
         return epochs[at - 1].epoch if at else None
 
     def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
-        """epochEntriesInRange: those of [start, end), the first as if it began there; a negative start is none."""
+        """epochEntriesInRange: returns the entries of [start, end), the first as if it began at start.
+
+        A negative start is no limit."""
         return entries_in_range(self.entries, start_offset, end_offset)
 
     # --- changing -------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset`, if that is news; written to the file before this returns.
+        """Records that `epoch` begins at `start_offset`, if that is new; the file is written before this returns.
 
-        Later entries that contradict it (same or higher epoch, same or higher offset) are dropped.
-        Raises IllegalArgumentException for a negative epoch or offset, KafkaStorageException.
+        Later entries that contradict it (same or higher epoch, same or higher offset) are removed. Raises
+        IllegalArgumentException for a negative epoch or offset, and KafkaStorageException.
         """
-        if _is_news(self.entries, epoch, start_offset):  # it hardly ever is: answered without the lock
+        if _is_news(self.entries, epoch, start_offset):  # rarely true: checked without the lock
             with self._lock:
                 self._replace(self._with(self.entries, EpochEntry(epoch, start_offset)))
 
     def begin_with(self, entries: Sequence[EpochEntry]) -> None:
-        """Put entries before those that there are, of which the first may go on with the last of them."""
+        """Puts entries before the existing ones. The first existing entry may continue the last new one."""
         with self._lock:
             epochs: tuple[EpochEntry, ...] = ()
             for entry in (*entries, *self.entries):
@@ -116,13 +118,13 @@ class LeaderEpochFileCache:
             self._replace(epochs)
 
     def take(self, entries: Sequence[EpochEntry]) -> None:
-        """Put entries in the place of those that there are."""
+        """Replaces all entries."""
         with self._lock:
             if self.entries != tuple(entries):
                 self._replace(tuple(entries))
 
     def truncate_from_end_async_flush(self, end_offset: int) -> None:
-        """Drop entries that begin at or above `end_offset`; the file follows by a scheduled task."""
+        """Removes entries that begin at or above `end_offset`; a scheduled task updates the file."""
         with self._lock:
             kept = _truncated_from_end(self.entries, end_offset)
             if len(kept) != len(self.entries):
@@ -130,11 +132,11 @@ class LeaderEpochFileCache:
                 self.entries = kept
 
     def truncate_from_start_async_flush(self, start_offset: int) -> None:
-        """Drop entries that begin at or below `start_offset`, keeping the last of them as beginning there."""
+        """Removes entries that begin at or below `start_offset`; the last of them stays, beginning there."""
         with self._lock:
             kept = _truncated_from_start(self.entries, start_offset)
             if kept is not self.entries:
-                # Kafka writes also what the file says already, at nearly every start of a log.
+                # Kafka also writes what the file already has, at nearly every start of a log.
                 if kept != self.entries or not self._checkpoint.holds(kept):
                     self._schedule_flush()
                 self.entries = kept
@@ -144,12 +146,12 @@ class LeaderEpochFileCache:
             self._replace(())
 
     def clear(self) -> None:
-        """Forget the entries; the file stays as it is."""
+        """Forgets the entries; the file stays as it is."""
         with self._lock:
             self.entries = ()
 
     def with_checkpoint(self, checkpoint: LeaderEpochCheckpointFile) -> LeaderEpochFileCache:
-        """The same entries over another file, which is neither read nor written."""
+        """Returns the same entries over another file, which is neither read nor written."""
         copy = LeaderEpochFileCache.__new__(LeaderEpochFileCache)
         copy._topic_partition = self._topic_partition
         copy._checkpoint = checkpoint
@@ -161,7 +163,7 @@ class LeaderEpochFileCache:
         return copy
 
     def _with(self, epochs: tuple[EpochEntry, ...], entry: EpochEntry) -> tuple[EpochEntry, ...]:
-        """`epochs` and a new entry, without those that contradict it; `epochs` itself where it is no news."""
+        """Returns `epochs` with a new entry, without those that contradict it; `epochs` itself if it is not new."""
         if entry.epoch < 0 or entry.start_offset < 0:
             raise IllegalArgumentException(
                 f"Received invalid partition leader epoch entry "
@@ -175,12 +177,16 @@ class LeaderEpochFileCache:
         dropped = epochs[keep:]
         if len(dropped) > 1 or (dropped and dropped[0].start_offset != entry.start_offset):
             folder = os.path.dirname(self._checkpoint.path)
-            lines_of_folder("kafkalog.log", folder).warning("new leader epoch %s drops conflicting %s", entry, dropped)
+            lines_of_folder("kafkalog.log", folder).warning(
+                "new leader epoch %s removes conflicting %s", entry, dropped
+            )
         return (*epochs[:keep], entry)
 
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
-        """The file first: what memory has and the file has not would never be written.  Where the disk refuses it,
-        memory has it all the same, as in Kafka: the directory is offline.  Not where it only has no space."""
+        """Replaces the entries, the file first: an entry that only memory has would never be written.
+
+        If the disk refuses the write, memory has the entries nevertheless, as in Kafka, and the directory is offline.
+        If there is only no space, memory is not changed."""
         try:
             self._checkpoint.write(entries)
         except DiskFull:
@@ -201,13 +207,13 @@ class LeaderEpochFileCache:
                 self._is_due = False
 
     def flush(self) -> None:
-        """Write now what a task is still to write."""
+        """Writes now what a task would write later."""
         with self._lock:
             if self._is_due:
                 self._write_if_dir_exists()
 
     def close(self, *, flush: bool) -> None:
-        """Write what a task is still to write, if `flush`, and nothing any more: the next open has the file."""
+        """Writes what a task would write later, if `flush`, and nothing afterwards: the next open uses the file."""
         with self._lock:
             if flush:
                 self.flush()
@@ -215,7 +221,7 @@ class LeaderEpochFileCache:
 
 
 def entries_in_range(entries: Sequence[EpochEntry], start_offset: int, end_offset: int) -> list[EpochEntry]:
-    """As `LeaderEpochFileCache.entries_in_range`, of entries that lie elsewhere."""
+    """Returns the same as `LeaderEpochFileCache.entries_in_range`, for any entries."""
     epochs = tuple(entries) if start_offset < 0 else _truncated_from_start(tuple(entries), start_offset)
     return list(_truncated_from_end(epochs, end_offset))
 
@@ -237,7 +243,7 @@ def _truncated_from_end(epochs: tuple[EpochEntry, ...], end_offset: int) -> tupl
 
 
 def _truncated_from_start(epochs: tuple[EpochEntry, ...], start_offset: int) -> tuple[EpochEntry, ...]:
-    """`epochs` itself where nothing begins at or below `start_offset`."""
+    """Returns `epochs` itself if nothing begins at or below `start_offset`."""
     dropped = bisect_right(epochs, start_offset, key=_start_offset)
     if not dropped:
         return epochs

@@ -1,6 +1,6 @@
 """ListOffsets: UnifiedLog.fetchOffsetByTimestamp with its special values (4.4.0).
 
-Reads a PartitionState, and changes nothing.  Needs no lock: works on the segments as they are when it begins.
+It reads a PartitionState and changes nothing. Needs no lock: it uses the segments as they are when it begins.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NOTHING = TimestampAndOffset(NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
 def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> TimestampAndOffset | None:
-    """The first record with a timestamp at or above the target (ms), or what a special value asks for.
+    """Returns the first record with a timestamp at or above the target (ms), or the result of a special value.
 
-    None if no record fits: also when the first segment that reaches the target has only records below the log start,
-    or none any more (an emptied segment counts with its file's modification time), whatever later segments hold.
-    Kafka looks into one segment.  Readers of the face search with `EngineSource.offset_for_time`.
+    Kafka searches one segment. The result is therefore None if the first segment that reaches the target has only
+    records below the log start, or no records any more, whatever later segments hold. (An emptied segment counts with
+    its file's modification time.) Readers of the public API search with `EngineSource.offset_for_time`.
     """
     with log.local_log.guard("fetching offset by timestamp"):
         epochs = log.leader_epoch_cache
@@ -68,7 +68,7 @@ def _latest_tiered(log: PartitionState) -> TimestampAndOffset:
 
 
 def _earliest_pending(log: PartitionState) -> TimestampAndOffset | None:
-    """The first offset that is still to be copied."""
+    """Returns the first offset that is not copied yet."""
     highest = log.highest_offset_in_remote_storage
     if highest == UNKNOWN_OFFSET:
         if log.local_log_start_offset == log.log_start_offset:
@@ -79,7 +79,7 @@ def _earliest_pending(log: PartitionState) -> TimestampAndOffset | None:
 
 
 def _find_max_timestamp(log: PartitionState) -> TimestampAndOffset | None:
-    """The first record that carries the log's largest timestamp (the oldest segment's on a tie)."""
+    """Returns the first record with the log's largest timestamp (in the oldest segment on a tie)."""
     segments = log.log_segments()
     latest = segments[0]
     for segment in segments[1:]:

@@ -1,8 +1,8 @@
-"""What a load does with each file that an interrupted replacement or deletion may have left: one table.
+"""The table of what a load does with each file that an interrupted replacement or deletion may have left.
 
-The protocol that makes these rows right is `kafkalog.engine.log.replacement`.  Two numbers are collected before the
-table is asked: the lowest offset of any `.cleaned` file, and the range [lowest base, highest next offset) that the
-valid `.swap` logs cover.  Kafka's LogLoader walks the folder once per column; the outcome is the same.
+`kafkalog.engine.log.replacement` has the protocol that makes these rows right. Two numbers are collected before the
+table is used: the lowest offset of any `.cleaned` file, and the range [lowest base, highest next offset) of the valid
+`.swap` logs. Kafka's LogLoader walks the directory once per column; the result is the same.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kafkalog.engine.format.names import (
 )
 from kafkalog.errors import IllegalStateException, NumberFormatException
 
-# Deleted checkpoints of a KRaft metadata log: another part of Kafka looks after them.
+# Deleted checkpoints of a KRaft metadata log: another part of Kafka handles them.
 CHECKPOINT_DELETED_SUFFIX = ".checkpoint.deleted"
 PLAIN = ""
 
 
 class Action(enum.Enum):
     DELETE = "delete"
-    RENAME = "rename"  # drop `.swap`
+    RENAME = "rename"  # removes `.swap`
     KEEP = "keep"
-    REFUSE = "refuse"  # NumberFormatException: the name promises an offset and has none
+    REFUSE = "refuse"  # NumberFormatException: the name should have an offset and has none
 
 
 class Case(NamedTuple):
-    """One row; None means that the column does not matter."""
+    """One row. None means that the column does not matter."""
 
     name: str
     suffix: str
@@ -47,21 +47,21 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("A", DELETED_FILE_SUFFIX, None, None, None, Action.DELETE, "retired already; only its unlink was due"),
-    Case("B", CHECKPOINT_DELETED_SUFFIX, True, None, True, Action.DELETE, "numbered like what the swap supersedes"),
+    Case("A", DELETED_FILE_SUFFIX, None, None, None, Action.DELETE, "retired already; only its deletion was pending"),
+    Case("B", CHECKPOINT_DELETED_SUFFIX, True, None, True, Action.DELETE, "its number is in the range of the swap"),
     Case("C", CHECKPOINT_DELETED_SUFFIX, True, None, False, Action.KEEP, "belongs to another part of Kafka"),
     Case("D", CHECKPOINT_DELETED_SUFFIX, False, None, None, Action.KEEP, "belongs to another part of Kafka"),
-    Case("E", CLEANED_FILE_SUFFIX, False, None, None, Action.REFUSE, "which segment it would replace is unknown"),
-    Case("F", CLEANED_FILE_SUFFIX, True, None, None, Action.DELETE, "the replacement was not whole; the old files are"),
-    Case("G", SWAP_FILE_SUFFIX, False, None, None, Action.REFUSE, "which segment it would replace is unknown"),
+    Case("E", CLEANED_FILE_SUFFIX, False, None, None, Action.REFUSE, "it is unknown which segment it would replace"),
+    Case("F", CLEANED_FILE_SUFFIX, True, None, None, Action.DELETE, "the replacement was incomplete; the old files exist"),
+    Case("G", SWAP_FILE_SUFFIX, False, None, None, Action.REFUSE, "it is unknown which segment it would replace"),
     Case(
         "H", SWAP_FILE_SUFFIX, True, True, None, Action.DELETE,
-        "a replacement with a .cleaned left below had not happened: the old files are all there (KAFKA-6264)",
+        "a .cleaned file is left below: nothing was replaced yet, all old files exist (KAFKA-6264)",
     ),
-    Case("I", SWAP_FILE_SUFFIX, True, False, None, Action.RENAME, "the replacement was whole; finish it"),
-    Case("J", PLAIN, True, None, True, Action.DELETE, "superseded by a whole replacement, not yet renamed away"),
+    Case("I", SWAP_FILE_SUFFIX, True, False, None, Action.RENAME, "the replacement was complete; finish it"),
+    Case("J", PLAIN, True, None, True, Action.DELETE, "superseded by a complete replacement, but not renamed yet"),
     Case("K", PLAIN, True, None, False, Action.KEEP, "no replacement concerns it"),
-    Case("L", PLAIN, False, None, None, Action.KEEP, "no segment's file"),
+    Case("L", PLAIN, False, None, None, Action.KEEP, "not a file of a segment"),
 )  # fmt: skip
 
 
@@ -69,13 +69,15 @@ _TRANSIENT = (DELETED_FILE_SUFFIX, CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
 
 
 def transient(file_names: Iterable[str]) -> list[str]:
-    """The names that concern this table, whatever else is in the folder."""
+    """Returns the names that this table concerns; ignores other files in the directory."""
     return [name for name in file_names if name.endswith(_TRANSIENT)]
 
 
 def log_files(listed: Iterable[str], next_offset: Callable[[str], int]) -> dict[int, str]:
-    """The names of the .log files that a load would leave of a listing, by base offset: for who only looks, while an
-    exchange goes on or after a crash in one.  `next_offset`: of a `.swap`, the offset behind its last record."""
+    """Returns the names of the .log files that a load would keep of a listing, by base offset.
+
+    This is for a reader during a replacement, or after a crash in one. `next_offset` returns the offset after the last
+    record of a `.swap` file."""
     listed = list(listed)
     found = {base: name for name in listed if (base := segment_base(name)) is not None}
     swaps = {
@@ -92,7 +94,7 @@ def log_files(listed: Iterable[str], next_offset: Callable[[str], int]) -> dict[
 
 
 def _number(name: str) -> int:
-    """LONG_MAX where the name has none: a load refuses such a file, and a look passes it over."""
+    """Returns the offset in a name; LONG_MAX if there is none (a load refuses such a file, a reader skips it)."""
     try:
         return offset_from_filename(name)
     except NumberFormatException:
@@ -100,7 +102,7 @@ def _number(name: str) -> int:
 
 
 def suffix_of(name: str) -> str:
-    """The transient suffix that decides over a file."""
+    """Returns the transient suffix that decides what happens to a file."""
     if not name.endswith(_TRANSIENT):
         return PLAIN
     if name.endswith(CHECKPOINT_DELETED_SUFFIX):
@@ -112,7 +114,7 @@ def suffix_of(name: str) -> str:
 
 
 def decide(suffix: str, numbered: bool, at_or_above_min_cleaned: bool, in_swap_range: bool) -> Case:
-    """The one row that fits."""
+    """Returns the one matching row."""
     for case in CASES:
         if (
             case.suffix == suffix

@@ -1,14 +1,14 @@
-"""LogLoader: from a folder as a crash, or a clean close, left it to segments and offsets that can be served.
+"""LogLoader: turns a directory that a crash or a clean close left into segments and offsets that can be served.
 
-The passes and their order are Kafka's (org.apache.kafka.storage.internals.log.LogLoader, 4.4.0): finish or undo what
-replacements and deletions left (`load_cases`), open the segments and rebuild missing indexes, recover from the
-recovery point on, settle epochs, snapshots and producer state.  A segment that overflows 31 bits on the way is split
-and the pass begins again.  Recovery is idempotent: interrupted, it starts over with the same result.
+The passes and their order are Kafka's (org.apache.kafka.storage.internals.log.LogLoader, 4.4.0). First they finish or
+undo what replacements and deletions left (`load_cases`). They open the segments and rebuild missing indexes, recover
+from the recovery point on, and settle epochs, snapshots and producer state. A segment that overflows 31 bits is split,
+and the pass begins again. Recovery is idempotent: if interrupted, it starts over with the same result.
 
-Two things differ from Kafka, and not in the bytes: what recovery kept is synced before it is served, so that no
-reader sees records that a second crash takes back (KAFKA-10101); and a disk that answers EIO while a segment is
-recovered takes the directory offline, where Kafka empties that segment.  One thing differs in the bytes, for logs of
-one replica alone: a batch that was torn from its base offset is cut like any other torn batch.
+Two things differ from Kafka, but not in the bytes. The data that recovery kept is synced before it is served, so that no reader
+sees records that a second crash removes (KAFKA-10101). If the disk returns EIO while a segment is recovered, the
+directory goes offline; Kafka empties that segment. One thing differs in the bytes, only for logs of one replica: a
+batch that was torn from its base offset is truncated like any other torn batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class Checkpoints(NamedTuple):
-    """What the log directory says of the log's last life: the checkpoints' values, and whether it ended well."""
+    """The checkpoints of the log directory for this log, and whether it was closed cleanly."""
 
     log_start_offset: int
     recovery_point: int
@@ -59,7 +59,7 @@ class Checkpoints(NamedTuple):
 
 
 class LoadedLogOffsets(NamedTuple):
-    """LoadedLogOffsets: what a load found."""
+    """LoadedLogOffsets: the result of a load."""
 
     log_start_offset: int
     recovery_point: int
@@ -72,11 +72,11 @@ class RecoveryOffsets(NamedTuple):
 
 
 def _tell_nobody(remaining: int) -> None:
-    """Who does not want to know how many segments are left."""
+    """The default callback: ignores how many segments are left."""
 
 
 class LogLoader:
-    """One load of one partition; used once.  No lock: nobody else knows the log yet."""
+    """One load of one partition; used once. No lock: the log is not visible to others yet."""
 
     def __init__(
         self,
@@ -90,9 +90,10 @@ class LogLoader:
         listing: Listing | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
-        """`remaining_segments` is told how many are left to recover.  `listing`: what is in the folder, where somebody
-        has just looked.  `on_damage` is told of each cut of a log before it is made; what it raises ends the load, and
-        nothing is cut."""
+        """`remaining_segments` is called with the number of segments left to recover.
+
+        `listing`: what is in the directory, if the caller has just listed it. `on_damage` is called before each
+        truncation of the log. If it raises, the load ends and nothing is truncated."""
         self.context = context
         self.dir = context.dir
         self.files = context.files
@@ -102,14 +103,14 @@ class LogLoader:
         self.leader_epoch_cache = leader_epoch_cache
         self.producer_state_manager = producer_state_manager
         self._tell_remaining = remaining_segments or _tell_nobody
-        # The manager of the last recovered segment, where the next one can start from it (see recover_segment).
+        # The manager of the last recovered segment, if the next segment can start from it (see recover_segment).
         self._reusable: ProducerStateManager | None = None
         self._recovered: list[LogSegment] = []
         self._on_damage = on_damage
         self._refuses = on_damage is refuse and not self.dir.endswith(names.DELETE_DIR_SUFFIX)
-        self._refused = False  # it raised: the load ends as if it were interrupted
-        self._listing = listing  # what is in the folder, while nothing has changed it
-        self._snapshots_changed = False  # by others than our producer state manager
+        self._refused = False  # on_damage raised: the load ends as if it were interrupted
+        self._listing = listing  # the directory's contents, while nothing has changed them
+        self._snapshots_changed = False  # by anything but our producer state manager
 
     def load(self) -> LoadedLogOffsets:
         self._settle_replacements()
@@ -130,14 +131,14 @@ class LogLoader:
         new_log_start_offset = self.log_start_offset_checkpoint
         if not self.context.uses_remote_tier:
             new_log_start_offset = max(new_log_start_offset, first_base)
-        # Kafka cuts by the checkpoint's value, not by the new log start offset.
+        # Kafka truncates by the checkpoint's value, not by the new log start offset.
         epochs.truncate_from_start_async_flush(self.log_start_offset_checkpoint)
 
         psm = self.producer_state_manager
         if not psm.is_empty:
             raise IllegalStateException("Producer state must be empty during log initialization")
         psm.remove_stray_snapshots(self.segments.base_offsets, list_anew=self._snapshots_changed)
-        # Nobody else has a log of one replica, so its producers count, be it a folder that came from elsewhere.
+        # No other replica has this log, so its producers count, even in a directory that was copied from elsewhere.
         trusts_absence = self.had_clean_shutdown and not self.context.has_one_replica
         rebuild_producer_state(psm, self.segments, new_log_start_offset, next_offset, trusts_absence)
         active = self.segments.active_segment
@@ -145,10 +146,10 @@ class LogLoader:
             new_log_start_offset, recovery_point, LogOffsetMetadata(next_offset, active.base_offset, active.size)
         )
 
-    # --- what replacements and deletions left ------------------------------------------------------------
+    # --- remains of replacements and deletions -----------------------------------------------------------
 
     def _settle_replacements(self) -> None:
-        """Passes 1 to 4: every file meets its row of `load_cases.CASES`, in Kafka's order of effects."""
+        """Runs passes 1 to 4: applies the row of `load_cases.CASES` to every file, in Kafka's order of effects."""
         deleted: list[str] = []
         cleaned: list[str] = []
         swap: list[str] = []
@@ -158,7 +159,8 @@ class LogLoader:
         folder = os.path.join(self.dir, "")
         is_readable = self.files.is_readable
         for name in present:
-            # A checkpoint's `.tmp` comes and goes with a task of the log that was open before, and is nobody's to read.
+            # A checkpoint's `.tmp` may be created or deleted by a task of the log that was open before; nobody reads
+            # it.
             if not (is_readable(folder + name) or name.endswith(".tmp")):
                 raise PermissionError(errno.EACCES, f"Could not read file {folder + name}", folder + name)
         for name in load_cases.transient(present):
@@ -170,7 +172,7 @@ class LogLoader:
                 cleaned.append(name)
             elif suffix == names.SWAP_FILE_SUFFIX:
                 swap.append(name)
-        # A .cleaned that is refused is met before anything is deleted (with Kafka it depends on the folder's order).
+        # A refused .cleaned is found before anything is deleted (in Kafka that depends on the directory's order).
         gone = set(deleted)
         for name in deleted:
             if self._refuses:
@@ -178,7 +180,7 @@ class LogLoader:
             self._apply(name, min_cleaned, None)
         if not (swap or cleaned):
             self._listing = listing._replace(files=[name for name in present if name not in gone]) if gone else listing
-            return  # nothing was replaced: no range, nothing superseded
+            return  # nothing was replaced: no range, and nothing is superseded
         self._snapshots_changed = True
 
         valid: list[str] = []
@@ -195,8 +197,8 @@ class LogLoader:
             for name in self._regular_files():
                 if not name.endswith(names.SWAP_FILE_SUFFIX):
                     self._apply(name, min_cleaned, swap_range)
-        # The .log first: without it the other names are only renamed, should the process die now.  An index that had
-        # its name before its log would count as one of an old segment with the next load.
+        # The .log first: if the process dies after it, the next load only renames the other files. An index that was
+        # renamed before its log would count as an index of an old segment at the next load.
         left = [name for name in self._regular_files() if name.endswith(names.SWAP_FILE_SUFFIX)]
         for name in sorted(left, key=lambda name: not names.is_log_file(name.removesuffix(names.SWAP_FILE_SUFFIX))):
             self._apply(name, min_cleaned, swap_range)
@@ -223,7 +225,8 @@ class LogLoader:
             raise NumberFormatException(f"{name} does not begin with an offset: {case.why}", path=path)
 
     def _swap_range(self, valid_swap: Iterable[str]) -> range | None:
-        """The offsets that the whole replacements cover; opening one creates its missing index, as in Kafka."""
+        """Returns the offsets that the complete replacements cover. Opening one creates its missing index, as
+        in Kafka."""
         low, high = LONG_MAX, -1
         for name in valid_swap:
             if not names.is_log_file(name.removesuffix(names.SWAP_FILE_SUFFIX)):
@@ -231,7 +234,7 @@ class LogLoader:
             segment = self._open(names.offset_from_filename(name), suffix=names.SWAP_FILE_SUFFIX)
             low = min(low, segment.base_offset)
             high = max(high, segment.read_next_offset())
-            segment.close()  # its handles only: nothing is trimmed
+            segment.close()  # only its handles: nothing is trimmed
         return range(low, high) if low < high else None
 
     # --- segments ----------------------------------------------------------------------------------------
@@ -265,14 +268,14 @@ class LogLoader:
             self.segments.add_all(loaded)
 
     def _load_segment(self, name: str, present: set[str], stems: set[str], loaded: list[LogSegment]) -> LogSegment:
-        """Opens the segment of a .log file and rebuilds what is missing of its indexes, for which the segments
-        `loaded` so far are handed over."""
+        """Opens the segment of a .log file and rebuilds its missing indexes; for that, `loaded` segments are added
+        first."""
         stem = name[: -len(names.LOG_FILE_SUFFIX)]
         if stem in stems:
             base_offset = int(stem)
             has_txn_index: bool | None = stem + names.TXN_INDEX_FILE_SUFFIX in present
             has_offset_index: bool | None = stem + names.INDEX_FILE_SUFFIX in present
-        else:  # an offset that is written in another way: its other files are not named like this one
+        else:  # the offset is written in another way: its other files are not named like this one
             base_offset = names.offset_from_filename(name)
             stem = names.filename_prefix_from_offset(base_offset)
             has_txn_index = has_offset_index = None
@@ -282,7 +285,7 @@ class LogLoader:
             return segment
         except NoSuchFileException:
             if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
-                # Of an empty segment it is made with the first entry: nothing was lost.
+                # An empty segment gets its index with the first entry: nothing was lost.
                 level = logging.ERROR if segment.size else logging.INFO
                 self.context.logger.log(level, "no offset index for %s; recovering the segment", name)
         except CorruptIndexException as error:
@@ -298,7 +301,7 @@ class LogLoader:
         return stem + names.LOG_FILE_SUFFIX not in present
 
     def _refuse_orphaned(self, name: str) -> None:
-        """CorruptRecordException for an index that has entries, and no log: it is all that tells of one."""
+        """Raises CorruptRecordException for an index that has entries but no log: it is the only trace of that log."""
         path = os.path.join(self.dir, name)
         with self.files.open(path, writable=False) as file:
             if not all_zero(file, 0, file.size()):
@@ -306,8 +309,9 @@ class LogLoader:
                 raise missing_log_error(path, log)
 
     def _unlink_indexes_of(self, deleted: str, present: Iterable[str]) -> list[str]:
-        """Of a segment whose log is on its way out, and was renamed first: once that is gone its indexes would look
-        like those of a log that is missing.  Their names."""
+        """Deletes the indexes of a segment whose log is being deleted, and was renamed first. Returns their names.
+
+        Without the log, its indexes would look like those of a missing log."""
         log = deleted.removesuffix(names.DELETED_FILE_SUFFIX)
         if names.segment_base(log) is None or log in present:
             return []
@@ -320,9 +324,9 @@ class LogLoader:
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         """Recovers a segment because of its indexes, whether it was flushed or not."""
         unflushed = not self.had_clean_shutdown and segment.base_offset >= self.recovery_point_checkpoint
-        # Until all is done the index stays missing, and is built under a name that the next load deletes: a load that
-        # is interrupted is followed by one that comes by here again, and to the same end.  (What is cut here takes no
-        # later segment with it, what recover_log cuts does.)
+        # Until all is done, the index stays missing and is built under a name that the next load deletes. If a load is
+        # interrupted, the next one does the same again. (A truncation here removes no later segment; one in recover_log
+        # does.)
         path = segment.offset_index_file
         self.files.unlink_if_exists(path)
         segment.rename_offset_index(path + names.CLEANED_FILE_SUFFIX)
@@ -335,8 +339,8 @@ class LogLoader:
                 segment.rename_offset_index(path)
             if not unflushed or not isinstance(error, CorruptRecordException):
                 raise
-            # Of an earlier segment, whose producers are replayed although it is not recovered yet.  Kafka does
-            # not open such a log; recover_log comes by here once more, in order.
+            # This is about an earlier segment, whose producers are replayed although it is not recovered yet. Kafka
+            # does not open such a log. recover_log recovers this segment again, in order.
             self.context.logger.warning("%s; recovering %s later", error, segment)
             return
         if not unflushed:
@@ -360,15 +364,16 @@ class LogLoader:
     # --- recovery ----------------------------------------------------------------------------------------
 
     def recover_segment(self, segment: LogSegment, rest: Sequence[LogSegment] = (), *, unflushed: bool) -> int:
-        """Scans a segment, rebuilds its indexes, cuts what is not valid and retires the `rest` then; the bytes cut.
+        """Scans a segment, rebuilds its indexes and truncates what is not valid; then retires the `rest`.
 
-        The base offset is not in the checksum: where a sector ends within it, power loss tears it from its batch, which
-        then begins below the offsets before it.  Kafka takes such a batch as it is, or, where an index entry would go
-        back, empties the segment, which its other replicas have.  A log that has none is cut there; but not where all
-        was `unflushed` no more: then the batch is damage of another kind, and what lies behind it was promised.
+        Returns the bytes truncated. The base offset is not in the checksum. If a sector ends inside it, a power loss
+        can tear it from its batch, which then begins below the offsets before it. Kafka accepts such a batch; or, if an
+        index entry would go back, it empties the segment, which its other replicas have. A log without replicas is
+        truncated there, but only if the segment was `unflushed`. Otherwise the batch is damage of another kind, and the
+        records after it were promised.
 
-        The producer state before the segment comes from a manager of its own.  Loading it unlinks every snapshot
-        above the segment's base or at or below the log start, and a snapshot is taken at the segment's end.
+        The producer state before the segment comes from a separate manager. Loading it deletes every snapshot above the
+        segment's base or at or below the log start, and a snapshot is taken at the segment's end.
         """
         self._snapshots_changed = True
         psm = self._reusable
@@ -390,11 +395,11 @@ class LogLoader:
             cut = self._cut_torn_offset(segment, before_cut)
             if cut == 0:
                 raise
-            return cut + self.recover_segment(segment, unflushed=unflushed)  # its rest is retired
+            return cut + self.recover_segment(segment, unflushed=unflushed)  # the rest is retired already
         psm.take_snapshot(False)
         self._recovered.append(segment)
-        # A manager without producers is what the next segment's own would load from the snapshot just taken;
-        # with producers it is not (a snapshot keeps one batch each, loading drops the expired ones).
+        # A manager without producers equals the one that the next segment would load from the snapshot just taken. With
+        # producers it does not: a snapshot keeps one batch each, and loading drops expired producers.
         if psm.is_empty and psm.first_undecided_offset is None:
             self._reusable = psm
         return bytes_truncated
@@ -409,11 +414,11 @@ class LogLoader:
         self._retire(rest)
 
     def _cut_torn_offset(self, segment: LogSegment, before_cut: Callable[[int], None]) -> int:
-        """Cuts at a batch that lies out of the segment's range although its end does not; answers the bytes, 0 for a
-        true overflow.
+        """Truncates at a batch that is outside the segment's range although the segment's end is not.
 
-        The base offset is not in the checksum: where a sector ends within it, power loss can tear it from its batch.
-        Kafka takes this for an overflow, refuses to split, and does not open the log.
+        Returns the bytes truncated, 0 for a true overflow. The base offset is not in the checksum: if a sector ends
+        inside it, a power loss can tear it from its batch. Kafka treats this as an overflow, refuses to split, and does
+        not open the log.
         """
         for header in segment.log.batches():
             last_offset = header.last_offset
@@ -425,7 +430,7 @@ class LogLoader:
             if segment.has_overflow():
                 return 0
         except CorruptRecordException:
-            pass  # and there is more damage behind
+            pass  # and there is more damage after it
         before_cut(header.position)
         return segment.log.truncate_to(header.position)
 
@@ -455,20 +460,20 @@ class LogLoader:
                 truncated_bytes = segment.truncate_to(segment.base_offset)
                 self._recovered.append(segment)
             if truncated_bytes > 0:
-                self.context.logger.warning("cut %d bytes from segment %s", truncated_bytes, segment)
-                # Kafka's log line asks the segment for its end, which maps the offset index.
+                self.context.logger.warning("truncated %d bytes from segment %s", truncated_bytes, segment)
+                # Kafka's log line reads the segment's end, which maps the offset index.
                 segment.read_next_offset()
                 self._remove_and_delete(rest)
                 break
         self._tell_remaining(0)
 
     def _read_end(self) -> int | None:
-        """The end of the last segment; None where there is none.
+        """Returns the end of the last segment; None if there is none.
 
-        That of a log that was closed cleanly is found by the last index entry alone.  If that names no batch, the
-        indexes are built anew.  If they cannot be (batches are damaged, offsets go back), nothing is cut, and the end
-        is the one that Kafka finds by the index as it is.  Kafka may so take the segment for empty and write over it:
-        a log of one replica is refused then.
+        The last index entry alone gives the end of a log that was closed cleanly. If that entry names no batch, the
+        indexes are rebuilt. If that is impossible (damaged batches, offsets that go back), nothing is truncated, and
+        the end is the one that Kafka finds by the existing index. Kafka may then take the segment for empty and
+        overwrite it; a log of one replica is refused instead.
         """
         last = self.segments.last_segment
         if last is None:
@@ -479,14 +484,12 @@ class LogLoader:
         if not last.can_be_indexed():
             if end == last.base_offset and self.context.has_one_replica:
                 raise CorruptRecordException(
-                    f"{fault}, and no index can be built of the batches; expected offsets that grow, in good batches",
+                    f"{fault}, and the batches cannot be indexed; expected good batches with growing offsets",
                     path=last.log.path,
-                    hint=f"`kafkalog verify {self.dir}` names what is wrong, `kafkalog salvage` copies what is good, "
-                    "`kafkalog recover` cuts the log there",
+                    hint=f"`kafkalog verify {self.dir}` lists the damage, `kafkalog salvage` copies what is good, "
+                    "`kafkalog recover` truncates the log there",
                 )
-            self.context.logger.warning(
-                "%s, and no index can be built of the batches; the segment stays as it is", fault
-            )
+            self.context.logger.warning("%s, and the batches cannot be indexed; the segment is not changed", fault)
             return end
         self.context.logger.warning("%s; recovering the segment", fault)
         last.close_quietly()
@@ -497,15 +500,18 @@ class LogLoader:
         return last.read_next_offset()
 
     def _retire(self, segments: Sequence[LogSegment]) -> None:
-        """Renames segments behind damage to `.deleted`, durably, before the damage is cut off: if we are interrupted
-        between the two (Kafka cuts first), the next recovery finds nothing wrong before them and keeps them."""
+        """Renames segments after damage to `.deleted`, durably, before the damage is truncated.
+
+        Kafka truncates first: after an interruption between the two, its next recovery finds no damage before these
+        segments and keeps them."""
         for segment in segments:
             segment.change_file_suffixes("", names.DELETED_FILE_SUFFIX)
         if segments:
             self.files.sync_dir(self.dir)
 
     def _end_or_delete_all(self) -> int | None:
-        """The end of the log; None when there is none, or when it lies below the log start and all is deleted."""
+        """Returns the end of the log; None if there is none, or if it is below the log start and everything is
+        deleted."""
         end = self._read_end()
         start = self.log_start_offset_checkpoint
         if end is None or end >= start:
@@ -513,15 +519,15 @@ class LogLoader:
         if self._refuses and any(segment.size for segment in self.segments.values()):
             raise end_below_start_error(end, start, self.dir)
         self.context.logger.warning("log end %d is below log start %d; deleting all", end, start)
-        # Kafka asks for the snapshots of segments that it has just forgotten, so none is renamed to .deleted here:
-        # the producer state unlinks them all.
+        # Kafka looks for the snapshots of segments that it has just forgotten, so none is renamed to .deleted here. The
+        # producer state deletes them all.
         self._remove_and_delete(list(self.segments.values()), with_snapshots=False)
         self.leader_epoch_cache.clear_and_flush()
         self.producer_state_manager.truncate_fully_and_start_at(start)
         return None
 
     def _make_durable(self) -> None:
-        """Syncs what recovery kept, and the folder once: a second crash takes back nothing that was served."""
+        """Syncs what recovery kept, and the directory once: a second crash then removes nothing that was served."""
         synced = 0
         for segment in self._recovered:
             if self.segments.get(segment.base_offset) is segment:
@@ -535,11 +541,11 @@ class LogLoader:
     # --- helpers -----------------------------------------------------------------------------------------
 
     def _regular_files(self) -> list[str]:
-        """Names in the folder that are files, sorted."""
+        """Returns the names of the files in the directory, sorted."""
         return self.files.list_files(self.dir)
 
     def _take_listing(self) -> Listing:
-        """The listing that is still right, once; else a new one."""
+        """Returns the listing if it is still valid, once; else a new one."""
         listing, self._listing = self._listing, None
         return listing or self.files.listing(self.dir)
 

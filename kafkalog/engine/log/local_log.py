@@ -1,14 +1,15 @@
-"""LocalLog: a partition's segments in offset order and the end of the log; rolls, cuts, reads and replaces segments.
+"""LocalLog: a partition's segments in offset order and the end of the log; rolls, truncates, reads and replaces
+segments.
 
-Knows nothing of leaders, the high watermark, producers or retention: UnifiedLog decides, this class does.  Not
-thread-safe by itself: every call that changes something is made under UnifiedLog's lock; `read` needs no lock, since
-the segment map and `next_offset_metadata` are replaced whole, never changed in place.
+It knows nothing of leaders, the high watermark, producers or retention: UnifiedLog decides, this class acts. It is not
+thread-safe alone: UnifiedLog holds its lock around every call that changes something. `read` needs no lock, since the
+segment map and `next_offset_metadata` are replaced as a whole, never changed in place.
 
-The end of the log and its life (open, closing, closed; forked in a child process) are native fields, so that an append
-moves the one in a single step with its write and asks the other without a call.
+The end of the log and its state (open, closing, closed; forked in a child process) are native fields. An append can
+thus move the end in one step with its write, and check the state without a call.
 
-The rule for a roll is native (`SegmentTail.must_roll`), asked by `append.segment_for`; `roll` here does it.  An OSError
-in any operation takes the log directory offline (`PartitionContext.guard`).  Mirrors
+The rule for a roll is native (`SegmentTail.must_roll`); `append.segment_for` asks it, and `roll` here executes it. An
+OSError in any operation takes the log directory offline (`PartitionContext.guard`). Mirrors
 org.apache.kafka.storage.internals.log.LocalLog (4.4.0).
 """
 
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class LocalLog(LogEnd):
-    """The segments of one partition and where the log ends."""
+    """The segments of one partition and the end of the log."""
 
     next_offset_metadata: LogOffsetMetadata
     segments: LogSegments
@@ -65,10 +66,10 @@ class LocalLog(LogEnd):
         next_offset_metadata: LogOffsetMetadata,
     ) -> None:
         self.context = context
-        # What an append's native steps look at, once more.
+        # Copies for the native steps of an append.
         self.clock = context.clock
         self.log_dir_failure_channel = context.log_dir_failure_channel
-        if context.known_copies is None:  # else whoever appends first asks them
+        if context.known_copies is None:  # otherwise the first append checks them
             self._set_client_rules(context.config)
         self.segments = segments
         self.recovery_point = recovery_point
@@ -76,23 +77,23 @@ class LocalLog(LogEnd):
         self.last_flush_time = self.clock.milliseconds()
         self.life = OPEN
         self.opened_by = os.getpid()
-        self.truncations = 0  # so that a flush knows whether what it synced was cut and written anew meanwhile
-        # Whether names in the folder changed since it was last synced: the next flush syncs it.  Kafka goes by base
-        # offsets alone, and so misses renames, and what lies below a recovery point that the log start lifted.
+        self.truncations = 0  # tells a flush whether what it synced was truncated and rewritten meanwhile
+        # Whether names in the directory changed since its last sync; the next flush then syncs it. Kafka decides by
+        # base offsets alone. It thus misses renames, and segments below a recovery point that the log start raised.
         self.names_unsynced = True
-        self.cut_unsynced = False  # whether a truncation's cut may not be on the disk
+        self.cut_unsynced = False  # whether a truncation may not be on the disk yet
 
     @property
     def log_end_offset(self) -> int:
         return self.next_offset_metadata[0]
 
     def guard(self, doing: str, *, refuses: bool = True) -> IoGuard:
-        """The I/O guard of an operation of the process that opened the log."""
+        """Returns the I/O guard of an operation, in the process that opened the log."""
         self.check_owner()
         return self.context.guard(doing, refuses=refuses)
 
     def check_owner(self) -> None:
-        """Raises in a forked child: the log is the parent's."""
+        """Raises in a forked child: the log belongs to the parent."""
         if self.life == FORKED:
             raise self.is_foreign()
 
@@ -105,18 +106,18 @@ class LocalLog(LogEnd):
             raise self.refusal()
 
     def check_appendable(self) -> None:
-        """Raises where no append may begin: the directory is offline, the log is closed, or about to be."""
+        """Raises if no append may begin: the directory is offline, or the log is closed or closing."""
         if self.log_dir_failure_channel.any_offline:
             self.context.check_online()
         self.check_changeable()
 
     def check_changeable(self) -> None:
-        """Raises where the log is closed, or about to be, or given up: what is changed then would be lost with it."""
+        """Raises if the log is closed or closing, or given up: a change would be lost."""
         if self.life != OPEN:
             raise self.refusal()
 
     def refusal(self) -> KafkalogError:
-        """Why a log that is not open does nothing."""
+        """Returns the error that says why a log that is not open does nothing."""
         if self.life == FORKED:
             return self.is_foreign()
         refusal = KafkaStorageException(f"The log for {self.context.topic_partition} is already closed")
@@ -127,19 +128,21 @@ class LocalLog(LogEnd):
         return IllegalStateException(
             f"{self.context.topic_partition} of {self.context.parent_dir} was opened by process {self.opened_by}: "
             "a log belongs to the process that opened it",
-            hint="open it in this process once the other has closed it, or read_only=True to look beside it",
+            hint="open it in this process once the other has closed it, or with read_only=True to read it meanwhile",
         )
 
     @property
     def active_segment(self) -> LogSegment:
-        """The segment that is appended to, for who looks without the log's lock.  KafkaStorageException if there is
-        none any more: the log is just being deleted."""
+        """The segment that appends go to, for callers without the log's lock.
+
+        Raises KafkaStorageException if there is none, because the log is just being deleted.
+        """
         try:
             return self.segments.active_segment
         except NoSuchElementException:
             raise self.refusal() from None
 
-    # --- life -----------------------------------------------------------------------------------------
+    # --- opening and closing --------------------------------------------------------------------------
 
     def update_config(self, new_config: LogConfig) -> None:
         self.context.update_config(new_config)
@@ -147,7 +150,7 @@ class LocalLog(LogEnd):
             self._set_client_rules(new_config)
 
     def begin_appends(self) -> None:
-        """Nothing is in the way of appends; the settings may change meanwhile."""
+        """Allows appends to use the fast path. The settings may change meanwhile."""
         config = None
         while config is not self.context.config:
             config = self.context.config
@@ -163,28 +166,30 @@ class LocalLog(LogEnd):
         )  # fmt: skip
 
     def rename_dir(self, name: str) -> bool:
-        """Renames the partition's folder (atomic, parent directory synced); False when the name is the same."""
+        """Renames the partition's directory (atomically, parent synced). Returns False if it has that name already."""
         with self.guard("renaming dir"), self.context.renaming_lock:
             renamed = self.context.rename_dir(name)
-            self.segments.update_parent_dir(self.context.dir)  # also where it is called that: once more, and whole
+            self.segments.update_parent_dir(
+                self.context.dir
+            )  # even if it has that name: a repeated call must finish the change
             return renamed
 
     def close(self) -> None:
         if self.is_closed:
             return
         with self.guard("closing log segments"):
-            self.life = CLOSED  # first: half closed is not open, and what is forgotten closes itself
+            self.life = CLOSED  # first: a half-closed log is not open; unreferenced files close themselves
             self.segments.close()
 
     def close_quietly(self) -> None:
-        """Closes the handles, whatever state the disk is in; nothing is trimmed or flushed on purpose."""
+        """Closes the handles, whatever state the disk is in. Does not trim or flush."""
         if self.life == FORKED:
             return
         self.life = CLOSED
         self.segments.close_quietly()
 
     def delete_empty_dir(self) -> None:
-        """Removes the folder and whatever files are left in it; every segment must be gone and the log closed."""
+        """Deletes the directory with the files left in it. The log must be closed and have no segments."""
         with self.guard("deleting dir"):
             if not self.segments.is_empty:
                 raise IllegalStateException(
@@ -197,11 +202,11 @@ class LocalLog(LogEnd):
             self.context.files.remove_tree(self.context.dir)
 
     def delete_all_segments(self) -> list[LogSegment]:
-        """Deletes all segments at once (no delay) and closes the log; answers what was deleted."""
+        """Deletes all segments at once (no delay) and closes the log. Returns the deleted segments."""
         with self.guard("deleting all segments"):
             deletable = list(self.segments.values())
             if self.life == OPEN:
-                self.life = CLOSING  # who meets the log without segments asks why
+                self.life = CLOSING  # callers that find no segments check the state
             self.remove_and_delete_segments(deletable, False, "log deletion")
             self.life = CLOSED
             return deletable
@@ -223,9 +228,9 @@ class LocalLog(LogEnd):
             self.last_flush_time = self.clock.milliseconds()
 
     def flush(self, offset: int) -> None:
-        """Flushes the segments that hold [recovery point, offset); syncs the folder if names in it changed.
+        """Flushes the segments that hold [recovery point, offset). Syncs the directory if names in it changed.
 
-        ClosedChannelException when a segment was deleted, or the folder renamed meanwhile.
+        Raises ClosedChannelException if a segment was deleted, or the directory renamed meanwhile.
         """
         try:
             self._flush(offset)
@@ -234,7 +239,7 @@ class LocalLog(LogEnd):
             raise
 
     def flush_data(self, segment: LogSegment) -> None:
-        """Syncs the records of a segment.  ClosedChannelException as in `flush`."""
+        """Syncs the records of a segment. Raises ClosedChannelException as `flush` does."""
         try:
             with self.context.flush_timer.time():
                 segment.log.flush_data()
@@ -255,7 +260,7 @@ class LocalLog(LogEnd):
 
     def _sync_names(self) -> None:
         try:
-            self.names_unsynced = False  # before: a change that comes meanwhile waits for the next sync
+            self.names_unsynced = False  # before the sync: a concurrent change must set it again
             self.context.files.sync_dir(self.context.dir)
         except BaseException:
             self.names_unsynced = True
@@ -264,19 +269,19 @@ class LocalLog(LogEnd):
     # --- segments --------------------------------------------------------------------------------------
 
     def remove_and_delete_segments(self, segments: Iterable[LogSegment], async_delete: bool, reason: str) -> None:
-        """Takes segments out of the map and deletes their files, after file.delete.delay.ms when `async_delete`."""
+        """Removes segments from the map and deletes their files, after file.delete.delay.ms if `async_delete`."""
         to_delete = list(segments)
         if not to_delete:
             return
         self.context.logger.info("deleting segments as part of %s: %s", reason, to_delete)
-        # The names first: a segment that an interrupt took out of the map alone would come back with the next load.
+        # The names first: if an interrupt came after the change of the map, the next load would bring the segment back.
         self.names_unsynced = True
         try:
             for segment in to_delete:
                 segment.change_file_suffixes("", DELETED_FILE_SUFFIX)
         except OSError as error:
             if not self.log_dir_failure_channel.passes(error):
-                self._forget(to_delete)  # as Kafka, whose map comes first: the directory goes offline now
+                self._forget(to_delete)  # as in Kafka, which changes the map first: the directory goes offline now
             raise
         self._forget(to_delete)
         self._delete_files(to_delete, async_delete)
@@ -288,7 +293,7 @@ class LocalLog(LogEnd):
     def create_and_delete_segment(
         self, new_offset: int, segment_to_delete: LogSegment, async_delete: bool, reason: str
     ) -> LogSegment:
-        """Puts an empty segment at `new_offset` in the place of `segment_to_delete`."""
+        """Replaces `segment_to_delete` by an empty segment at `new_offset`."""
         if new_offset == segment_to_delete.base_offset:
             segment_to_delete.change_file_suffixes("", DELETED_FILE_SUFFIX)
         new_segment = self._open_new(new_offset)
@@ -300,7 +305,7 @@ class LocalLog(LogEnd):
         return new_segment
 
     def _is_begun_at(self, offset: int) -> bool:
-        """Whether the log's last segment begins there, is empty, and its file has its name."""
+        """Returns whether the log's last segment begins at `offset`, is empty, and its file has its final name."""
         active, path = self.segments.active_segment, names.log_file(self.context.dir, offset)
         return (
             active.base_offset == offset
@@ -310,10 +315,10 @@ class LocalLog(LogEnd):
         )
 
     def roll(self, expected_next_offset: int = 0, *, is_again: bool = False) -> LogSegment:
-        """Closes the active segment for writing and opens the next at max(expected, log end); answers it.
+        """Closes the active segment for writing and opens the next one at max(expected, log end). Returns it.
 
-        `is_again`: what was interrupted may have opened it already.  Then it stays: to delete it as well, its files
-        would get the names of those that are just being deleted.
+        `is_again`: an interrupted call may have opened it already. Then it is kept: if it were deleted too, its files
+        would get the names of files that are just being deleted.
         """
         with self.guard("rolling log segment"):
             self.check_if_closed()
@@ -329,8 +334,8 @@ class LocalLog(LogEnd):
                 return active
             if self.segments.contains(new_offset):
                 if active.base_offset == new_offset and active.size == 0:
-                    self.context.logger.warning("%s while it is active and empty: it is made anew", attempt)
-                    # Kafka's own message asks the indexes for their entries, which creates their files.
+                    self.context.logger.warning("%s while it is active and empty; it is created again", attempt)
+                    # Kafka's message reads the number of index entries, which creates the index files.
                     _ = (active.time_index.entries, active.offset_index.entries)
                     new_segment = self.create_and_delete_segment(new_offset, active, True, "log roll")
                     self.update_log_end_offset(self.log_end_offset)
@@ -345,8 +350,8 @@ class LocalLog(LogEnd):
                     self.context.logger.warning("Newly rolled segment file %s already existed; deleted it first", stray)
             active.on_become_inactive_segment()
             if self.recovery_point >= new_offset:
-                # All records are flushed, so nothing else syncs what was cut and added just now; and once the new
-                # segment's name is on disk, recovery starts there and does not look at this one.
+                # All records are flushed, so nothing else syncs what was just trimmed and added. Once the new segment's
+                # name is on disk, recovery starts there and does not read this one.
                 active.flush()  # not timed: Kafka has no such flush
             new_segment = self._open_new(new_offset)
             self.segments.add(new_segment)
@@ -356,16 +361,16 @@ class LocalLog(LogEnd):
             return new_segment
 
     def truncate_fully_and_start_at(self, new_offset: int, *, is_again: bool = False) -> list[LogSegment]:
-        """Throws everything away and starts anew at `new_offset`; answers the segments thrown away.  `is_again`: as
-        for `roll`."""
+        """Deletes everything and starts again at `new_offset`. Returns the deleted segments. `is_again`: as for
+        `roll`."""
         with self.guard("truncating the entire log"):
             self.check_if_closed()
             to_delete = list(self.segments.values())
             if is_again and len(to_delete) == 1 and self._is_begun_at(new_offset):
                 to_delete = []
             if to_delete:
-                # Last first: whatever a crash leaves is a beginning of the log.  And all before the new one is there:
-                # recovery would begin at that and take what is left of the old ones for whole.
+                # Last first: a crash leaves a beginning of the log. And all of them before the new segment exists:
+                # recovery would begin there and treat the rest of the old segments as complete.
                 first = to_delete[0]
                 self.remove_and_delete_segments(to_delete[:0:-1], True, "log truncation")
                 first.change_file_suffixes("", DELETED_FILE_SUFFIX)
@@ -378,13 +383,14 @@ class LocalLog(LogEnd):
             return to_delete
 
     def truncate_to(self, target_offset: int) -> list[LogSegment]:
-        """Drops what lies at or above `target_offset`; answers the segments that went as a whole.
+        """Removes everything at or above `target_offset`. Returns the segments that were deleted as a whole.
 
-        Durable, unlike Kafka's, before other records take these offsets: power loss would mix the two otherwise.
+        Unlike Kafka's, the truncation is durable before other records get these offsets: a power loss could otherwise
+        mix them.
         """
         deletable = [segment for segment in self.segments.values() if segment.base_offset > target_offset]
         if deletable:
-            # Last first, and before the cut: whatever a crash leaves is a beginning of the log.
+            # Last first, and before the truncation: a crash leaves a beginning of the log.
             self.remove_and_delete_segments(deletable[::-1], True, "log truncation")
             self._sync_names()
         active = self.segments.active_segment
@@ -407,7 +413,7 @@ class LocalLog(LogEnd):
     # --- reads (no lock) -------------------------------------------------------------------------------
 
     def convert_to_offset_metadata_or_throw(self, offset: int) -> LogOffsetMetadata:
-        """The place of the batch that holds `offset`; OffsetOutOfRangeException outside the log."""
+        """Returns the place of the batch that holds `offset`. Raises OffsetOutOfRangeException outside the log."""
         return self.read(offset, 1, False, self.next_offset_metadata, False).fetch_offset_metadata
 
     def read(
@@ -418,12 +424,13 @@ class LocalLog(LogEnd):
         max_offset_metadata: LogOffsetMetadata,
         include_aborted_txns: bool,
     ) -> FetchDataInfo:
-        """Batches from the one that holds `start_offset`, at most `max_length` bytes, below `max_offset_metadata`.
+        """Returns batches from the one that holds `start_offset`: at most `max_length` bytes, below
+        `max_offset_metadata`.
 
-        `min_one_message`: the first batch comes whole, however large it is.
+        `min_one_message`: the first batch is returned whole, however large it is.
 
-        Where segments changed while more than one was looked at, all is looked at again, as `LogSegments.unchanged`
-        has it; most reads look at one.  (Kafka passes over what a compaction put in the place of two.)
+        If segments changed while more than one was read, everything is read again (see `LogSegments.unchanged`); most
+        reads use one segment. (Kafka skips records if a compaction replaces two segments meanwhile.)
         """
         if self.log_dir_failure_channel.any_offline:
             self.context.check_online()
@@ -449,7 +456,7 @@ class LocalLog(LogEnd):
                 limit: int | None
                 if base_offset < max_segment_base:
                     limit = segment.log.size
-                elif base_offset == max_segment_base:  # never where only the offset is known
+                elif base_offset == max_segment_base:  # never if only the offset is known
                     limit = max_position
                 else:
                     limit = None
@@ -466,12 +473,12 @@ class LocalLog(LogEnd):
                     )
                 if found is not None:
                     return found
-            # Offsets up to the end that compaction took away: the reader goes on at the end.
+            # Compaction removed the offsets up to the end: the reader continues at the end.
             return FetchDataInfo(self.next_offset_metadata, EMPTY_RECORDS)
         except ClosedChannelException:
             if self.life >= CLOSED:
                 raise self.refusal() from None
-            raise  # a segment that was deleted since we found it
+            raise  # the segment was deleted meanwhile
         except OSError as error:
             context = self.context
             context.check_place(error)
@@ -504,7 +511,7 @@ class LocalLog(LogEnd):
     def collect_aborted_transactions(
         self, log_start_offset: int, base_offset: int, upper_bound_offset: int
     ) -> list[AbortedTxn]:
-        """Aborted transactions that touch [log start, upper bound), from the segment that holds `base_offset` on."""
+        """Returns aborted transactions in [log start, upper bound), from the segment that holds `base_offset` on."""
 
         def collect() -> list[AbortedTxn]:
             segment = self.segments.floor_segment(base_offset)
@@ -521,19 +528,19 @@ def _empty(metadata: LogOffsetMetadata, include_aborted_txns: bool) -> FetchData
 def open_new_segment(
     context: PartitionContext, base_offset: int, *, suffix: str = "", preallocate: bool = True
 ) -> LogSegment:
-    """An empty segment, preallocated where the topic says so and `preallocate` does not forbid it."""
+    """Opens an empty segment, preallocated if the topic says so and `preallocate` is True."""
     try:
         return LogSegment.open(
             context.dir, base_offset, context.config, context.clock, context.files, new=preallocate, suffix=suffix
         )
     except (OSError, TooManyOpenFilesException) as error:
-        if is_shortage(error):  # an empty file at the end would hide what is appended to the segment before it
+        if is_shortage(error):  # an empty last file would hide later appends to the segment before it
             cut_back(error, lambda: LogSegment.delete_files_if_exist(context.dir, base_offset, suffix, context.files))
         raise
 
 
 def delete_segment_files(context: PartitionContext, segments: Sequence[LogSegment], async_delete: bool) -> None:
-    """Renames segments to `.deleted` now and unlinks them now or, when `async_delete`, in one task after the delay."""
+    """Renames segments to `.deleted` now, and deletes them now or, if `async_delete`, in one task after the delay."""
     for segment in segments:
         if not segment.has_suffix(DELETED_FILE_SUFFIX):
             segment.change_file_suffixes("", DELETED_FILE_SUFFIX)

@@ -1,8 +1,8 @@
-"""What a partition shows while it is open: Kafka's gauges of a log, its part of a broker's sums, and a few of our own.
+"""The metrics of an open partition: Kafka's gauges of a log, its part of a broker's sums, and a few of kafkalog's.
 
-A table of names and of what each reads from a PartitionState, without its lock: what readers may see is replaced
-whole.  An append knows nothing of this.  UnifiedLog says when (`new_metrics`, `remove_log_metrics`).  A future log is
-shown with a tag of its own, and not in the sums.
+It is a table of names and of functions that read a PartitionState without its lock, since what readers see is replaced
+as a whole. Appends do not know this module. UnifiedLog calls it (`new_metrics`, `remove_log_metrics`). A future log has
+an additional tag, and is not in the sums.
 
 Source classes: LogMetricNames, UnifiedLog.newMetrics, ReplicaManager (4.4.0).
 """
@@ -42,7 +42,7 @@ SUMS: dict[str, Callable[[PartitionState], int]] = {
 
 
 def gauges_of(log: PartitionState) -> list[Gauge]:
-    """All that is shown of a log, under the names of where it lies now."""
+    """Returns all gauges of a log, with the names of its current directory."""
     tags = {"topic": log.topic_partition.topic, "partition": str(log.topic_partition.partition)}
     is_future = names.is_future_dir(log.context.dir)
     if is_future:

@@ -1,14 +1,15 @@
-"""The offsets of a partition that have a meaning beyond its files: log start, high watermark, last stable offset.
+"""PartitionOffsets: the log start offset, high watermark and last stable offset of a partition.
 
-The lowest part of UnifiedLog: who may see and drop what.  All are written under `lock` and read without it; the
-metadata objects are replaced whole.  Nobody but an append's native commit (`Watermarks.put`) and this file moves them:
-the high watermark goes through `_set_high_watermark`, with it (`Watermarks.move_marks`) or alone the first unstable
-offset, which follows the transactions of `producers`.  Mirrors that part of Kafka's UnifiedLog (4.4.0).
+It is the lowest part of UnifiedLog: it decides who may see and delete what. All offsets are written under `lock` and
+read without it; the metadata objects are replaced as a whole. Only the native commit of an append (`Watermarks.put`)
+and this file move them. The high watermark moves through `_set_high_watermark`. The first unstable offset follows the
+transactions of `producers`, with it (`Watermarks.move_marks`) or alone. Mirrors that part of Kafka's UnifiedLog
+(4.4.0).
 
-Invariant: log start <= high watermark <= log end, last stable offset <= high watermark; of a log of one replica the
-recovery point <= log end.  It does not hold while a change is under way, nor after one that a failed disk stopped; and
-what is loaded may break it, as with Kafka: a folder that is to be deleted ends at 0 wherever it begins, a log that was
-closed cleanly and damaged since ends where its last bytes say.
+Invariant: log start <= high watermark <= log end, and last stable offset <= high watermark. In a log of one replica,
+recovery point <= log end. The invariant does not hold during a change, nor after one that a failed disk stopped. A
+loaded log may break it too, as in Kafka: a directory that is to be deleted ends at 0 wherever it begins. A log that
+was damaged after a clean close ends where its last bytes say.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _metadata(high_watermark: int | LogOffsetMetadata) -> LogOffsetMetadata:
 
 
 class PartitionOffsets(Watermarks):
-    """Log start offset, high watermark, first unstable offset over a LocalLog.
+    """Log start offset, high watermark and first unstable offset over a LocalLog.
 
     `high_watermark_follows`: a log of one replica, whose high watermark is its end after every append.
     """
@@ -63,7 +64,7 @@ class PartitionOffsets(Watermarks):
     first_unstable_offset_metadata: LogOffsetMetadata | None
     leader_epoch_cache: LeaderEpochFileCache
     topic_id: str | None = None
-    unfinished: Callable[[], object] | None  # guarded by lock; what `settle` has to make again
+    unfinished: Callable[[], object] | None  # guarded by lock; the change that `settle` must repeat
 
     def __init__(
         self,
@@ -81,43 +82,46 @@ class PartitionOffsets(Watermarks):
         self.log_start_offset = log_start_offset
         self.local_log_start_offset = log_start_offset
         self.highest_offset_in_remote_storage = UNKNOWN_OFFSET
-        self.offset_being_copied = UNKNOWN_OFFSET  # the last one of a segment that is on its way to the remote tier
+        self.offset_being_copied = UNKNOWN_OFFSET  # end of the segment being copied to the tier
         self.high_watermark_metadata = LogOffsetMetadata(log_start_offset)
         self.first_unstable_offset_metadata = None
         self.unfinished = None
-        self.is_again = False  # `settle` is making a change once more
-        self.is_short = False  # what is unfinished found no space, or no descriptor, when it was made last
+        self.is_again = False  # `settle` is repeating a change
+        self.is_short = False  # the unfinished change failed for lack of space or descriptors the last time
 
     def _settle_offsets(self, log_start_offset: int) -> None:
-        """After a load: raises what lies below the log start.  That is below the first segment only where the log goes
-        on in a remote tier."""
+        """After a load: raises the offsets that are below the log start.
+
+        Only a log that continues in a remote tier may start below its first segment."""
         self._update_log_start_offset(log_start_offset)
         first_base = self.local_log.segments.first_segment_base_offset
         self.local_log_start_offset = max(log_start_offset, 0 if first_base is None else first_base)
         if not self.remote_log_enabled:
             self._update_log_start_offset(self.local_log_start_offset)
         elif self.high_watermark < self.local_log_start_offset <= self.log_end_offset:
-            # What was copied was below it.  (The end of a log that is to be deleted is 0.)
+            # All copied offsets were below it. (The end of a log that is to be deleted is 0.)
             self.update_high_watermark(self.local_log_start_offset)
         self.maybe_increment_first_unstable_offset()
 
     # --- changes of several steps ------------------------------------------------------------------------
 
     def whole(self, change: Callable[[], T], *, is_undone: Callable[[], bool] | None = None) -> T:
-        """Makes a change of several steps, under the lock, so that it happens whole.
+        """Runs a change of several steps, under the lock, so that it happens as a whole.
 
-        One that is cut short by what is no error of ours or the disk's (KeyboardInterrupt, MemoryError, between any two
-        of its lines) is made again, from its beginning, before anything else happens to the log: each may be made
-        twice.  So is one that came to no end for want of space or descriptors, unless `is_undone` says after it that
-        the log is as it was: who deletes to make space must not wait for it.
+        If an interruption (KeyboardInterrupt or MemoryError, between any two lines) stops it, the change is repeated
+        from its beginning before anything else happens to the log. Each change can therefore run twice. The same holds
+        if it failed for lack of space or descriptors, unless `is_undone` says that the log is as it was before: a
+        deletion that makes space must not wait for it.
         """
-        outer = self.unfinished  # a change that this is a part of is made again as a whole
+        outer = self.unfinished  # if this is part of another change, the whole of that one is repeated
         self.unfinished = outer or change
         return self._make(change, outer, is_undone)
 
     def settle_to_read(self) -> None:
-        """`settle` for who changes nothing: what waits for space, or for a descriptor, does not keep readers, and is
-        left to the next change.  (Each try replaces segments: a reader who tried would look again for ever.)"""
+        """Settles like `settle`, for a caller that changes nothing.
+
+        A change that waits for space or a descriptor does not stop readers, and is left to the next change. (Each try
+        replaces segments: a reader that tried it would read again forever.)"""
         if (self.unfinished is not None and not self.is_short) or self.lock.busy:
             try:
                 self.settle()
@@ -125,10 +129,10 @@ class PartitionOffsets(Watermarks):
                 pass
 
     def settle(self) -> None:
-        """Makes what was interrupted again; every change of the log begins here.
+        """Repeats an interrupted change; every change of the log begins here.
 
-        IllegalStateException to who is called in the middle of one, by a signal or a finalizer; DiskFull,
-        TooManyOpenFilesException where it still comes to no end.
+        Raises IllegalStateException if called during a change, by a signal handler or a finalizer. Raises DiskFull or
+        TooManyOpenFilesException if the change fails again.
         """
         if self.unfinished is not None or self.lock.busy:
             with self.lock:
@@ -136,10 +140,10 @@ class PartitionOffsets(Watermarks):
                     raise self.is_inside()
                 change = self.unfinished
                 if change is not None:
-                    self.context.logger.info("finishing what was interrupted")
+                    self.context.logger.info("finishing an interrupted change")
                     self.is_again = True
                     try:
-                        with self.local_log.guard("finishing what was interrupted", refuses=False):
+                        with self.local_log.guard("finishing an interrupted change", refuses=False):
                             self._make(change, None)
                     finally:
                         self.is_again = False
@@ -150,7 +154,7 @@ class PartitionOffsets(Watermarks):
         outer: Callable[[], object] | None,
         is_undone: Callable[[], bool] | None = None,
     ) -> T:
-        """Makes a change that `unfinished` holds; it is `outer` that is left to be made then."""
+        """Runs a change that `unfinished` holds. Afterwards `outer` is what remains to be repeated."""
         lock = self.lock
         inside = lock.busy
         try:
@@ -170,8 +174,8 @@ class PartitionOffsets(Watermarks):
     def is_inside(self) -> IllegalStateException:
         return IllegalStateException(
             f"this thread is in the middle of another operation on {self.topic_partition}",
-            hint="a signal handler or a finalizer runs inside of what it interrupts: only note there what is to be "
-            "done, or raise SystemExit or KeyboardInterrupt, and do it outside",
+            hint="a signal handler or a finalizer runs inside the operation that it interrupts: only set a flag there, "
+            "or raise SystemExit or KeyboardInterrupt, and do the work outside",
         )
 
     @property
@@ -182,91 +186,95 @@ class PartitionOffsets(Watermarks):
 
     @property
     def remote_log_enabled(self) -> bool:
-        """Whether the log goes on in a remote tier."""
+        """Whether the log continues in a remote tier."""
         return self.context.uses_remote_tier
 
     @property
     def lacks_remote_tier(self) -> bool:
-        """Whether the log goes on in a remote tier that is not open: by its settings, or by what it has."""
+        """Whether the log continues in a remote tier that is not open: by its settings, or by its copies."""
         context = self.context
         if context.is_tier_open or context.uses_remote_tier:
             return not context.is_tier_open
         return context.known_copies is not None and context.known_copies().has(self.topic_partition, self.topic_id)
 
     def refuse_without_tier(self, what: str) -> None:
-        """IllegalArgumentException where the remote tier, which the log goes on in, is not open; not of a log that is a
-        copy in the making, for a move."""
+        """Raises IllegalArgumentException if the log continues in a remote tier that is not open.
+
+        A log that is being copied for a move is not checked."""
         if self.lacks_remote_tier and not names.is_future_dir(self.context.dir):
             raise IllegalArgumentException(
-                f"{what}: {self.topic_partition} goes on in a remote tier, which is not open: what is deleted or cut "
-                "here would be lost there, too",
+                f"{what}: {self.topic_partition} continues in a remote tier, which is not open; "
+                "a deletion or truncation here would also delete records there",
                 hint='kafkalog.open(..., remote="s3://bucket/prefix") opens both',
             )
 
     def refuse_lost_end(self) -> None:
-        """IllegalStateException where the log, opened without its remote tier, ends below what that has: new records
-        would hide those.  Once it is known not to, appends may take the short way."""
+        """Raises IllegalStateException if the log was opened without its remote tier and ends below the tier's end.
+
+        New records would hide those of the tier. Once this is excluded, appends may use the fast path."""
         context = self.context
         if names.is_future_dir(context.dir):
             return
         copied = None if context.known_copies is None else context.known_copies().lost_end(self)
         if copied is not None:
             raise IllegalStateException(
-                f"the log ends at offset {self.log_end_offset}, and its remote tier, which is not open, has it up to "
-                f"{copied}: the disk has lost its end, and new records would hide what is there",
+                f"the log ends at offset {self.log_end_offset}, but its remote tier, which is not open, "
+                f"has records up to {copied}: the disk has lost the end of the log, "
+                "and new records would hide the copies",
                 path=context.dir,
-                hint="`kafkalog tier restore` brings the partition back to a new directory: its folder takes the place "
-                "of this one",
+                hint="`kafkalog tier restore` restores the partition to a new directory; "
+                "replace this directory by the restored one",
             )
         self.local_log.begin_appends()
 
     @property
     def is_leaving_remote_tier(self) -> bool:
-        """Whether its settings say so, and it has yet to be done (`leave_remote_tier`)."""
+        """Whether the settings say that the log leaves the tier, but `leave_remote_tier` has not run yet."""
         return not self.context.uses_remote_tier and self.highest_offset_in_remote_storage != UNKNOWN_OFFSET
 
     @property
     def copies_to_remote(self) -> bool:
-        """Whether closed segments are copied there, so that local retention counts for those on the disk."""
+        """Whether closed segments are copied to the tier, so that local retention applies to the disk."""
         return self.context.uses_remote_tier and not self.config.remote_log_copy_disable
 
     @property
     def first_local_offset(self) -> int:
-        """Where what is read from the disk begins: the log start, unless the remote tier has the beginning."""
+        """The first offset on the disk: the log start, unless the remote tier has the beginning."""
         start = self.log_start_offset
         goes_on = self.remote_log_enabled or self.is_leaving_remote_tier
         return max(start, self.local_log_start_offset) if goes_on else start
 
     @property
     def copied_offset(self) -> int:
-        """The last one that the remote tier has, or is being given; -1 for none."""
+        """The last offset that the remote tier has, or is receiving; -1 if none."""
         return max(self.highest_offset_in_remote_storage, self.offset_being_copied)
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Up to `offset`, inclusively, the remote tier has everything: what is known of that only grows, until
-        the log leaves it."""
+        """Records that the remote tier has everything up to and including `offset`.
+
+        The value only grows, until the log leaves the tier."""
         with self.lock:
             if self.remote_log_enabled and offset > self.highest_offset_in_remote_storage:
                 self.highest_offset_in_remote_storage = offset
 
     def end_copy(self, offset: int) -> None:
-        """An upload has ended: the remote tier has everything up to `offset`.  It counts for nothing where the log has
-        left the tier meanwhile."""
+        """Ends an upload: the remote tier has everything up to `offset`. Ignored if the log has left the tier
+        meanwhile."""
         with self.lock:
             if self.offset_being_copied != UNKNOWN_OFFSET:
                 self.update_highest_offset_in_remote_storage(offset)
                 self.offset_being_copied = UNKNOWN_OFFSET
 
     def update_log_start_offset_from_remote_tier(self, remote_log_start_offset: int) -> None:
-        """Retention in the remote tier moved the log's start."""
+        """Moves the log start, after retention in the remote tier."""
         if self.remote_log_enabled:
             self.maybe_increment_log_start_offset(
                 remote_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION
             )
 
     def leave_remote_tier(self) -> None:
-        """The log starts with what is on the disk.  What the remote tier has of it, or is being given, counts for
-        nothing from now on."""
+        """Starts the log with what is on the disk. From now on the contents of the remote tier, and running copies, do
+        not count."""
         with self.lock:
             self.maybe_increment_log_start_offset(
                 self.local_log_start_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION
@@ -274,7 +282,7 @@ class PartitionOffsets(Watermarks):
             self.highest_offset_in_remote_storage = self.offset_being_copied = UNKNOWN_OFFSET
 
     def raise_local_log_start_offset(self, offset: int) -> None:
-        """What lies below is in the remote tier alone.  For who holds the lock and has settled."""
+        """Records that offsets below are only in the remote tier. The caller holds the lock and has settled."""
         if offset > self.local_log_start_offset:
             self.local_log_start_offset = offset
             self.context.logger.info("local log start offset %d", offset)
@@ -304,13 +312,13 @@ class PartitionOffsets(Watermarks):
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where a read_committed reader sees: below it every transaction is decided and replicated."""
-        # In this order: a transaction that begins between the two looks begins at or above the high watermark.
+        """The end for a read_committed reader: below it every transaction is decided and replicated."""
+        # In this order: a transaction that begins between the two reads begins at or above the high watermark.
         high_watermark, unstable = self.high_watermark_metadata[0], self.first_unstable_offset_metadata
         return unstable[0] if unstable is not None and unstable[0] < high_watermark else high_watermark
 
     def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
-        """Sets the high watermark, held between log start and log end; answers what it became."""
+        """Sets the high watermark, limited to log start and log end. Returns the new value."""
         wanted = _metadata(high_watermark)
         with self.lock:
             end = self.local_log.next_offset_metadata
@@ -322,9 +330,9 @@ class PartitionOffsets(Watermarks):
             return wanted[0]
 
     def maybe_increment_high_watermark(self, new_high_watermark: int | LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Raises the high watermark (or moves it to a newer segment); answers the old one, None if it stayed."""
+        """Raises the high watermark (or moves it to a newer segment). Returns the old one, None if it stayed."""
         new = _metadata(new_high_watermark)
-        with self.lock:  # it asks for the end, too: a truncation must not come between
+        with self.lock:  # the end is read too: no truncation may come between
             if new[0] > self.log_end_offset:
                 raise IllegalArgumentException(
                     f"High watermark {new} update exceeds current log end offset {self.log_end_offset_metadata}"
@@ -336,33 +344,34 @@ class PartitionOffsets(Watermarks):
             return None
 
     def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
-        """As update_high_watermark; None when that changed nothing."""
+        """Updates like update_high_watermark. Returns None if nothing changed."""
         with self.lock:
             old = self.high_watermark
             new = self.update_high_watermark(high_watermark)
             return None if new == old else new
 
     def update_high_watermark_with_log_end_offset(self) -> None:
-        """After the end moved: the high watermark never lies above it, nor below where it follows."""
+        """Adapts the high watermark to a new end: it is never above the end, and equals it if it follows it."""
         end = self.local_log.next_offset_metadata
         if self.high_watermark_follows or self.high_watermark_metadata[0] >= end[0]:
             self._set_high_watermark(end)
 
     def follow_log_end(self) -> None:
-        """From now on the log has one replica: what is appended is at once below the high watermark."""
+        """Makes this a log of one replica: from now on an append is below the high watermark at once."""
         with self.lock:
             self.high_watermark_follows = True
             self.update_high_watermark_with_log_end_offset()
 
     def await_high_watermark(self, above: int, timeout_s: float | None = None) -> int:
-        """Waits until the high watermark lies above an offset, the log closes or the time is over; where it is then."""
+        """Waits until the high watermark is above an offset, the log closes, or the time is over. Returns its value
+        then."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.high_watermark_metadata[0] <= above and not self.local_log.is_closed:
             waiter = threading.Lock()
             waiter.acquire()
             waiters = self.waiters
             waiters.append(waiter)
-            # Looked at again once we are in the list: whoever moved it before did not see us.
+            # Check again now that we are in the list: a move before that did not wake us.
             if waiters is not self.waiters:
                 continue
             if self.high_watermark_metadata[0] > above or self.local_log.is_closed:
@@ -372,7 +381,7 @@ class PartitionOffsets(Watermarks):
             try:
                 woken = (deadline is None or left > 0) and waiter.acquire(timeout=left)
             finally:
-                if not woken:  # in vain, or interrupted
+                if not woken:  # timed out, or interrupted
                     with contextlib.suppress(ValueError):
                         self.waiters.remove(waiter)
             if not woken:
@@ -384,14 +393,14 @@ class PartitionOffsets(Watermarks):
             raise IllegalArgumentException("High watermark offset should be non-negative")
         with self.lock:
             if new[0] < self.high_watermark_metadata[0]:
-                # Where it follows the end, it goes back with that, which is no news.
+                # If it follows the end, it goes back with the end, which is normal.
                 level = logging.INFO if self.high_watermark_follows else logging.WARNING
                 self.context.logger.log(
                     level, "%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new
                 )
             self.local_log.check_owner()
             self.set_high_watermark(new)
-            self.local_log.check_if_closed()  # as late as Kafka does it
+            self.local_log.check_if_closed()  # as late as in Kafka
             if self.first_unstable_is_rough:
                 self.maybe_increment_first_unstable_offset()
 
@@ -412,7 +421,7 @@ class PartitionOffsets(Watermarks):
             return high_watermark
         if unstable.message_offset_only:
             with self.lock:
-                if self.first_unstable_offset_metadata is not unstable:  # decided, or cut, since we looked
+                if self.first_unstable_offset_metadata is not unstable:  # decided or truncated meanwhile
                     return self._fetch_last_stable_offset_metadata()
                 unstable = self.maybe_convert_to_offset_metadata(unstable[0])
                 self.first_unstable_offset_metadata = unstable
@@ -420,14 +429,14 @@ class PartitionOffsets(Watermarks):
         return unstable
 
     def maybe_convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """`offset` with its place in the log, or alone where the log does not hold it."""
+        """Returns `offset` with its place in the log, or without a place if the log does not hold it."""
         try:
             return self.local_log.convert_to_offset_metadata_or_throw(offset)
         except OffsetOutOfRangeException:
             return LogOffsetMetadata(offset)
 
     def maybe_increment_first_unstable_offset(self) -> None:
-        """Takes over the first unstable offset of the producers, not below the log start."""
+        """Takes over the first unstable offset of the producers, but not below the log start."""
         with self.lock:
             self.local_log.check_if_closed()
             unstable = self.producer_state_manager.first_unstable_offset
@@ -449,9 +458,10 @@ class PartitionOffsets(Watermarks):
         new_log_start_offset: int,
         reason: LogStartOffsetIncrementReason = LogStartOffsetIncrementReason.LEADER_OFFSET_INCREMENTED,
     ) -> bool:
-        """Raises the log start; False where it is there already.  OffsetOutOfRangeException above the high watermark.
+        """Raises the log start. Returns False if it is there already. Raises OffsetOutOfRangeException above the high
+        watermark.
 
-        No file changes at once: the epochs' file follows by a task, segments go by retention.
+        No file changes at once: a task updates the epochs' file, and retention deletes segments.
         """
         new_log_start_offset = values.offset(new_log_start_offset, "new_log_start_offset")
         with self.local_log.guard(f"increasing log start offset to {new_log_start_offset}"), self.lock:
@@ -461,7 +471,7 @@ class PartitionOffsets(Watermarks):
             return self.raise_log_start_offset(new_log_start_offset, reason)
 
     def raise_log_start_offset(self, new_log_start_offset: int, reason: LogStartOffsetIncrementReason) -> bool:
-        """`maybe_increment_log_start_offset` for who holds the lock and has settled."""
+        """Runs `maybe_increment_log_start_offset`. The caller holds the lock and has settled."""
         if new_log_start_offset > self.high_watermark:
             raise OffsetOutOfRangeException(
                 f"Cannot increment the log start offset to {new_log_start_offset} of partition "
@@ -481,12 +491,12 @@ class PartitionOffsets(Watermarks):
         self.leader_epoch_cache.truncate_from_start_async_flush(offset)
         self.producer_state_manager.on_log_start_offset_incremented(offset)
         self.maybe_increment_first_unstable_offset()
-        assert self.log_start_offset <= self.high_watermark, self  # what `raise_log_start_offset` let pass
+        assert self.log_start_offset <= self.high_watermark, self  # checked by `raise_log_start_offset`
 
     def delete_records(self, offset: int) -> int:
-        """DeleteRecords as a leader does it (-1: up to the high watermark); answers the log start offset.
+        """DeleteRecords as in a leader (-1: up to the high watermark). Returns the log start offset.
 
-        PolicyViolationException on a topic that is only compacted.
+        Raises PolicyViolationException for a topic that is only compacted.
         """
         offset = values.offset(offset)
         config = self.config
@@ -497,6 +507,8 @@ class PartitionOffsets(Watermarks):
         target = self.high_watermark if offset == -1 else offset
         if target < 0:
             raise OffsetOutOfRangeException(f"The offset {target} for partition {self.topic_partition} is not valid")
-        self.refuse_without_tier(f"delete_records({offset})")  # the next open with it would delete there what is below
+        self.refuse_without_tier(
+            f"delete_records({offset})"
+        )  # the next open with the tier would delete the records below
         self.maybe_increment_log_start_offset(target, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
         return self.log_start_offset

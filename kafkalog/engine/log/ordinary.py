@@ -1,8 +1,8 @@
-"""The way of a client's ordinary batch, or record, into a log: `append`, chosen here and nowhere else.
+"""The fast path for a client's ordinary batch or record: `append` and `append_row`, chosen only here.
 
-The short way admits such a batch by one native look and, where no step of an append has more to do than to look, writes
-it in the same call.  The long way leaves every batch to `append.py`, whose steps come to the same bytes and answers;
-tests choose it, and compare.
+The short way checks such a batch in one native call. If no other step of the append has anything to change, the same
+call writes it. The long way leaves every batch to `append.py`, whose steps give the same bytes and results; tests
+select it to compare the two.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ Admitted = tuple["OrdinaryBatch", RecordValidationStats]
 def short_way(
     log: PartitionState, records: Buffer | EncodedBatch, leader_epoch: int
 ) -> LogAppendInfo | Admitted | None:
-    """What an append says that is done; a batch that may go in and is not written yet; None: for the general checks."""
+    """Returns the result of a finished append, an admitted batch that is not written yet, or None for the general
+    checks."""
     done = log.append_ordinary(records, leader_epoch, LogAppendInfo, NO_STATS)
     if done is None or isinstance(done, LogAppendInfo):
         return done
     if not done.is_compressed:
         return done, NO_STATS
     room = log.config.max_decompressed_message_bytes
-    if not 0 <= done.record_bytes <= min(room, READ_BYTES_MAX):  # our own encoder's records are known
+    if not 0 <= done.record_bytes <= min(room, READ_BYTES_MAX):  # records of our encoder are known
         payload, failure = decompress_partial(done.codec, done.payload)
         if failure is not None or len(payload) > READ_BYTES_MAX or not done.check_payload(payload, room):
-            return None  # the validator says what is wrong
+            return None  # the validator reports the error
     stats = RecordValidationStats(RECORD_BATCH_OVERHEAD + done.record_bytes)
     return log.commit_ordinary(done, leader_epoch, LogAppendInfo, stats) or (done, stats)
 
 
 def long_way(log: PartitionState, records: Buffer | EncodedBatch, leader_epoch: int) -> LogAppendInfo | Admitted | None:
-    """No batch is taken for an ordinary one."""
+    """Treats no batch as an ordinary one."""
     return None
 
 
@@ -52,12 +53,12 @@ append = short_way
 
 
 def append_row(log: PartitionState, row: tuple[Any, ...], batch_bytes: int) -> int:
-    """A record's short way: its offset, or -1 where it has to go by `append` and nothing was done."""
+    """Appends a record on the short way. Returns its offset; -1, with nothing done, if it needs `append`."""
     return log.append_ordinary_row(row, batch_bytes) if append is short_way else -1
 
 
 def of_coordinator(log: PartitionState, records: Buffer | EncodedBatch) -> OrdinaryBatch | None:
-    """A coordinator's plain batch, or its marker, if it may go in as it is and the short way is chosen."""
+    """Returns a coordinator's plain batch or marker if it may be appended unchanged and the short way is chosen."""
     rules = log.local_log.ordinary_rules
     if append is not short_way or rules is None:
         return None

@@ -1,15 +1,15 @@
-"""The state of one partition and the steps on it that appends, retention and truncation share: what stands below them.
+"""PartitionState: the state of one partition, and the steps that appends, retention and truncation share.
 
-On top of the offsets (`offsets`): the producers, the topic id's file, rolls and flushes.  `append`, `retention` and
-`list_offsets` take a PartitionState; `UnifiedLog` is one with a life and a public face.  Knows nothing of batches that
-come in, of policies, or of who opens and closes.
+It adds to the offsets (`offsets`): the producers, the topic id's file, rolls and flushes. `append`, `retention` and
+`list_offsets` use a PartitionState; `UnifiedLog` is one, with opening and closing and a public API. It does not know
+incoming batches, policies, or who opens and closes the log.
 
-Lock: `lock` is Kafka's `lock`, one reentrant lock a partition.  It guards every change of the segments, the offsets,
-the producer state and the epoch cache.  Readers take none: LogSegments, LogOffsetMetadata and the epoch entries are
-replaced whole, never changed in place.  Syncs run outside the lock.
+Lock: `lock` is Kafka's `lock`, one reentrant lock per partition. It guards every change of the segments, the offsets,
+the producer state and the epoch cache. Readers take no lock: LogSegments, LogOffsetMetadata and the epoch entries are
+replaced as a whole, never changed in place. Syncs run outside the lock.
 
-Where is what: `roll_now` rolls (when: `append.segment_for`), `offsets` moves the high watermark, and transactions are
-followed by ProducerStateManager, whose changes come with an append's commit or by `rebuild_producer_state`.
+Where things are: `roll_now` rolls (`append.segment_for` decides when). `offsets` moves the high watermark.
+ProducerStateManager follows transactions; its changes come with the commit of an append or by `rebuild_producer_state`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class PartitionState(PartitionOffsets):
 
     partition_metadata_file: PartitionMetadataFile | None = None
     group_sync: GroupSync
-    tier: Tier | None = None  # the remote one; set by who manages it
-    # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
-    # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
+    tier: Tier | None = None  # the remote tier; its manager sets it
+    # Whether a rolled segment is synced before the next one is written to. Kafka leaves that to the scheduler. A power
+    # loss may then lose the end of one segment and keep the next: a hole in the log.
     flushes_rolls = False
-    # Of retention.bytes, when retention last went over the log; for the metric of this name.
+    # The log's size in percent of retention.bytes at the last retention run; for the metric of this name.
     retention_size_in_percent = 0
 
     @property
@@ -49,12 +49,12 @@ class PartitionState(PartitionOffsets):
 
     @property
     def size(self) -> int:
-        """Bytes of all segments' .log files."""
+        """The bytes of all segments' .log files."""
         return self.local_log.segments.size_in_bytes
 
     @property
     def only_local_log_segments(self) -> list[LogSegment]:
-        """Those that the remote tier has not got."""
+        """The segments that the remote tier does not have."""
         highest = self.highest_offset_in_remote_storage
         return [segment for segment in self.local_log.segments.values() if segment.base_offset > highest]
 
@@ -64,8 +64,9 @@ class PartitionState(PartitionOffsets):
 
     @property
     def log_start_offset_to_checkpoint(self) -> int | None:
-        """The start where it lies inside the first segment, or in the remote tier; None where an open finds it by that
-        segment's base."""
+        """The log start, if it is inside the first segment or in the remote tier.
+
+        None if the base of the first segment is enough to find it when the log is opened."""
         first_base = self.local_log.segments.first_segment_base_offset
         start = self.log_start_offset
         if self.remote_log_enabled:
@@ -77,7 +78,7 @@ class PartitionState(PartitionOffsets):
         return self.local_log.segments.active_segment
 
     def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> list[LogSegment]:
-        """The segments, or those that hold offsets in [from, to)."""
+        """Returns the segments, or those that hold offsets in [from, to)."""
         segments = self.local_log.segments
         if from_offset is None or to_offset is None:
             return list(segments.values())
@@ -87,7 +88,7 @@ class PartitionState(PartitionOffsets):
         return list(self.local_log.segments.non_active_log_segments_from(from_offset))
 
     def maybe_flush_metadata_file(self) -> None:
-        """Writes partition.metadata if the topic id is not yet on disk."""
+        """Writes partition.metadata if the topic id is not on disk yet."""
         file = self.partition_metadata_file
         if file is not None and file.dirty_topic_id is not None and not self.local_log.is_closed:
             file.maybe_flush()
@@ -119,23 +120,24 @@ class PartitionState(PartitionOffsets):
             )
 
     def delete_producer_snapshots(self, segments: Iterable[LogSegment], async_delete: bool) -> None:
-        """Deletes the snapshots at the segments' bases; the caller holds the lock."""
+        """Deletes the snapshots at the segments' bases. The caller holds the lock."""
         self.producer_state_manager.delete_snapshots_at([segment.base_offset for segment in segments], async_delete)
 
     # --- roll and flush ----------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Opens the next segment, snapshots the producers at its base, flushes what lies below, later or now."""
+        """Opens the next segment, writes a producer snapshot at its base, and flushes the log below it, later
+        or now."""
         with self.lock, self.local_log.guard("rolling log segment"):
             self.settle()
             return self.roll_now(expected_next_offset)
 
     def roll_now(self, expected_next_offset: int = 0) -> LogSegment:
-        """`roll` for who holds the lock and has settled."""
+        """Rolls like `roll`. The caller holds the lock and has settled."""
         return self.whole(lambda: self._roll(expected_next_offset), is_undone=self._is_not_half_rolled)
 
     def _is_not_half_rolled(self) -> bool:
-        """After a roll that failed: whether the last segment takes appends, be it the old one."""
+        """Returns whether, after a failed roll, the last segment accepts appends, even if it is the old one."""
         return not self.active_segment.log.path.endswith(DELETED_FILE_SUFFIX)
 
     def _roll(self, expected_next_offset: int) -> LogSegment:
@@ -147,7 +149,7 @@ class PartitionState(PartitionOffsets):
         except OSError as error:
             if not self.local_log.log_dir_failure_channel.passes(error):
                 raise
-            snapshot = None  # the roll stands: without it a load has more to replay, from the snapshot before
+            snapshot = None  # the roll is valid: a load then replays more, from the snapshot before
             self.context.logger.info("no producer snapshot at the roll to %d: %s", new_segment.base_offset, error)
         self.local_log.names_unsynced = True
         self.update_high_watermark_with_log_end_offset()
@@ -165,7 +167,7 @@ class PartitionState(PartitionOffsets):
                 if not self.local_log.is_closed:
                     flush_rolled()
             except (KafkaStorageException, ClosedChannelException):
-                if not self.local_log.is_closed:  # what closes a log flushes it
+                if not self.local_log.is_closed:  # closing a log flushes it
                     raise
 
         if self.flushes_rolls:
@@ -175,33 +177,34 @@ class PartitionState(PartitionOffsets):
         return new_segment
 
     def finish_append(self, last_offset: int) -> None:
-        """What may wait until an append that ends at `last_offset` has happened; under the lock."""
+        """Does what can wait until an append that ends at `last_offset` has happened. Called under the lock."""
         if self.first_unstable_is_rough:
             self.maybe_increment_first_unstable_offset()
         if last_offset + 1 - self.local_log.recovery_point >= self.context.config.flush_messages:
             self._flush(self.log_end_offset, False, self.local_log.truncations)
 
     def flush(self, force_flush_active_segment: bool) -> None:
-        """Syncs up to the log end, also an empty active segment when forced; moves the recovery point there."""
+        """Syncs up to the log end, and an empty active segment if forced. Moves the recovery point there."""
         self.settle()
         truncations = self.local_log.truncations
         self._flush(self.log_end_offset, force_flush_active_segment, truncations)
 
     def flush_appended(self, offset: int) -> None:
-        """Makes durable what was appended below `offset`, and whatever else is there: one sync for all who wait.
+        """Makes everything durable that was appended below `offset`, and what else is in the log: one sync for all
+        callers.
 
-        What `flush` does, but of the active segment only the records are synced, once its name is: what its indexes
-        lack after a power loss a recovery makes anew, which begins at the segment of the recovery point.  A roll and a
-        close sync them.
+        Unlike `flush`, it syncs only the records of the active segment, once its name is durable. Recovery begins at
+        the segment of the recovery point, and rebuilds index entries that a power loss takes. A roll and a close sync
+        the indexes.
         """
         self.settle()
-        if self.lock.is_mine():  # whoever syncs wants it at the end: he must not be waited for
+        if self.lock.is_mine():  # this thread holds the lock: do not wait for another sync
             self._flush(self.log_end_offset, False, self.local_log.truncations)
         else:
             self.group_sync.until(partial(self._is_flushed, offset), self._sync_appended)
 
     def _is_flushed(self, offset: int) -> bool:
-        """Whether everything below `offset` is on the disk, or was cut off meanwhile."""
+        """Returns whether everything below `offset` is on the disk, or was truncated meanwhile."""
         self.local_log.check_owner()
         return self.local_log.recovery_point >= min(offset, self.log_end_offset)
 
@@ -209,8 +212,9 @@ class PartitionState(PartitionOffsets):
         """Syncs up to the log end."""
         local = self.local_log
         truncations, end = local.truncations, self.log_end_offset
-        active = local.active_segment  # after the end: what lies below that is in it, or before it
-        # Invariant: a recovery point inside a segment says that all before it is synced, and the segment's own name.
+        active = local.active_segment  # read after the end: everything below the end is in this segment, or before it
+        # Invariant: a recovery point inside a segment says that everything before it is synced, and the segment's name
+        # too.
         if active.base_offset < local.recovery_point and not local.names_unsynced:
             with local.guard("flushing log"):
                 if self._sync_active(active, end, truncations):
@@ -218,12 +222,12 @@ class PartitionState(PartitionOffsets):
         self._flush(self.log_end_offset, False, local.truncations)
 
     def _sync_active(self, active: LogSegment, end: int, truncations: int) -> bool:
-        """Whether the records of the active segment were synced, and nothing else was to be."""
+        """Returns whether the records of the active segment were synced, and nothing else needed a sync."""
         local = self.local_log
         try:
             local.flush_data(active)
         except ClosedChannelException:
-            return False  # it was deleted, or the folder is just being renamed: `_flush` looks again
+            return False  # it was deleted, or the directory is being renamed: `_flush` tries again
         with self.lock:
             if truncations != local.truncations or active is not local.active_segment:
                 return False
@@ -236,17 +240,17 @@ class PartitionState(PartitionOffsets):
         self._flush(offset, False, self.local_log.truncations)
 
     def _flush(self, offset: int, including_offset: bool, truncations: int) -> None:
-        """`truncations`: how many there were when `offset` was a place in the log.
+        """Syncs up to `offset`. `truncations`: the number of truncations when `offset` was a place in the log.
 
-        Kafka lets the recovery point stand above the end after a truncation beside a flush, where the next append
-        counts as flushed.  A log of one replica, which promises what it flushed, does not.
+        After a truncation during a flush, Kafka may leave the recovery point above the end, so that the next append
+        counts as flushed. A log of one replica, which promises what it flushed, does not.
         """
         local = self.local_log
         promises = self.high_watermark_follows
         with local.guard("flushing log"):
             while True:
                 if promises and truncations != local.truncations:
-                    # What was to be synced, or is, is cut, and other records may have taken its offsets since.
+                    # The records to be synced are truncated, and others may have taken their offsets since.
                     truncations = local.truncations
                     offset = min(offset, self.log_end_offset)
                 flush_offset = offset + 1 if including_offset else offset
@@ -257,7 +261,7 @@ class PartitionState(PartitionOffsets):
                     local.flush(flush_offset)
                     if flush_offset <= local.recovery_point:
                         return
-                except ClosedChannelException:  # a segment of it was deleted, or the folder is just being renamed
+                except ClosedChannelException:  # a segment was deleted, or the directory is being renamed
                     local.check_if_closed()
                     self.settle()
                     with self.lock:
@@ -266,14 +270,14 @@ class PartitionState(PartitionOffsets):
                 with self.lock:
                     if truncations == local.truncations or not promises:
                         if active is not local.active_segment:
-                            # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
+                            # It was rolled meanwhile, and trimmed during our sync: the flush after that roll syncs it.
                             offset = min(offset, active.base_offset)
                         local.mark_flushed(min(offset, self.log_end_offset) if promises else offset)
                         assert not promises or local.recovery_point <= self.log_end_offset, self
                         return
 
     def flush_snapshot_at(self, offset: int) -> None:
-        """Syncs the producers' snapshot at an offset, where there is one."""
+        """Syncs the producer snapshot at an offset, if there is one."""
         self._flush_producer_state_snapshot(producer_snapshot_file(self.context.dir, offset))
 
     def _flush_producer_state_snapshot(self, snapshot: str) -> None:
@@ -282,4 +286,4 @@ class PartitionState(PartitionOffsets):
             try:
                 files.sync_file(snapshot)
             except FileNotFoundError:
-                pass  # retention or a truncation took it meanwhile
+                pass  # retention or a truncation deleted it meanwhile

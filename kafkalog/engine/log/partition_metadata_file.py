@@ -1,7 +1,7 @@
 """partition.metadata of one partition: the topic id, kept in memory until a task or the next append writes it.
 
-Mirrors org.apache.kafka.storage.internals.checkpoint.PartitionMetadataFile.  An I/O error, and a file that does not
-parse, take the log directory offline.  `maybe_flush` may be called without the partition's lock.
+Mirrors org.apache.kafka.storage.internals.checkpoint.PartitionMetadataFile. An I/O error, or a file that does not
+parse, takes the log directory offline. `maybe_flush` may be called without the partition's lock.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kafkalog.errors import CorruptCheckpointException, InconsistentTopicIdExcep
 
 
 class PartitionMetadataFile:
-    """One partition's file.  `dirty_topic_id` is the id that is recorded and not yet on disk."""
+    """One partition's file. `dirty_topic_id` is an id that is recorded, but not on disk yet."""
 
     def __init__(self, context: PartitionContext) -> None:
         self.path = os.path.join(context.dir, PARTITION_METADATA_FILE_NAME)
-        self.dirty_topic_id: str | None = None  # written under _lock, read without
+        self.dirty_topic_id: str | None = None  # written under _lock, read without it
         self._context = context
         self._lock = threading.RLock()
 
@@ -33,7 +33,7 @@ class PartitionMetadataFile:
         return self._context.files.exists(self.path)
 
     def record(self, topic_id: str) -> None:
-        """Remembers the id for the next flush; InconsistentTopicIdException if another one is waiting."""
+        """Remembers the id for the next flush. Raises InconsistentTopicIdException if another one is waiting."""
         dirty = self.dirty_topic_id
         if dirty is not None and dirty != topic_id:
             raise InconsistentTopicIdException(
@@ -43,7 +43,7 @@ class PartitionMetadataFile:
 
     def maybe_flush(self) -> None:
         if self._lock._is_owned():  # type: ignore[attr-defined]
-            return  # a signal handler, or a finalizer, in the middle of the write, which goes on when it is done
+            return  # called by a signal handler or finalizer during the write, which continues afterwards
         with self._lock:
             topic_id = self.dirty_topic_id
             if topic_id is None:

@@ -1,9 +1,9 @@
-"""What one append does to one producer: its cached batches, its epoch, its transaction; checked, then handed over.
+"""The effect of one append on one producer (its cached batches, epoch and transaction): checked first, then applied.
 
-`ProducerStateEntry` is what a partition remembers of a producer id, `ProducerAppendInfo` works out the entry that an
-append would leave, raising where Kafka refuses, and changes nothing until `ProducerStateManager.update` takes it.
-Knows batch headers and markers; nothing of files or segments.
-Source classes: ProducerAppendInfo, ProducerStateEntry, BatchMetadata, TxnMetadata, CompletedTxn (4.4.0).
+`ProducerStateEntry` is what a partition remembers of a producer id. `ProducerAppendInfo` computes the entry that an
+append would leave, and raises if Kafka refuses it. Nothing changes until `ProducerStateManager.update` applies it. It
+knows batch headers and markers; nothing of files or segments. Source classes: ProducerAppendInfo, ProducerStateEntry,
+BatchMetadata, TxnMetadata, CompletedTxn (4.4.0).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from kafkalog.errors import (
 
 
 def in_sequence(last_seq: int, next_seq: int) -> bool:
-    """Whether `next_seq` may follow `last_seq` without a gap."""
+    """Returns whether `next_seq` may follow `last_seq` without a gap."""
     return next_seq == last_seq + 1 or (next_seq == 0 and last_seq == INT_MAX)
 
 
 class BatchMetadata(NamedTuple):
-    """BatchMetadata: one appended batch as a duplicate check remembers it.  `timestamp` is its max timestamp in ms."""
+    """BatchMetadata: what a duplicate check remembers of an appended batch. `timestamp` is its max timestamp in ms."""
 
     last_seq: int
     last_offset: int
@@ -76,7 +76,7 @@ class CompletedTxn(NamedTuple):
 
 
 class TxnMetadata:
-    """TxnMetadata: a transaction in progress; `last_offset` is its marker's offset once there is one."""
+    """TxnMetadata: a transaction in progress. `last_offset` is the offset of its marker, if there is one."""
 
     __slots__ = ("first_offset", "last_offset", "producer_id")
 
@@ -95,8 +95,8 @@ class TxnMetadata:
 class ProducerStateEntry(ProducerEntry):
     """ProducerStateEntry: what a partition remembers of one producer id.
 
-    At most five batches, oldest first; a new epoch forgets them.  `current_txn_first_offset` is None outside a
-    transaction; `last_timestamp` in ms, -1 before the first append.
+    It has at most five batches, oldest first; a new epoch forgets them. `current_txn_first_offset` is None outside a
+    transaction. `last_timestamp` is in ms, -1 before the first append.
     """
 
     __slots__ = ()
@@ -139,7 +139,7 @@ class ProducerStateEntry(ProducerEntry):
         return 0 if last is None else last[2]
 
     def with_producer_id(self, producer_id: int) -> ProducerStateEntry:
-        """This entry's epochs, time and transaction under `producer_id`, without its batches."""
+        """Returns this entry's epochs, time and transaction under `producer_id`, without its batches."""
         return ProducerStateEntry(
             producer_id,
             self.producer_epoch,
@@ -149,7 +149,7 @@ class ProducerStateEntry(ProducerEntry):
         )
 
     def find_duplicate_batch(self, batch: BatchHeader) -> BatchMetadata | None:
-        """The remembered batch with this one's epoch and sequence range, if it was appended before."""
+        """Returns the remembered batch with the same epoch and sequence range; None if there is none."""
         if batch.producer_epoch != self.producer_epoch:
             return None
         found = self.find(batch.base_sequence, batch.last_sequence)
@@ -165,9 +165,9 @@ class ProducerStateEntry(ProducerEntry):
 
 
 class ProducerAppendInfo:
-    """ProducerAppendInfo: checks the batches of one append for one producer and keeps the entry they would leave.
+    """ProducerAppendInfo: checks the batches of one append for one producer, and computes the resulting entry.
 
-    Made by `ProducerStateManager.prepare_update`.  Nothing outside changes until `ProducerStateManager.update`.
+    `ProducerStateManager.prepare_update` creates it. Nothing outside changes until `ProducerStateManager.update`.
     """
 
     __slots__ = (
@@ -198,7 +198,7 @@ class ProducerAppendInfo:
         self._origin = origin
         self._verification_state_entry = verification_state_entry
         self._transactions: list[TxnMetadata] = []
-        # Invariant: starts without cached batches, so that what `update` hands over is only this append's.
+        # Invariant: starts without cached batches, so that `update` applies only those of this append.
         self._updated_entry = current_entry.with_producer_id(producer_id)
 
     @property
@@ -217,12 +217,11 @@ class ProducerAppendInfo:
         records: Buffer | None = None,
         at: int | None = None,
     ) -> CompletedTxn | None:
-        """Check `batch` and note what it does; the transaction that it completes, if it is a marker that does.
+        """Checks `batch` and records its effect. Returns the transaction that it completes, if it is such a marker.
 
-        A control batch needs its bytes: `records` is a buffer that holds the batch, beginning at byte `at` of it
-        (`batch.position` where `at` is not given).  Data batches need neither.  `first_offset_metadata` None: the
-        batch's base offset, place unknown.
-        Raises InvalidProducerEpochException, OutOfOrderSequenceException, InvalidTxnStateException,
+        A control batch needs its bytes: `records` is a buffer that holds the batch from byte `at` on (`batch.position`
+        by default). Data batches need neither. If `first_offset_metadata` is None, the batch's base offset is used,
+        without a place. Raises InvalidProducerEpochException, OutOfOrderSequenceException, InvalidTxnStateException,
         TransactionCoordinatorFencedException, or InvalidRecordException for a marker that does not parse.
         """
         if not batch.is_control:
@@ -236,7 +235,7 @@ class ProducerAppendInfo:
                 batch.is_transactional,
             )
             return None
-        assert records is not None, "a control batch is judged by its bytes"
+        assert records is not None, "checking a control batch needs its bytes"
         record = first_record(records, batch, at=batch.position if at is None else at)
         if record is None:
             return None
@@ -282,7 +281,7 @@ class ProducerAppendInfo:
         timestamp: int,
         transaction_version: int,
     ) -> CompletedTxn | None:
-        """A marker at `offset`.  `transaction_version` -1 is taken (as 0) from REPLICATION only."""
+        """Applies a marker at `offset`. A `transaction_version` of -1 is accepted (as 0) only from REPLICATION."""
         if transaction_version == TV_UNKNOWN and self._origin is not AppendOrigin.REPLICATION:
             raise IllegalArgumentException(
                 "transactionVersion must be explicitly specified, cannot use default value TV_UNKNOWN for origin "
@@ -300,7 +299,7 @@ class ProducerAppendInfo:
         return CompletedTxn(self.producer_id, first_offset, offset, is_aborted)
 
     def _check_producer_epoch(self, producer_epoch: int, offset: int, transaction_version: int) -> None:
-        # Version 2 bumps the epoch with every transaction, so that a marker must bring a newer one than the data had.
+        # Version 2 increments the epoch with every transaction: a marker must have a higher epoch than the data.
         current = self._updated_entry.producer_epoch
         is_version_2 = transaction_version >= 2
         if producer_epoch > current or (producer_epoch == current and not is_version_2):
@@ -311,7 +310,9 @@ class ProducerAppendInfo:
             and (self._updated_entry.current_txn_first_offset is None or producer_epoch == SHORT_MAX)
         ):
             self._logger.info(
-                "Producer %d, epoch %d: a marker again, after its transaction", self.producer_id, producer_epoch
+                "Producer %d, epoch %d: a repeated marker, after its transaction has ended",
+                self.producer_id,
+                producer_epoch,
             )
             return
         message = (
@@ -320,7 +321,7 @@ class ProducerAppendInfo:
         )
         if self._origin is not AppendOrigin.REPLICATION:
             raise InvalidProducerEpochException(message)
-        # The leader has taken it: a follower must too.
+        # The leader has accepted it, so a follower must too.
         self._logger.warning("%s", message)
 
     def _check_sequence(self, producer_epoch: int, append_first_seq: int, offset: int) -> None:
@@ -350,7 +351,7 @@ class ProducerAppendInfo:
             last_seq = current.last_seq
         else:
             last_seq = NO_SEQUENCE
-        # An unknown producer may start anywhere: its earlier batches may have been deleted by retention.
+        # An unknown producer may start anywhere: retention may have deleted its earlier batches.
         if current.producer_epoch != NO_PRODUCER_EPOCH and not in_sequence(last_seq, append_first_seq):
             raise OutOfOrderSequenceException(
                 f"Out of order sequence number {self._where(offset)}: {append_first_seq} (incoming seq. number), "

@@ -1,10 +1,10 @@
-"""What one partition knows of its producers, and the `.snapshot` files that let it know so again after a restart.
+"""ProducerStateManager: the producer state of one partition, and the `.snapshot` files that restore it after a restart.
 
-Three things: an entry per producer id (duplicates, sequences, epochs), the transactions in progress and those ended
-but not yet below the high watermark (which hold the last stable offset back), and the snapshot files of the
-partition's directory by offset.  Judging a batch is ProducerAppendInfo's work; replaying a log is the caller's.
-Not thread-safe: UnifiedLog holds its lock around every call.  Raises plain OSError where the disk fails.
-Source classes: ProducerStateManager, SnapshotFile (4.4.0).
+It holds three things: an entry per producer id (duplicates, sequences, epochs); the transactions in progress, and those
+that have ended but are not yet below the high watermark (they hold back the last stable offset); and the snapshot files
+of the partition's directory, by offset. ProducerAppendInfo checks batches, and the caller replays the log. Not
+thread-safe: UnifiedLog holds its lock around every call. Raises plain OSError if the disk fails. Source classes:
+ProducerStateManager, SnapshotFile (4.4.0).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from kafkalog.engine.log.verification import VerificationStateEntry
 from kafkalog.engine.segment.transactions import open_in_snapshot
 from kafkalog.errors import CorruptSnapshotException, IllegalArgumentException
 
-# A coordinator aborts a transaction after its timeout; one that is open this much longer hangs.
+# A coordinator aborts a transaction after its timeout. A transaction that is open this much longer is hanging.
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
 
 class SnapshotFile:
-    """SnapshotFile: a `.snapshot` and the offset in its name; `path` follows renames."""
+    """SnapshotFile: a `.snapshot` file and the offset in its name. `path` follows renames."""
 
     __slots__ = ("_files", "offset", "path")
 
@@ -57,7 +57,7 @@ class SnapshotFile:
         return self.path.endswith(DELETED_FILE_SUFFIX)
 
     def rename_to_delete(self) -> None:
-        """Add `.deleted`; the directory is not synced, a snapshot that comes back does no harm."""
+        """Adds `.deleted` to the name. The directory is not synced: a snapshot that comes back does no harm."""
         if not self.is_marked:
             self._files.rename_or_was(self.path, self.path + DELETED_FILE_SUFFIX)
             self.path += DELETED_FILE_SUFFIX
@@ -69,9 +69,9 @@ class SnapshotFile:
 def list_snapshot_files(
     directory: str, files: Files = OS_FILES, present: Iterable[str] | None = None
 ) -> list[SnapshotFile]:
-    """The `.snapshot` files of a partition's directory, by name; none where there is no directory.
+    """Returns the `.snapshot` files of a partition's directory, by name; none if there is no directory.
 
-    `present`: the names of the files in it, where the caller has just listed them.
+    `present`: the names of the files in it, if the caller has just listed them.
     """
     if present is None:
         present = files.list_files(directory) if files.is_dir(directory) else ()
@@ -86,21 +86,21 @@ def list_snapshot_files(
 class ProducerStateManager(ProducerTable):
     """ProducerStateManager: producer entries, open transactions and snapshots of one partition.
 
-    Offsets are logical, times in milliseconds.  `map_end_offset` is the offset up to which the entries account for
-    the log; a snapshot is taken there, and only when it lies above the last one.
+    Offsets are logical, times in milliseconds. The entries cover the log up to `map_end_offset`. A snapshot is taken
+    there, and only if that is above the last snapshot.
     """
 
     def __init__(self, context: PartitionContext, *, present: Iterable[str] | None = None) -> None:
-        """`present`: the names of the files in the partition's folder, where the caller has just listed them."""
+        """`present`: the names of the files in the partition's directory, if the caller has just listed them."""
         self.context = context
         self.topic_partition = context.topic_partition
         self.producer_state_manager_config = context.producers.config
-        # Snapshots list the entries in a Java HashMap's order, which depends on how large it once was.
+        # Snapshots list the entries in the order of a Java HashMap, which depends on how large the map once was.
         self._producers: JavaHashMap[int, ProducerStateEntry] = JavaHashMap(long_hash)
         self.map_end_offset = 0
         self._last_snap_offset = 0
         self._snapshots = self._load_snapshots(present)
-        self._doomed: list[SnapshotFile] = []  # those that no task deletes yet
+        self._doomed: list[SnapshotFile] = []  # renamed to `.deleted`, but not yet passed to a deleting task
 
     # --- producers ------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class ProducerStateManager(ProducerTable):
         return self._producers.get(producer_id)
 
     def prepare_update(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
-        """The checker of an append's batches for one producer; `update` takes what comes of it."""
+        """Returns the checker of an append's batches for one producer; `update` applies its result."""
         entry = self._producers.get(producer_id) or ProducerStateEntry.empty(producer_id)
         verification = self._verification_states.get(producer_id)
         return ProducerAppendInfo(
@@ -130,11 +130,11 @@ class ProducerStateManager(ProducerTable):
         )
 
     def update(self, append_info: ProducerAppendInfo) -> None:
-        """Take over what an append did; its batches are in the log by now."""
+        """Applies the result of an append, whose batches are in the log by now."""
         self.take_entry(*self.change_of(append_info))
 
     def change_of(self, append_info: ProducerAppendInfo) -> tuple[ProducerEntry, list[TxnMetadata]]:
-        """What `update` would take over: for an append, which does it together with its write."""
+        """Returns what `update` would apply: for an append, which applies it together with its write."""
         producer_id = append_info.producer_id
         if producer_id == NO_PRODUCER_ID:
             raise IllegalArgumentException(
@@ -143,14 +143,14 @@ class ProducerStateManager(ProducerTable):
         return append_info.to_entry(), append_info.started_transactions
 
     def load_producer_entry(self, entry: ProducerStateEntry) -> None:
-        """Take an entry as a snapshot has it, with the transaction it is in."""
+        """Applies an entry of a snapshot, with the transaction that it is in."""
         self._add_producer(entry)
         first_offset = entry.current_txn_first_offset
         if first_offset is not None:
             self._ongoing_txns.put(first_offset, TxnMetadata(entry.producer_id, first_offset))
 
     def remove_expired_producers(self, current_time_ms: int) -> None:
-        """Forget producers that have been silent for producer.id.expiration.ms and are in no transaction."""
+        """Forgets producers that were silent for producer.id.expiration.ms and are in no transaction."""
         for producer_id, entry in list(self._producers.items()):
             if self._is_producer_expired(current_time_ms, entry):
                 del self._producers[producer_id]
@@ -160,7 +160,8 @@ class ProducerStateManager(ProducerTable):
                 del self._verification_states[producer_id]
 
     def _is_producer_expired(self, current_time_ms: int, entry: ProducerStateEntry) -> bool:
-        # A timestamp is whatever the producer wrote: far in the past, Java's subtraction wraps, and it never expires.
+        # A timestamp is any value that the producer wrote: far in the past, Java's subtraction wraps, and it never
+        # expires.
         silent_ms = to_int64(current_time_ms - entry.last_timestamp)
         expiration_ms = self.producer_state_manager_config.producer_id_expiration_ms
         return entry.current_txn_first_offset is None and silent_ms >= expiration_ms
@@ -176,7 +177,7 @@ class ProducerStateManager(ProducerTable):
     def maybe_create_verification_state_entry(
         self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool
     ) -> VerificationStateEntry:
-        """The verification under way for a producer, begun now if there is none."""
+        """Returns the running verification of a producer; starts one if there is none."""
         entry = self._verification_states.get(producer_id)
         if entry is None:
             entry = VerificationStateEntry(self.context.clock.milliseconds(), sequence, epoch, supports_epoch_bump)
@@ -194,13 +195,14 @@ class ProducerStateManager(ProducerTable):
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction begins."""
+        """The offset at which the oldest open transaction begins."""
         undecided = self._ongoing_txns.first
         return None if undecided is None else undecided.first_offset.message_offset
 
     def last_stable_offsets(self, completed: Sequence[CompletedTxn], started: Iterable[TxnMetadata] = ()) -> list[int]:
-        """The last stable offset once each of the transactions is ended and replicated, in their order; goes into the
-        transaction index.  `started`: transactions that the same append begins."""
+        """Returns the last stable offset after each of the transactions has ended and is replicated, in their order.
+
+        The values go into the transaction index. `started`: transactions that the same append begins."""
         open_txns = sorted(
             {txn.first_offset.message_offset: txn.producer_id for txn in (*self._ongoing_txns, *started)}.items()
         )
@@ -212,11 +214,11 @@ class ProducerStateManager(ProducerTable):
         return stable
 
     def last_stable_offset(self, completed_txn: CompletedTxn) -> int:
-        """The last stable offset as it will be once `completed_txn` is replicated."""
+        """Returns the last stable offset as it will be once `completed_txn` is replicated."""
         return self.last_stable_offsets([completed_txn])[0]
 
     def check_open(self, completed: Iterable[CompletedTxn], started: Iterable[TxnMetadata] = ()) -> None:
-        """IllegalArgumentException for a transaction to be completed that is not open."""
+        """Raises IllegalArgumentException for a completed transaction that is not open."""
         begun = {txn.first_offset.message_offset for txn in started}
         for txn in completed:
             if self._ongoing_txns.get(txn.first_offset) is None and txn.first_offset not in begun:
@@ -225,12 +227,12 @@ class ProducerStateManager(ProducerTable):
                 )
 
     def complete_txn(self, completed_txn: CompletedTxn) -> None:
-        """Move a transaction from the open ones to those that wait for the high watermark."""
+        """Moves a transaction from the open ones to those that wait for the high watermark."""
         self.check_open([completed_txn])
         self.end_txn(completed_txn)
 
     def has_late_transaction(self, current_time_ms: int) -> bool:
-        """Whether the oldest open transaction has outlived the longest timeout by five minutes."""
+        """Returns whether the oldest open transaction is open for five minutes more than the longest timeout."""
         last_timestamp = self._oldest_txn_last_timestamp
         late_ms = self.context.producers.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
         return last_timestamp > 0 and current_time_ms - last_timestamp > late_ms
@@ -241,21 +243,23 @@ class ProducerStateManager(ProducerTable):
         self.map_end_offset = last_offset
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Producers stay, also those whose batches are gone: their sequences still count."""
+        """Advances the state to a new log start. Producers stay, even if their batches are deleted: their sequences
+        count."""
         self.on_high_watermark_updated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self._snapshots.last
         self._last_snap_offset = log_start_offset if latest is None else latest.offset
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, current_time_ms: int) -> None:
-        """Drop snapshots outside (start, end]; unless the map ends at `log_end_offset`, load the latest one left."""
+        """Deletes snapshots outside (start, end]. Unless the map ends at `log_end_offset`, loads the latest one
+        left."""
         for snapshot in self._snapshots:
             if not log_start_offset < snapshot.offset <= log_end_offset:
                 self._remove_and_delete_snapshot(snapshot.offset)
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
-        # First of all: a rebuild that is interrupted and made again must not find an empty map that seems complete.
+        # First: if a rebuild is interrupted and repeated, it must not find an empty map that seems complete.
         self.map_end_offset = log_start_offset
         self._clear_producers()
         self._ongoing_txns.clear()
@@ -264,7 +268,7 @@ class ProducerStateManager(ProducerTable):
         self._load_from_snapshot(log_start_offset, current_time_ms)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything and unlink every snapshot."""
+        """Forgets everything and deletes every snapshot."""
         self._clear_producers()
         self._ongoing_txns.clear()
         self._unreplicated_txns.clear()
@@ -282,8 +286,9 @@ class ProducerStateManager(ProducerTable):
         return None if latest is None else latest.offset
 
     def open_in_snapshot_up_to(self, offset: int) -> tuple[int, dict[int, int]] | None:
-        """The offset of the last snapshot at or below one, and the transactions that are open in it (producer id ->
-        first offset).  None where there is none that can be read."""
+        """Returns the offset of the last readable snapshot at or below `offset`, and its open transactions.
+
+        They map producer id -> first offset. Returns None if there is no such snapshot."""
         below = [each for each in self._snapshots if each.offset <= offset]
         for snapshot in reversed(below):
             with contextlib.suppress(CorruptSnapshotException):
@@ -291,7 +296,7 @@ class ProducerStateManager(ProducerTable):
         return None
 
     def entries_in_snapshot(self, offset: int) -> list[ProducerSnapshotEntry]:
-        """What the snapshot at an offset says; nothing where there is none, or it is damaged."""
+        """Returns the entries of the snapshot at an offset; none if it is missing or damaged."""
         snapshot = self._snapshots.get(offset)
         if snapshot is not None:
             with contextlib.suppress(CorruptSnapshotException, FileNotFoundError):
@@ -299,14 +304,15 @@ class ProducerStateManager(ProducerTable):
         return []
 
     def load_entries(self, entries: Iterable[ProducerSnapshotEntry], current_time_ms: int) -> None:
-        """Take entries as a snapshot has them, but those that have expired."""
+        """Applies entries of a snapshot, except those that have expired."""
         for entry in map(_from_snapshot, entries):
             if not self._is_producer_expired(current_time_ms, entry):
                 self.load_producer_entry(entry)
         self.update_oldest_txn_timestamp()
 
     def take_snapshot(self, sync: bool = True) -> str | None:
-        """Write `<map end>.snapshot` if the map moved past the last one; its path, or None where nothing was done."""
+        """Writes `<map end>.snapshot` if the map moved past the last one. Returns its path, or None if nothing was
+        written."""
         offset = self.map_end_offset
         if offset <= self._last_snap_offset:
             return None
@@ -318,15 +324,15 @@ class ProducerStateManager(ProducerTable):
         return path
 
     def update_parent_dir(self) -> None:
-        """The partition's directory was renamed."""
+        """Records that the partition's directory was renamed."""
         for snapshot in self._snapshots:
             snapshot.update_parent_dir(self.context.dir)
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int], *, list_anew: bool = True) -> None:
-        """Unlink snapshots at no segment's base, but keep the latest of them where it lies above all segments.
+        """Deletes snapshots that are not at a segment's base. Keeps the latest of them if it is above all segments.
 
-        That one was taken at a clean close, at the log's end.  The directory is listed anew, unless the caller knows
-        that nobody but this manager has changed its snapshots.
+        A clean close took that one, at the log's end. The directory is listed again, unless the caller knows that only
+        this manager has changed its snapshots.
         """
         bases = set(segment_base_offsets)
         snapshots = self._load_snapshots() if list_anew else self._snapshots
@@ -339,15 +345,15 @@ class ProducerStateManager(ProducerTable):
         self._snapshots = snapshots
 
     def delete_snapshots_at(self, offsets: Iterable[int], async_delete: bool) -> None:
-        """Renames the snapshots at these offsets to `.deleted` and unlinks them, later when `async_delete`.
+        """Renames the snapshots at these offsets to `.deleted` and deletes them, later if `async_delete`.
 
-        The task is scheduled also when there is nothing to delete, as Kafka does (UnifiedLog.deleteProducerSnapshots).
+        The task is scheduled even if there is nothing to delete, as in Kafka (UnifiedLog.deleteProducerSnapshots).
         """
         context = self.context
         for offset in offsets:
             snapshot = self._snapshots.get(offset)
             if snapshot is not None:
-                self._doomed.append(snapshot)  # first: should we be interrupted, the next call deletes it
+                self._doomed.append(snapshot)  # first: if this is interrupted, the next call deletes it
                 self.remove_and_mark_snapshot_for_deletion(offset)
         doomed = self._doomed
 
@@ -361,7 +367,7 @@ class ProducerStateManager(ProducerTable):
         self._doomed = []
 
     def remove_and_mark_snapshot_for_deletion(self, snapshot_offset: int) -> SnapshotFile | None:
-        """Rename the snapshot at an offset to `.deleted`; None where there is none, or it vanished."""
+        """Renames the snapshot at an offset to `.deleted`. Returns None if there is none, or if it vanished."""
         snapshot = self._snapshots.get(snapshot_offset)
         if snapshot is None:
             return None
@@ -391,7 +397,7 @@ class ProducerStateManager(ProducerTable):
             try:
                 entries = read_snapshot(snapshot.path, self.context.files)
             except CorruptSnapshotException as error:
-                self.context.logger.warning("Producer snapshot %s is dropped: %s", snapshot.path, error)
+                self.context.logger.warning("Deleting producer snapshot %s: %s", snapshot.path, error)
                 self._remove_and_delete_snapshot(snapshot.offset)
                 continue
             self.load_entries(entries, current_time_ms)

@@ -1,14 +1,16 @@
-"""Putting new segments in the place of old ones, so that a crash at any step leaves a log that loads.
+"""Replaces old segments by new ones, so that a crash at any step leaves a log that can be loaded.
 
-The order of the file names is the protocol (the loader's table in `load_cases` is its other half): a segment is
-written as `.cleaned`; all are renamed to `.swap`, highest base first, so that as long as one `.cleaned` is left the
-replacement has not happened; the old files become `.deleted`; then `.swap` goes, lowest base first.
-A load sees by the names which offsets the new segments cover.  Old ones that lie wholly behind the last batch that is
-left of their group are not among them: a crash in the middle may bring those back, as with Kafka.  No state changes
-with it, for what they held is superseded, and the next pass drops it again.
+The order of the renames is the protocol; the loader's table in `load_cases` is its other half. A segment is written
+under `.cleaned` names. All are renamed to `.swap`, highest base first: while one `.cleaned` file is left, the
+replacement has not happened. The old files are renamed to `.deleted`. Then the suffix `.swap` is removed, lowest base
+first.
 
-Used by the split of an overflowed segment and by the cleaner; mirrors the static methods of Kafka's LocalLog.
-The caller holds the partition's lock.
+A load sees from the names which offsets the new segments cover. Old segments that are entirely after the last remaining
+batch of their group are not covered: a crash in the middle may bring them back, as in Kafka. This changes no state,
+because their records are superseded, and the next pass removes them again.
+
+The split of an overflowed segment and the cleaner use it. Mirrors the static methods of Kafka's LocalLog. The caller
+holds the partition's lock.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ class SplitSegmentResult(NamedTuple):
 
 
 def create_new_cleaned_segment(context: PartitionContext, base_offset: int) -> LogSegment:
-    """A fresh segment under `.cleaned` names; what an earlier attempt left under them is deleted."""
+    """Opens a new segment under `.cleaned` names; deletes what an earlier attempt left under them."""
     LogSegment.delete_files_if_exist(context.dir, base_offset, CLEANED_FILE_SUFFIX, context.files)
     return open_new_segment(context, base_offset, suffix=CLEANED_FILE_SUFFIX)
 
 
 class Replacement:
-    """New segments (files under `.cleaned`) for old ones: what goes is decided once, `make` may be made twice."""
+    """New segments (files under `.cleaned`) for old ones. The segments to remove are decided once; `make` may run twice."""
 
     def __init__(
         self,
@@ -56,7 +58,8 @@ class Replacement:
         )
 
     def make(self) -> list[LogSegment]:
-        """Replaces; answers the old segments whose base is gone.  Interrupted, it is made again from its beginning."""
+        """Replaces the segments. Returns the old ones whose base offset no longer exists. Can be repeated if
+        interrupted."""
         for segment in reversed(self.added):
             if _is_left(segment, CLEANED_FILE_SUFFIX):
                 segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
@@ -77,7 +80,7 @@ class Replacement:
 
 
 def _is_left(segment: LogSegment, suffix: str) -> bool:
-    """Whether some of a segment's names, of which the transaction index's changes last, still end so."""
+    """Returns whether some file names of a segment still end with `suffix`; the transaction index is renamed last."""
     return segment.txn_index.path.endswith(suffix)
 
 
@@ -86,14 +89,14 @@ def split_overflowed_segment(
 ) -> SplitSegmentResult:
     """Splits a segment with offsets beyond base + 2^31 - 1 into segments whose offsets fit."""
     new_segments = split_into_cleaned(context, segment)
-    # From here on a failure leaves the files for the next load to settle.  Kafka deletes the new segments even when
-    # the old one is renamed away already, and then all is lost.
+    # From here on, after a failure the next load settles the files. Kafka deletes the new segments even if the old one
+    # is renamed already, and then everything is lost.
     deleted = Replacement(context, existing_segments, new_segments, [segment]).make()
     return SplitSegmentResult(deleted, new_segments)
 
 
 def split_into_cleaned(context: PartitionContext, segment: LogSegment) -> list[LogSegment]:
-    """The first half of a split: the batches of an overflowed segment in new ones, under `.cleaned` names."""
+    """Runs the first half of a split: copies an overflowed segment's batches to new segments under `.cleaned` names."""
     path = segment.log.path
     if not path.endswith(".log"):
         raise IllegalArgumentException(f"Cannot split file {path}")

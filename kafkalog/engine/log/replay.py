@@ -1,10 +1,10 @@
-"""Producer state and leader epochs from a log: told by a recovery as it goes, or rebuilt from a snapshot and replay.
+"""Producer state and leader epochs from a log: followed during a recovery, or rebuilt from a snapshot and a replay.
 
-Two ways, since Kafka has two.  `RecoveryReplay` follows LogSegment.recover, batch by batch, over the tables of the
-native scan, where Python sees only batches that begin an epoch or leave a trace in their producer's state.
-`rebuild_producer_state` brings a manager to an offset: the latest usable snapshot, then the batches behind it.
+There are two ways, as in Kafka. `RecoveryReplay` follows LogSegment.recover, batch by batch, over the tables of the
+native scan; Python sees only batches that begin an epoch or change the state of their producer.
+`rebuild_producer_state` brings a manager to an offset, from the latest usable snapshot and the batches after it.
 Mirrors LogSegment's updateProducerState and UnifiedLog's static rebuildProducerState, loadProducersFromRecords and
-updateProducers (4.4.0).  The caller holds the partition's lock or is the loader.
+updateProducers (4.4.0). The caller holds the partition's lock or is the loader.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def rebuild_producer_state(
 ) -> None:
     """Brings the manager's state to `last_offset`: from the latest usable snapshot, then by replaying the segments.
 
-    A clean shutdown that left no snapshot means that there were no producers (an upgrade): empty snapshots are
-    written and nothing is read.
+    If a clean shutdown left no snapshot, there were no producers (an upgrade): empty snapshots are written and nothing
+    is read.
     """
     snapshot_offsets: list[int] = []
     last_segment = segments.last_segment
@@ -90,8 +90,8 @@ def rebuild_producer_state(
 
 
 def load_producers_from_records(producer_state_manager: ProducerStateManager, records: Records) -> None:
-    """Replays batches that are already in the log (origin REPLICATION: what is wrong is only logged)."""
-    # The producers come into the map in this order, and snapshots are written in the map's.
+    """Replays batches that are already in the log, with origin REPLICATION: errors are only logged."""
+    # The producers enter the map in this order; snapshots are written in the map's order.
     loaded: JavaHashMap[int, ProducerAppendInfo] = JavaHashMap(long_hash)
     completed: list[CompletedTxn] = []
     data: bytes | None = None
@@ -120,9 +120,9 @@ def update_producers(
     *,
     at: int | None = None,
 ) -> CompletedTxn | None:
-    """Takes one batch of a producer into `producers`; answers the transaction that a marker completes.
+    """Applies one batch of a producer to `producers`. Returns the transaction that a marker completes.
 
-    `data` holds the batch from byte `at` on (default: `header.position`); only control batches are looked into.
+    `data` holds the batch from byte `at` on (default: `header.position`). Only control batches are parsed.
     """
     producer_id = header.producer_id
     info = producers.compute_if_absent(producer_id, lambda: producer_state_manager.prepare_update(producer_id, origin))
@@ -141,12 +141,12 @@ def update_producers(
 
 
 class RecoveryReplay:
-    """What a segment's recovery tells the producers and the leader epochs (a `RecoveryObserver`).
+    """Passes what a segment's recovery finds to the producers and the leader epochs (a `RecoveryObserver`).
 
-    Everything but a batch that begins an epoch or belongs to a producer only moves the end of the log.  A producer
-    keeps its last batches (NUM_BATCHES_TO_RETAIN), so that of a long run of plain batches of one producer only the
-    first and the last few leave a trace; those between are left out, which is what makes the recovery of a log full
-    of idempotent producers fast.
+    A batch that neither begins an epoch nor belongs to a producer only moves the end of the log. A producer keeps its
+    last batches (NUM_BATCHES_TO_RETAIN). In a long run of plain batches of one producer, only the first and the last
+    few therefore change the final state. The batches between are skipped, which makes the recovery of a log with
+    idempotent producers fast.
     """
 
     def __init__(
@@ -163,14 +163,14 @@ class RecoveryReplay:
         self.row = -1
 
     def choose(self, table: Table) -> Table:
-        """The rows that change something, in order."""
+        """Returns the rows that change something, in order."""
         latest = self.epochs.latest_epoch
         if latest is None:
             latest = -1
         return rows_to_replay(table, latest) if native.any_of_interest(table, latest) else _NONE
 
     def run(self, table: Table, rows: Table, data: memoryview, position: int) -> tuple[int | None, Exception | None]:
-        """Replays the rows; (None, None), or the row at which the bytes turned out bad and why."""
+        """Replays the rows. Returns (None, None), or the first bad row and the error that says why it is bad."""
         epochs = self.epochs
         for row in rows.tolist():
             if row >= len(table):
@@ -216,8 +216,10 @@ class RecoveryReplay:
 
 
 def rows_to_replay(table: Table, latest_epoch: int) -> Table:
-    """Row numbers, in order, of batches that begin an epoch above `latest_epoch` and all before it, or that matter to
-    the state of their producer (magic 0 and 1 have neither)."""
+    """Returns the numbers of the rows, in order, that matter for epochs or producers.
+
+    These are batches that begin an epoch above `latest_epoch` and all before it, and batches that matter to the state
+    of their producer. Batches of magic 0 and 1 have neither."""
     epochs = table["leader_epoch"]
     producer_ids = table["producer_id"]
     wanted = np.zeros(len(table), dtype=bool)
@@ -246,7 +248,7 @@ def _producer_rows(table: Table, producer_ids: Table) -> Table:
         & ((flags[1:] ^ flags[:-1]) & (TRANSACTIONAL_FLAG | CONTROL_FLAG) == 0)
         & (flags[1:] & CONTROL_FLAG == 0)
     )
-    # A row leaves no trace when it continues the one before and the next `keep` rows continue it.
+    # A row changes nothing if it continues the one before and the next `keep` rows continue it.
     traceless = np.ones(len(rows), dtype=bool)
     traceless[0] = False
     traceless[len(rows) - keep :] = False

@@ -1,9 +1,9 @@
-"""Retention's rule as pure functions: which of a log's oldest segments may go, and what holds the first that stays.
+"""The retention rule as pure functions: which of the oldest segments may be deleted, and why the next one stays.
 
-Three rules, in Kafka's order: what lies below the log start, what is more than retention.bytes, what is older than
-retention.ms.  Segments go oldest first, as one run, and never above the high watermark.  `log.retention` deletes by
-it, `toolbox.explain` and `toolbox.retain` tell and choose by it.  Knows numbers; opens nothing, takes no lock.
-Mirrors the conditions of UnifiedLog.deleteOldSegments (4.4.0).
+There are three rules, in Kafka's order: segments below the log start, more bytes than retention.bytes, and older than
+retention.ms. Segments are deleted oldest first, as one run, and never above the high watermark. `log.retention` deletes
+by this rule; `toolbox.explain` and `toolbox.retain` report and choose by it. It works on numbers; it opens nothing and
+takes no lock. Mirrors the conditions of UnifiedLog.deleteOldSegments (4.4.0).
 """
 
 from __future__ import annotations
@@ -17,24 +17,27 @@ from kafkalog.config import LogConfig
 
 
 class Piece(Protocol):
-    """What the rule asks of a segment (`segment.log_segment.LogSegment` has it).  The time is asked for only where the
-    rule needs it."""
+    """A segment as the rule sees it (`segment.log_segment.LogSegment` implements it).
+
+    The timestamp is read only if the rule needs it."""
 
     @property
     def base_offset(self) -> int: ...
 
     @property
     def size(self) -> int:
-        """Bytes of its log."""
+        """The bytes of its .log file."""
 
     @property
     def largest_timestamp(self) -> int:
-        """Milliseconds: of its records, or its file's where they have none."""
+        """Milliseconds: the largest of its records, or the time of its file if it has none."""
 
 
 class Bounds(NamedTuple):
-    """A log's offsets at one moment.  `highest_remote_offset`: up to where, inclusively, its segments were copied to a
-    remote tier; None where they are not to be copied, and go without that."""
+    """A log's offsets at one moment.
+
+    `highest_remote_offset`: the last offset that was copied to a remote tier; None if segments need not be copied
+    before they are deleted."""
 
     log_start_offset: int
     high_watermark: int
@@ -43,14 +46,14 @@ class Bounds(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What retention keeps; below 0 all."""
+    """The limits of retention; a value below 0 keeps everything."""
 
     retention_bytes: int
     retention_ms: int
 
     @classmethod
     def of(cls, config: LogConfig, *, local: bool = False) -> Limits:
-        """Of a log, or `local`: of what stays on the disk of one that is copied to a remote tier."""
+        """Returns the limits of a log, or `local`: of the part on disk of a log that is copied to a remote tier."""
         if local:
             return cls(config.effective_local_retention_bytes, config.effective_local_retention_ms)
         return cls(config.retention_bytes, config.retention_ms)
@@ -65,16 +68,16 @@ class Rule(Enum):
 
 
 class Held(Enum):
-    """Why a run of segments that may go ends."""
+    """The reason why a run of deletable segments ends."""
 
     HIGH_WATERMARK = "high watermark"
     RULE = "rule"
     LAST_AND_EMPTY = "last and empty"  # a log is never without a segment
-    NOT_COPIED = "not copied"  # the remote tier has not got it yet
+    NOT_COPIED = "not copied"  # the remote tier does not have it yet
 
 
 class Run(NamedTuple):
-    """The first `length` segments may go; `held` is why the next one stays (None: there is none)."""
+    """The first `length` segments may be deleted; `held` is why the next one stays (None: there is none)."""
 
     length: int
     held: Held | None
@@ -84,8 +87,10 @@ Condition: TypeAlias = Callable[[Piece, Piece | None], bool]
 
 
 def rules_of(config: LogConfig, *, copied: bool = False) -> tuple[Rule, ...]:
-    """Those that cleanup.policy asks for, in order: a log that is only compacted, or has no policy, still drops what
-    lies below its start; one without a policy whose segments are `copied` to a remote tier has its local ones go."""
+    """Returns the rules of cleanup.policy, in order.
+
+    A log that is only compacted, or has no policy, still deletes segments below its start. If the segments of a log
+    without a policy are `copied` to a remote tier, its local segments are deleted by all rules."""
     if config.delete or (copied and not config.compact):
         return (Rule.LOG_START, Rule.SIZE, Rule.TIME)
     return (Rule.LOG_START,)
@@ -94,8 +99,10 @@ def rules_of(config: LogConfig, *, copied: bool = False) -> tuple[Rule, ...]:
 def condition_of(
     rule: Rule, pieces: Sequence[Piece], log_start_offset: int, limits: Limits, now_ms: int
 ) -> Condition | None:
-    """Whether a segment (and the one behind it) breaks a rule; to be asked once for each segment, oldest first.  None
-    where the settings turn the rule off, or the log is small enough."""
+    """Returns a function that says whether a segment breaks a rule, given the next segment.
+
+    It must be called once per segment, oldest first. Returns None if the settings disable the rule, or if the log is
+    small enough."""
     match rule:
         case Rule.LOG_START:
             return lambda piece, following: following is not None and following.base_offset <= log_start_offset
@@ -112,12 +119,12 @@ def condition_of(
 
 
 def due_ms(largest_timestamp: int, retention_ms: int) -> int:
-    """The first moment at which Rule.TIME deletes a segment; only where retention.ms is on."""
+    """Returns the first moment at which Rule.TIME deletes a segment; only valid if retention.ms is on."""
     return largest_timestamp + retention_ms + 1
 
 
 def _size_breached(excess_bytes: int) -> Condition:
-    """Segments that can go and leave at least the retained size."""
+    """Returns the condition for segments that can be deleted while at least the retained size stays."""
 
     def breached(piece: Piece, following: Piece | None) -> bool:
         nonlocal excess_bytes
@@ -130,7 +137,7 @@ def _size_breached(excess_bytes: int) -> Condition:
 
 
 def oldest_run(pieces: Sequence[Piece], bounds: Bounds, condition: Condition) -> Run:
-    """The longest run of oldest segments that lie below the high watermark and fulfil `condition`."""
+    """Returns the longest run of oldest segments that are below the high watermark and fulfil `condition`."""
     for index, piece in enumerate(pieces):
         following = pieces[index + 1] if index + 1 < len(pieces) else None
         assert following is None or piece.base_offset < following.base_offset, (piece, following)
@@ -149,7 +156,7 @@ def oldest_run(pieces: Sequence[Piece], bounds: Bounds, condition: Condition) ->
 
 
 def runs_of(pieces: Sequence[Piece], bounds: Bounds, config: LogConfig, now_ms: int) -> list[tuple[Rule, int]]:
-    """A whole pass, told: each rule in order, and how many segments go by it, of those that the ones before leave."""
+    """Returns the result of a whole pass: each rule, and how many of the remaining segments it deletes."""
     runs = []
     left = list(pieces)
     for rule in rules_of(config):

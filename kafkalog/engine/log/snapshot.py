@@ -1,13 +1,13 @@
-"""A partition directory as it was at one moment: its segments, where the log starts and ends, where things are.
+"""Snapshot: a partition directory at one moment: its segments, the log's start and end, and where things are.
 
-Immutable and replaced whole, so that threads may read one snapshot while another is made.  Files are opened when they
-are looked at and live as long as somebody holds them; a segment that has gone meanwhile is a FileNotFoundError here,
-after which `PartitionView` looks at the directory anew.  Index entries are hints: the batch that they name is looked at
-before it is believed, and where offsets leave a gap the stretch that was passed over is checked before the gap is.
+It is immutable and replaced as a whole, so that threads can read one snapshot while another is created. Files are
+opened when they are read, and stay open while they are in use. A segment that was deleted meanwhile raises
+FileNotFoundError; `PartitionView` then reads the directory again. Index entries are hints: the batch that they name is
+checked first. If there is a gap in the offsets, the skipped stretch is checked before the gap is accepted.
 
-Unreadable raises CorruptRecordException with the file and the position.  `unreadable_end` is damage that no reader runs
-into by itself: bytes behind the last whole batch of a log that is known to be whole (closed cleanly, or its recovery
-point lies behind them).  Elsewhere such bytes are what a broker has not finished writing.
+Unreadable bytes raise CorruptRecordException with the file and the position. `unreadable_end` is damage that no reader
+meets: bytes after the last whole batch of a log that is known to be complete (closed cleanly, or its recovery point is
+after them). In other logs a broker may not have finished writing such bytes.
 """
 
 from __future__ import annotations
@@ -40,23 +40,24 @@ if TYPE_CHECKING:
     from kafkalog.engine.files import File, Files, FileStat
 
 OPEN_FILES = 16
-ENTRY_BYTES = 32 << 20  # of index entries, beside those of open files; 1 GiB of log may have 5 MiB
+ENTRY_BYTES = 32 << 20  # index entries kept besides those of open files; 1 GiB of log may have 5 MiB
 
 
 class SnapshotFiles:
-    """The .log files that were looked at last, as far as the budget of open files lets them be open.  Forgetting one
-    closes it once nobody reads it.  Index entries of more segments are kept than files, up to ENTRY_BYTES: those that
-    were looked at longest ago go first.  Thread-safe: under `lock`, its view's."""
+    """The .log files read last, as far as the budget of open files allows.
+
+    Forgetting a file closes it once nobody reads it. Index entries are kept for more segments than files, up to
+    ENTRY_BYTES; those used least recently are dropped first. Thread-safe, under `lock`, which is that of its view."""
 
     def __init__(self, files: Files, lock: threading.RLock) -> None:
         self._files = files
         self._lock = lock
         self._open: OrderedDict[SegmentView, Held] = OrderedDict()  # guarded by _lock
-        self._resting: OrderedDict[SegmentView, int] = OrderedDict()  # bytes of entries of others; guarded by _lock
+        self._resting: OrderedDict[SegmentView, int] = OrderedDict()  # entries' bytes; guarded by _lock
         self._resting_bytes = 0
 
     def get(self, segment: SegmentView) -> File:
-        """The segment's file.  FileNotFoundError when it has gone."""
+        """Returns the segment's file. Raises FileNotFoundError if it was deleted."""
         with self._lock:
             held = self._open.get(segment)
             file: File | None = None if held is None else held.channel
@@ -82,7 +83,7 @@ class SnapshotFiles:
         return file
 
     def keep(self, segments: tuple[SegmentView, ...]) -> None:
-        """Forget the files of all others."""
+        """Forgets the files of all other segments."""
         with self._lock:
             if not self._open and not self._resting:
                 return
@@ -94,9 +95,10 @@ class SnapshotFiles:
 
 
 class SegmentView:
-    """One segment as it was when the directory was listed.  `size` is the .log file's bytes, `about_bytes` the same
-    or an estimate that costs no request; `suffix` stands behind the names of its files while it takes the place of
-    others."""
+    """One segment as it was when the directory was listed.
+
+    `size` is the .log file's bytes; `about_bytes` is the same, or an estimate that costs no request. `suffix` follows
+    the names of its files while it replaces other segments."""
 
     __slots__ = (
         "_files", "_offsets", "_times", "about_bytes", "base_offset", "directory", "inode", "is_about", "mtime_ms",
@@ -124,7 +126,7 @@ class SegmentView:
         return self.about_bytes
 
     def is_of(self, stat: FileStat) -> bool:
-        """Whether that is what the segment's file was."""
+        """Returns whether `stat` is that of the segment's file."""
         size = min(stat.size, SEGMENT_FILE_BYTES_MAX)
         is_as_long = stat.is_about or size == self.about_bytes
         return is_as_long and (self.mtime_ms, self.inode) == (stat.mtime_ms, stat.inode)
@@ -139,7 +141,7 @@ class SegmentView:
 
     @property
     def offset_entries(self) -> OffsetEntries:
-        """Entries of the .index file whose positions lie in the log."""
+        """The entries of the .index file whose positions are within the log."""
         entries = self._offsets
         if entries is None:
             entries = self._offsets = index_reader.offset_entries(
@@ -155,19 +157,19 @@ class SegmentView:
         return entries
 
     def entry_bytes(self) -> int:
-        """How much memory they take."""
+        """Returns how much memory the entries take."""
         return sum(max(0, each.held_bytes) for each in (self._offsets, self._times) if each is not None)
 
     def forget_entries(self) -> None:
-        """Give the memory back; they are read again at need."""
+        """Frees the memory; the entries are read again when needed."""
         self._offsets = self._times = None
 
     def indexed_position(self) -> int:
-        """The position that the .index file's last entry names, -1 without one; it may lie behind the file's end."""
+        """Returns the position in the .index file's last entry, or -1; it may be after the file's end."""
         return index_reader.last_position(self._files, self._offset_index)
 
     def indexed_time(self) -> int:
-        """The timestamp of the .timeindex file's last entry, -1 without one."""
+        """Returns the timestamp in the .timeindex file's last entry, or -1."""
         found = -1 if self._times is not None else index_reader.last_time(self._files, self._time_index)
         if found >= 0:
             return found
@@ -175,7 +177,8 @@ class SegmentView:
         return -1 if last is None else last[0]
 
     def indexes_name(self, end: int) -> bool:
-        """Whether an index names a batch at or behind a position; of a time entry only the file's start is known."""
+        """Returns whether an index names a batch at or after a position. A time entry is known only to be after the
+        start."""
         return self.indexed_position() >= end or (end == 0 and len(self.time_entries) > 0)
 
     def __repr__(self) -> str:
@@ -183,8 +186,10 @@ class SegmentView:
 
 
 class Transactions(NamedTuple):
-    """`stable`: the first offset of the oldest open transaction, or the log's end.  `damage`: where the search for it
-    met something unreadable; then a transaction may look open only for that.  `open`: producer id -> first offset."""
+    """The state of transactions.
+
+    `stable`: the first offset of the oldest open transaction, or the log's end. `damage`: the first unreadable place in
+    the search; a transaction may then look open only because of it. `open`: producer id -> first offset."""
 
     stable: int
     aborted: list[AbortedTxn]
@@ -193,10 +198,10 @@ class Transactions(NamedTuple):
 
 
 class Snapshot:
-    """Segments in order, [log_start_offset, log_end_offset), and `end_position`, where the last segment's batches end.
+    """Segments in order, [log_start_offset, log_end_offset), and `end_position`, the end of the last segment's batches.
 
-    `listed` are the names in the folder.  Every method may raise FileNotFoundError (a segment has gone: look at the
-    directory again) and CorruptRecordException; those that a `Source` has as well do what it says.
+    `listed` are the names in the directory. Every method may raise FileNotFoundError (a segment was deleted: read the
+    directory again) and CorruptRecordException. Methods that `Source` also has are described there.
     """
 
     def __init__(
@@ -215,22 +220,23 @@ class Snapshot:
         self.listed = listed
         self.segments = segments
         self.bases = [segment.base_offset for segment in segments]
-        self.mtime_ms = -1  # the directory's
+        self.mtime_ms = -1  # the directory's time
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.end_position = 0
-        self.recovery_point = 0  # what lies below it was flushed, by the checkpoint at the time of the look
-        self.tail_timestamp = -1  # the largest of the last segment's batches behind its offset index's last entry
-        self.tail_head = b""  # the first bytes of the last segment, where they are known
-        self.tail_is_plain = False  # all of the last segment was walked over: no transaction, no marker is in it
+        self.recovery_point = 0  # by the checkpoint at the time of the look: everything below it was flushed
+        self.tail_timestamp = -1  # the largest of the last segment's batches after the last entry of its offset index
+        self.tail_head = b""  # the first bytes of the last segment, if known
+        self.tail_is_plain = False  # the whole last segment was walked: it has no transaction and no marker
         self.closed_cleanly = False
-        self.behind_end: int | None = None  # where the log ends, if that is not shown
+        self.behind_end: int | None = None  # the end of the whole log, if this snapshot ends before it
         self.unreadable_end: Unreadable | None = None
         self._transactions: Transactions | None = None
 
     def until(self, end_offset: int) -> Snapshot:
-        """The same as if the log ended at an offset: what lies behind it, segments and the ends of transactions, is not
-        there.  It begins a batch, or nobody has it.  CorruptRecordException, FileNotFoundError."""
+        """Returns the snapshot as if the log ended at `end_offset`, without later segments and ends of transactions.
+
+        `end_offset` must be the start of a batch, or not exist. Raises CorruptRecordException and FileNotFoundError."""
         end_offset = max(end_offset, self.log_start_offset)
         if end_offset >= self.log_end_offset:
             return self
@@ -258,23 +264,24 @@ class Snapshot:
         return made
 
     def file(self, segment: SegmentView) -> File:
-        """The segment's open .log file."""
+        """Returns the segment's open .log file."""
         return self._open_files.get(segment)
 
     def may_overlap(self, segment: SegmentView) -> bool:
-        """Whether it is a remote tier's, where it may go on behind the next one's base offset."""
+        """Returns whether the segment is in a remote tier, where it may continue after the next one's base offset."""
         return self._files.may_overlap(segment.path)
 
     def readable_bytes(self, segment: SegmentView) -> int:
-        """How much of a segment's file is log: all of it but in the last segment, which ends where valid batches do."""
+        """Returns the bytes of a segment that are log: all of it, but in the last segment up to the end of valid
+        batches."""
         return self.end_position if segment is self.segments[-1] else segment.size
 
     def about_bytes(self, segment: SegmentView) -> int:
-        """The same, or an estimate that costs no request."""
+        """Returns the same, or an estimate that costs no request."""
         return self.end_position if segment is self.segments[-1] else segment.about_bytes
 
     def reader(self, place: int) -> SegmentReader:
-        """A search in the segment at a place, up to where the log ends in it."""
+        """Returns a reader of the segment at a place, up to the log's end in it."""
         segment = self.segments[place]
         behind = self._base_behind(place)
         return SegmentReader(
@@ -286,7 +293,7 @@ class Snapshot:
         )
 
     def header_at(self, place: int, position: int) -> BatchHeader | None:
-        """The header at a position of the segment at a place, as `SegmentReader` has it."""
+        """Returns the header at a position of the segment at a place, like `SegmentReader.header_at`."""
         if self.tail_head and position == 0 and place == len(self.segments) - 1:
             return header_of(self.tail_head)
         return self.reader(place).header_at(position)
@@ -294,12 +301,12 @@ class Snapshot:
     def _base_behind(self, place: int) -> int | None:
         return self.bases[place + 1] if place + 1 < len(self.bases) else None
 
-    # --- finding things ----------------------------------------------------------------------------
+    # --- positions ---------------------------------------------------------------------------------
 
     def position_of(self, offset: int) -> tuple[int, int]:
-        """(segment's place in `segments`, file position) of the first batch that ends at or after `offset`.
+        """Returns (segment's place in `segments`, file position) of the first batch that ends at or after `offset`.
 
-        `(len(segments), 0)` when there is none.
+        Returns `(len(segments), 0)` if there is none.
         """
         place = max(0, bisect_right(self.bases, offset) - 1)
         while place < len(self.segments):
@@ -310,15 +317,15 @@ class Snapshot:
         return place, 0
 
     def end_position_of(self, end_offset: int) -> tuple[int, int]:
-        """(segment's place in `segments`, file position) behind the last batch that begins below `end_offset`.
+        """Returns (segment's place in `segments`, file position) after the last batch that begins below `end_offset`.
 
-        Nothing lies between it and `position_of(end_offset)`: who reads both ranges has seen every byte.
+        Nothing is between it and `position_of(end_offset)`: a reader of both ranges has seen every byte.
         """
         place, position = self.position_of(end_offset)
         if place == len(self.segments):
             last = len(self.segments) - 1
             return last, self.readable_bytes(self.segments[last]) if self.segments else 0
-        if self.segments[place].base_offset >= end_offset:  # not opened: it may stand for offsets that are missing
+        if self.segments[place].base_offset >= end_offset:  # not opened: the offsets before it may be missing
             return place, position
         header = self.reader(place).header_at(position)
         if header is None or (header.magic >= 2 and header.base_offset >= end_offset):
@@ -326,7 +333,7 @@ class Snapshot:
         return place, position + header.size
 
     def first_offset_at(self, place: int, position: int, last_offset: int) -> int | None:
-        """The base offset of the batch at a position, when it is a v2 batch that ends at `last_offset`."""
+        """Returns the base offset of the batch at a position, if it is a v2 batch that ends at `last_offset`."""
         header = self.reader(place).header_at(position)
         if header is None or header.magic < 2 or header.last_offset != last_offset:
             return None
@@ -340,7 +347,7 @@ class Snapshot:
             if offset <= segment.base_offset:
                 return 0
             position = self.reader(place).find(offset, segment.offset_entries.floor(offset))
-        # Empty to its indexes, too, is what compaction leaves, or a crash of a new one.
+        # A segment that is empty for its indexes too is a result of compaction, or of a crash while it was new.
         if position is None and place + 1 < len(self.segments) and segment.indexes_name(end):
             raise Unreadable(segment.path, end, "the file ends before batches that its index names").error()
         return position
@@ -350,17 +357,19 @@ class Snapshot:
             raise OffsetOutOfRangeException(
                 f"offset {offset} of {self.topic_partition} is out of range: the log has "
                 f"[{self.log_start_offset}, {self.log_end_offset})",
-                hint="the log start moved: what lay below it was deleted" if offset < self.log_start_offset else None,
+                hint="the log start moved: the records below it were deleted"
+                if offset < self.log_start_offset
+                else None,
             )
         if offset >= self.visible_end(isolation):
             return None
         place, position = self.position_of(offset)
         if place == len(self.segments):
-            return None  # compaction took what was there
+            return None  # compaction removed the records there
         return self.extent_at(place, position, isolation)
 
     def extent_at(self, place: int, position: int, isolation: str) -> Extent:
-        """The stretch from a batch's first byte on, for whoever knows that it is one."""
+        """Returns the stretch from the first byte of a batch on. The caller knows that a batch begins there."""
         segment = self.segments[place]
         end = self.readable_bytes(segment)
         following = self._base_behind(place)
@@ -383,10 +392,10 @@ class Snapshot:
         return self.last_stable_offset if check_isolation(isolation) else self.log_end_offset
 
     def damage_at_end(self, isolation: str) -> Unreadable | None:
-        """Why the end that a reader of that isolation sees is not the log's end."""
+        """Returns why the end that a reader of that isolation level sees is not the log's end."""
         if check_isolation(isolation):
             transactions = self._read_transactions()
-            if transactions.stable < self.log_end_offset:  # what cannot be read may have ended the transaction
+            if transactions.stable < self.log_end_offset:  # the unreadable bytes may have ended the transaction
                 return transactions.damage or self.unreadable_end
         return self.unreadable_end
 
@@ -415,7 +424,7 @@ class Snapshot:
 
     @property
     def aborted(self) -> list[AbortedTxn]:
-        """Every aborted transaction that the directory knows of, by first offset."""
+        """Every aborted transaction that the directory knows, by first offset."""
         return self._read_transactions().aborted
 
     @property
@@ -431,17 +440,17 @@ class Snapshot:
             for place, segment in enumerate(self.segments):
                 path = names.transaction_index_file(self.directory, segment.base_offset) + segment.suffix
                 if os.path.basename(path) not in self.listed:
-                    path += names.SWAP_FILE_SUFFIX  # the last of a segment's files to get its name
+                    path += names.SWAP_FILE_SUFFIX  # the last of a segment's files to be renamed
                 if os.path.basename(path) in self.listed:
                     finished = self.closed_cleanly or segment is not self.segments[-1]
                     found = index_reader.aborted_txns(self._files, path, required=True, finished=finished)
-                    # A remote segment may go on behind the next one's base offset, with what was given up.
+                    # A remote segment may continue after the next one's base offset, with records that were discarded.
                     following = self._base_behind(place) if self.may_overlap(segment) else None
                     indexed += [txn for txn in found if following is None or txn.last_offset < following]
             start, open_txns = self._newest_snapshot()
             follower = TransactionFollower(open_txns)
             seen, damage = self._follow(follower, start)
-            # A transaction whose records compaction moved is in both, under two first offsets; else once.
+            # A transaction whose records compaction moved is in both lists, with two first offsets; others are merged.
             aborted = {txn[:3]: txn for txn in [*seen, *indexed]}
             stable = follower.first_open_offset(self.log_end_offset)
             self._transactions = Transactions(
@@ -453,7 +462,7 @@ class Snapshot:
         return self._transactions
 
     def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
-        """Where to start looking for transactions, and those open there (producer id -> first offset)."""
+        """Returns where to start reading transactions, and those open there (producer id -> first offset)."""
         for offset in sorted(names.offsets_in(self.listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX), reverse=True):
             if self.log_start_offset <= offset <= self.log_end_offset:
                 with contextlib.suppress(KafkalogError, OSError):
@@ -462,9 +471,9 @@ class Snapshot:
         return self.log_start_offset, {}
 
     def _follow(self, follower: TransactionFollower, start: int) -> tuple[list[AbortedTxn], Unreadable | None]:
-        """Follow transactions from `start` to the end: those that are aborted on the way.
+        """Follows transactions from `start` to the end. Returns those that are aborted on the way.
 
-        Also the first damage: what it hides may have ended a transaction.
+        Also returns the first damage: the bytes there may have ended a transaction.
         """
         aborted: list[AbortedTxn] = []
         if start >= self.log_end_offset or (self.tail_is_plain and start >= self.bases[-1]):

@@ -1,6 +1,7 @@
-"""What who reads a partition needs of it, whoever has it: the two words for what readers see, and the `Source`.
+"""The `Source` interface, through which readers see a partition, and the two isolation levels.
 
-`EngineSource` is one over a log that this process has open, `PartitionView` over a directory that is another's.
+`EngineSource` implements it for a log that this process has open, `PartitionView` for a directory that another process
+owns.
 """
 
 from __future__ import annotations
@@ -19,85 +20,90 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
 def check_isolation(isolation: str) -> bool:
-    """Whether `isolation` is read_committed; IllegalArgumentException for a word that is neither."""
+    """Returns whether `isolation` is read_committed. Raises IllegalArgumentException for an unknown level."""
     if not isinstance(isolation, str) or isolation not in ISOLATIONS:
-        raise IllegalArgumentException(f"unknown isolation {isolation!r}, expected {' or '.join(ISOLATIONS)}")
+        raise IllegalArgumentException(f"unknown isolation level {isolation!r}; expected {' or '.join(ISOLATIONS)}")
     return isolation == "read_committed"
 
 
 class Ringing(Protocol):
-    """What wakes a thread that waits, from any other (`kafkalog._native.state.bell.Bell`)."""
+    """Wakes a waiting thread; called from any other thread (`kafkalog._native.state.bell.Bell`)."""
 
     def release(self) -> object: ...
 
 
 class Source(Protocol):
-    """A partition as readers see it: all that readers, and whatever a user holds, know of it.  Thread-safe.
+    """A partition as readers see it. Readers, and objects that users hold, know nothing else of it. Thread-safe.
 
-    Whoever waits for more of it has a bell ring at the next change (`ring_at_change`), looks (`visible_end`), and waits
-    for the bell; what changes behind the look rings.  Of another process's log nobody rings: its directory is watched,
-    and `recheck` looks at it again.
+    To wait for more records, a reader registers a bell that rings at the next change (`ring_at_change`), reads
+    `visible_end`, and waits for the bell. A change after that read rings the bell. The log of another process rings no
+    bell: its directory is watched, and `recheck` reads it again.
     """
 
     topic_partition: TopicPartition
 
     @property
     def log_dir(self) -> str:
-        """The directory that the partition's folder is in."""
+        """The directory that contains the partition's directory."""
 
     @property
     def log_start_offset(self) -> int: ...
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets, as far as it is known."""
+        """The offset of the next record, as far as it is known."""
 
     @property
     def cuts(self) -> int:
-        """Another number: the log was truncated meanwhile."""
+        """A counter of truncations: if it changes, the log was truncated meanwhile."""
 
     def visible_end(self, isolation: str = ...) -> int:
-        """Up to where (exclusive) a reader of that isolation sees."""
+        """Returns the offset (exclusive) up to which a reader of that isolation level can read."""
 
     def extent(self, offset: int, isolation: str = ...) -> Extent | None:
-        """Where to read `offset` and what follows it in its segment; None at the end of the log.
+        """Returns where to read `offset` and what follows it in its segment; None at the end of the log.
 
-        OffsetOutOfRangeException where the log does not have it.
+        Raises OffsetOutOfRangeException if the log does not have the offset.
         """
 
     def has(self, extent: Extent) -> bool:
-        """Whether the stretch's file is still the segment's.  Compaction puts others in its place, and a move another
-        log: `aborted_in` says nothing then of records that are there no more."""
+        """Returns whether the stretch's file is still the segment's file.
+
+        Compaction replaces segments, and a move replaces the log. `aborted_in` then knows nothing of records that no
+        longer exist."""
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
-        """Aborted transactions that may have a record in [first_offset, last_offset]."""
+        """Returns aborted transactions that may have a record in [first_offset, last_offset]."""
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record has a timestamp >= `timestamp_ms`; None where there is none."""
+        """Returns the first offset whose record has a timestamp >= `timestamp_ms`, or None."""
 
     def check_usable(self) -> None:
-        """Raises where nobody may read any more; asked before each read."""
+        """Raises if the source can no longer be read; called before each read."""
 
     def recheck(self) -> None:
-        """Something could not be read: look again at what there is."""
+        """Reads the state of the log again, after something could not be read."""
 
     def check_end(self, isolation: str = ...) -> None:
-        """Raises when the end that `extent` told is none: the log is known to go on."""
+        """Raises if the end that `extent` reported is not the end: the log is known to continue."""
 
     def own_view(self) -> Source:
-        """A `PartitionView` of the same partition for whoever reads on behind damage, and closes it.
-        IllegalArgumentException where there can be none."""
-        raise IllegalArgumentException(f"{self.topic_partition} of {self.log_dir} cannot be read on behind damage here")
+        """Returns a `PartitionView` of the same partition, to continue reading after damage; the caller closes it.
+
+        Raises IllegalArgumentException if there can be no such view."""
+        raise IllegalArgumentException(f"{self.topic_partition} of {self.log_dir} cannot be read past damage here")
 
     def ring_at_change(self, bell: Ringing) -> str | None:
-        """Has `bell` ring once when the visible end moves, or the log goes.  If nobody would ring, since another
-        process writes: the directory that is to be watched instead."""
+        """Rings `bell` once when the visible end moves, or the log is closed or deleted.
+
+        If another process writes the log, nothing rings: returns the directory that is to be watched instead."""
         return None  # nothing changes
 
     def ring_no_more(self, bell: Ringing) -> None:
-        """Takes `ring_at_change` back; does nothing if the bell has rung."""
+        """Undoes `ring_at_change`; does nothing if the bell has rung."""
         return
 
     def has_changed(self) -> bool:
-        """Whether `recheck` may show more than the last look.  Costs little; never of a log of our own, which is always
-        known."""
+        """Returns whether `recheck` may find more than the last time. This is cheap.
+
+        It is always False for a log that this process has open, whose state is always known."""
         return False

@@ -1,4 +1,4 @@
-"""What a log asks of its remote tier, where it has one (`kafkalog.engine.remote.partition_tier`)."""
+"""The interface between a log and its remote tier, if it has one (`kafkalog.engine.remote.partition_tier`)."""
 
 from __future__ import annotations
 
@@ -13,49 +13,51 @@ if TYPE_CHECKING:
 
 
 class TierSegment(NamedTuple):
-    """One of its segments, as its metadata has it."""
+    """A segment in the tier, according to its metadata."""
 
     start_offset: int
-    end_offset: int  # the last one in it
+    end_offset: int  # the last offset in it
     size_bytes: int
     largest_timestamp: int
 
 
 class Tier(Protocol):
-    """The part of a log that is below its local start.  Thread-safe; errors are RemoteStorageException and those of
-    damage."""
+    """The part of a log below its local start. Thread-safe.
+
+    Raises RemoteStorageException and the errors of damaged data."""
 
     def extent(self, offset: int) -> Extent | None:
-        """Where to read `offset`, which is at or above the log start and below the local one, or what follows it; None
-        where nothing does, up to the local start."""
+        """Returns where to read `offset`, or what follows it up to the local start; None if nothing follows.
+
+        `offset` is at or above the log start and below the local start."""
 
     def held(self) -> Sequence[TierSegment]:
-        """All that the tier has of the log, by its metadata."""
+        """Returns all segments that the tier has of the log, by its metadata."""
 
     def has(self, extent: Extent) -> bool:
-        """Whether a stretch that `extent` gave is still there."""
+        """Returns whether a stretch that `extent` returned still exists."""
 
     def owns(self, extent: Extent) -> bool:
-        """Whether a stretch is one of this tier's."""
+        """Returns whether a stretch belongs to this tier."""
 
     def check(self) -> None:
-        """Raises where what the tier has cannot be known."""
+        """Raises if the contents of the tier cannot be determined."""
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
-        """Aborted transactions that ended in the tier and may have a record in [first_offset, last_offset]."""
+        """Returns aborted transactions that ended in the tier and may have a record in [first_offset, last_offset]."""
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset of the tier, at or above the log start, whose record has a timestamp >= `timestamp_ms`."""
+        """Returns the first offset in the tier, at or above the log start, with a timestamp >= `timestamp_ms`."""
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        """RemoteLogManager.findOffsetByTimestamp: as a broker answers ListOffsets."""
+        """RemoteLogManager.findOffsetByTimestamp: the result of ListOffsets in a broker."""
 
 
 class Copies(Protocol):
-    """What is known of copies of logs that are opened without their tier (`kafkalog.engine.remote.known_copies`)."""
+    """The known copies of logs that are opened without their tier (`kafkalog.engine.remote.known_copies`)."""
 
     def has(self, partition: TopicPartition, topic_id: str | None) -> bool:
-        """Whether some of a partition was copied."""
+        """Returns whether some part of a partition was copied."""
 
     def lost_end(self, log: Any) -> int | None:
-        """Up to where a UnifiedLog was copied, if it ends below."""
+        """Returns the offset up to which a UnifiedLog was copied, if the log ends below it."""

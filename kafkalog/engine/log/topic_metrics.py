@@ -1,8 +1,9 @@
-"""What an append's refusals are counted as, under Kafka's names: BrokerTopicMetrics, as far as the log marks them.
+"""Counts the batches and records that appends refuse, under Kafka's names: BrokerTopicMetrics, as far as the log marks
+them.
 
-Bytes refused for their size count for the topic and for all topics, and the whole request counts, not the one batch
-that was too large; records that are invalid count for all topics only.  Kafka's ReplicaManager marks the others
-(messages and bytes in and out); here nobody does.  Source classes: BrokerTopicMetrics, UnifiedLog (4.4.0).
+Bytes refused for their size count for the topic and for all topics; the whole request counts, not only the batch that
+was too large. Invalid records count for all topics only. In Kafka, ReplicaManager marks the other meters (messages and
+bytes in and out); kafkalog does not. Source classes: BrokerTopicMetrics, UnifiedLog (4.4.0).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kafkalog.metrics.registry import MetricsRegistry
 
 
 class MetricsRecorder(Protocol):
-    """LogValidator.MetricsRecorder: told of each refused batch or record."""
+    """LogValidator.MetricsRecorder: called for each refused batch or record."""
 
     def record_invalid_magic(self) -> None: ...
     def record_invalid_offset(self) -> None: ...
@@ -35,7 +36,7 @@ NO_KEY = _name("NoKeyCompactedTopicRecordsPerSec")
 
 
 class TopicMetrics:
-    """A topic's meters, and those of all topics; a MetricsRecorder.  Made for each partition, over one registry."""
+    """A topic's meters, and those of all topics; a MetricsRecorder. Each partition has one, over one registry."""
 
     __slots__ = (
         "_bytes_rejected",
@@ -50,7 +51,8 @@ class TopicMetrics:
     def __init__(self, registry: MetricsRegistry, topic: str) -> None:
         self._registry = registry
         self._topic = topic
-        # Those of all topics are there from the beginning, as in a broker; a topic's come with its first refusal.
+        # The meters of all topics exist from the start, as in a broker; a topic's meter is added with its first
+        # refusal.
         self._bytes_rejected = registry.meter(BYTES_REJECTED, "bytes")
         self._invalid_magic = registry.meter(INVALID_MAGIC, "requests")
         self._invalid_crc = registry.meter(INVALID_CRC, "requests")
@@ -58,7 +60,7 @@ class TopicMetrics:
         self._no_key = registry.meter(NO_KEY, "requests")
 
     def record_bytes_rejected(self, size: int) -> None:
-        """A request of `size` bytes was refused because it, or a batch in it, is too large."""
+        """Counts a refused request of `size` bytes: it, or a batch in it, is too large."""
         of_topic = BYTES_REJECTED._replace(tags=(("topic", self._topic),))
         self._registry.meter(of_topic, "bytes").mark(size)
         self._bytes_rejected.mark(size)

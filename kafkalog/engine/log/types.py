@@ -1,4 +1,4 @@
-"""Small values that travel between the parts of a partition's log: what an append was and what came of it.
+"""Small values that are passed between the parts of a partition's log: the parameters and results of an append.
 
 Field names are those of Kafka's classes of the same names, in snake_case (`org.apache.kafka.storage.internals.log`).
 """
@@ -25,12 +25,12 @@ UNKNOWN_OFFSET = -1
 
 CURRENT_MAGIC = 2
 
-# Transaction versions (KIP-890): -1 where the caller does not say.
+# Transaction versions (KIP-890): -1 if the caller does not say.
 TV_UNKNOWN = -1
 
 
 class AppendOrigin(enum.Enum):
-    """Who appends; decides which checks apply."""
+    """Who appends; this decides which checks apply."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -46,14 +46,14 @@ class OffsetAndEpoch(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """The last data record of a producer (None where it is not known), and the producer's epoch."""
+    """The last data record of a producer (None if unknown), and the producer's epoch."""
 
     last_data_offset: int | None
     producer_epoch: int
 
 
 class LeaderHwChange(enum.Enum):
-    """What an append did to the high watermark."""
+    """The effect of an append on the high watermark."""
 
     INCREASED = "INCREASED"
     SAME = "SAME"
@@ -61,7 +61,7 @@ class LeaderHwChange(enum.Enum):
 
 
 class FetchIsolation(enum.Enum):
-    """Up to where a read may see."""
+    """The end up to which a read may see."""
 
     LOG_END = "log_end"
     HIGH_WATERMARK = "high_watermark"
@@ -77,7 +77,7 @@ class LogStartOffsetIncrementReason(enum.Enum):
 
 @dataclass(slots=True)
 class RecordValidationStats:
-    """What validation cost: scratch memory in bytes, records converted, nanoseconds."""
+    """The cost of validation: scratch memory in bytes, records converted, nanoseconds."""
 
     temporary_memory_bytes: int = 0
     num_records_converted: int = 0
@@ -86,17 +86,17 @@ class RecordValidationStats:
 
 @dataclass(slots=True, frozen=True)
 class RecordError:
-    """One refused record: its index in the batch and why."""
+    """One refused record: its index in the batch, and the reason."""
 
     batch_index: int
     message: str | None = None
 
 
 class TopicRules(NamedTuple):
-    """What a topic asks of the batches that are appended to it; times in milliseconds.
+    """The topic settings that apply to appended batches; times in milliseconds.
 
-    `target_codec` (an id, see kafkalog.engine.format.codecs) None: each batch keeps its own; `level` None: the codec's
-    default.  `max_record_body_bytes` binds each record of a compressed batch.
+    If `target_codec` (an id, see kafkalog.engine.format.codecs) is None, each batch keeps its codec. If `level` is
+    None, the codec's default is used. `max_record_body_bytes` limits each record of a compressed batch.
     """
 
     target_codec: int | None
@@ -137,10 +137,11 @@ APPEND_INFO_FIELDS = (
 
 
 class LogAppendInfo(AppendInfo):
-    """What came of an append.  `first_offset` and `last_offset` are -1 where nothing was appended.
+    """The result of an append. `first_offset` and `last_offset` are -1 if nothing was appended.
 
-    `source_compression`: codec id, see kafkalog.engine.format.codecs; times in ms, `log_append_time` -1 where a
-    producer's times stay; `valid_bytes` of the batches; `record_errors`: what was refused, one RecordError each.
+    `source_compression`: codec id, see kafkalog.engine.format.codecs. Times are in ms; `log_append_time` is -1 if the
+    producer's timestamps stay. `valid_bytes`: the bytes of the batches. `record_errors`: one RecordError for each
+    refused record.
     """
 
     __slots__ = ()

@@ -1,17 +1,17 @@
-"""UnifiedLog: one partition as leaders, followers and readers see it: its life, and the door to what it can do.
+"""UnifiedLog: one partition as leaders, followers and readers use it: opening, closing, and the public methods.
 
-A PartitionState (`partition`, which says what `lock` guards, over `offsets`) that is created, closed, disowned, renamed
-and deleted here.  What is long stands beside it and works on the state: `append`, `retention`, `list_offsets`; below it
-`loader`, `replay`, `replacement`.
+It is a PartitionState (`partition`, which says what `lock` guards, over `offsets`) that is created, closed, disowned,
+renamed and deleted here. Longer parts are in separate modules that work on the state: `append`, `retention`,
+`list_offsets`; below it are `loader`, `replay`, `replacement`.
 
-Life: open, closing, closed, in this order.  Closing takes the lock, and so waits for writers; from then on appends are
-refused.  Readers hold the files that they read: theirs goes on, a new read is refused.  In a child process the log is
-foreign and does nothing.  An interrupt (Ctrl-C) comes before an append's commit or after it; a change of more than one
-step that it cuts short is made again by the next operation (`whole`, `settle`).  A signal handler or a finalizer that
-runs in the middle of a change is refused: its thread holds the lock already (`PartitionLock.busy`).
+States: open, closing, closed, in this order. Closing takes the lock, and so waits for writers; afterwards appends are
+refused. Readers hold the files that they read: a running read continues, a new one is refused. In a forked child
+process the log does nothing. An interrupt (Ctrl-C) comes before an append's commit or after it. If it stops a change of
+several steps, the next operation repeats the change (`whole`, `settle`). A signal handler or a finalizer that runs
+during a change is refused, because its thread holds the lock already (`PartitionLock.busy`).
 
-After an I/O error the log directory is offline and every operation raises KafkaStorageException.
-Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0).
+After an I/O error the log directory is offline, and every operation raises KafkaStorageException. Mirrors
+org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _NO_BYTES = memoryview(b"")
 
 
 class UnifiedLog(PartitionState):
-    """One partition.  Made by `create`; offsets are logical, sizes bytes, times milliseconds."""
+    """One partition. `create` opens it. Offsets are logical, sizes in bytes, times in milliseconds."""
 
     def __init__(
         self,
@@ -125,7 +125,8 @@ class UnifiedLog(PartitionState):
         *,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> UnifiedLog:
-        """`load`, but an I/O error takes the log directory offline and raises KafkaStorageException."""
+        """Opens the partition like `load`. An I/O error takes the log directory offline and raises
+        KafkaStorageException."""
         context.check_online()
         try:
             return cls.load(
@@ -147,11 +148,11 @@ class UnifiedLog(PartitionState):
         *,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> UnifiedLog:
-        """Opens the partition of `context` (made where missing): loads, recovers after an unclean shutdown, repairs.
+        """Opens the partition of `context` (created if missing): loads, recovers after an unclean shutdown, repairs.
 
-        `log_start_offset` and `recovery_point` are the checkpoints' values.  `remaining_segments` is told how many
-        segments are left to recover.  `on_damage` is told of each cut before it is made; what it raises ends the open,
-        and nothing is cut.  OSError: the caller says whether the log directory is offline for it.
+        `log_start_offset` and `recovery_point` are the checkpoints' values. `remaining_segments` is called with the
+        number of segments left to recover. `on_damage` is called before each truncation. If it raises, opening fails
+        and nothing is truncated. Raises OSError; the caller decides whether the log directory goes offline.
         """
         checkpoints = Checkpoints(log_start_offset, recovery_point, last_shutdown_clean)
         segments = LogSegments(context.topic_partition)
@@ -177,10 +178,10 @@ class UnifiedLog(PartitionState):
         except BaseException:
             segments.close_quietly()
             if local_log is not None:
-                local_log.close_quietly()  # else its background tasks would write to what takes its place
+                local_log.close_quietly()  # otherwise its background tasks would write to its successor
             raise
 
-    # --- what it is --------------------------------------------------------------------------------------
+    # --- properties --------------------------------------------------------------------------------------
 
     @property
     def dir(self) -> str:
@@ -196,7 +197,7 @@ class UnifiedLog(PartitionState):
 
     @property
     def is_future(self) -> bool:
-        """Whether it is a copy in the making, for a move to another directory."""
+        """Whether this is a copy that is being built, for a move to another directory."""
         return names.is_future_dir(self.dir)
 
     @property
@@ -204,7 +205,7 @@ class UnifiedLog(PartitionState):
         return self.local_log.last_flush_time
 
     def update_config(self, new_config: LogConfig) -> LogConfig:
-        """Takes a new configuration; answers the old one."""
+        """Sets a new configuration. Returns the old one."""
         old = self.config
         self.local_log.update_config(new_config)
         return old
@@ -221,11 +222,11 @@ class UnifiedLog(PartitionState):
     # --- metrics -----------------------------------------------------------------------------------------
 
     def new_metrics(self) -> None:
-        """Shows the log in the context's registry, under the names of where it lies.  May be done twice."""
+        """Adds the log's metrics to the context's registry, under its current names. May be called twice."""
         self.context.metrics.show(self, log_metrics.gauges_of)
 
     def remove_log_metrics(self) -> None:
-        """Shows it no more: it is closed, deleted, or about to be.  May be done twice."""
+        """Removes the log's metrics: it is closed, deleted, or about to be. May be called twice."""
         self.context.metrics.hide(self)
 
     # --- topic id ----------------------------------------------------------------------------------------
@@ -242,8 +243,10 @@ class UnifiedLog(PartitionState):
             self.context.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
 
     def assign_topic_id(self, topic_id: str) -> None:
-        """Gives the partition its topic id; InconsistentTopicIdException when it has another.
-        IllegalArgumentException for what is none: the log would not open again."""
+        """Sets the partition's topic id.
+
+        Raises InconsistentTopicIdException if it has another one, and IllegalArgumentException for an invalid id, with
+        which the log could not be opened again."""
         topic_id = checked_topic_id(topic_id)
         with self.lock:
             if self.topic_id is not None:
@@ -274,9 +277,9 @@ class UnifiedLog(PartitionState):
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TV_UNKNOWN,
     ) -> LogAppendInfo:
-        """Validates batches, gives them the next offsets and writes them; `records` stays as it is.
+        """Validates batches, assigns the next offsets and writes them. `records` is not changed.
 
-        A transaction marker comes with origin COORDINATOR and an explicit transaction version.
+        A transaction marker needs origin COORDINATOR and an explicit transaction version.
         """
         terms = CLIENT_TERMS
         if origin is not CLIENT or verification_guard is not SENTINEL or transaction_version != TV_UNKNOWN:
@@ -285,17 +288,20 @@ class UnifiedLog(PartitionState):
         return append(self, records, leader_epoch, terms)
 
     def append_row(self, row: tuple[Any, ...], batch_bytes: int) -> int:
-        """Appends one record (value, key, headers, timestamp) as a client's plain batch of at most `batch_bytes`, with
-        the latest leader epoch: its offset.  -1, and nothing was done, where it has to go by `append_as_leader`."""
+        """Appends one record (value, key, headers, timestamp) as a client's plain batch of at most `batch_bytes`.
+
+        Uses the latest leader epoch. Returns the record's offset; -1, with nothing done, if it needs
+        `append_as_leader`."""
         return append_row(self, row, batch_bytes)
 
     def append_as_follower(self, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo:
-        """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets that they carry."""
+        """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets in them."""
         return append(self, records, leader_epoch, FOLLOWER_TERMS)
 
     def check_batch(self, batch: bytes | EncodedBatch, leader_epoch: int) -> None:
-        """Raises what `append_as_leader` refuses a client's batch for, of its size and records; it counts as refused,
-        and nothing else changes."""
+        """Raises what `append_as_leader` would raise for a client's batch, because of its size or records.
+
+        A refusal is counted; nothing else changes."""
         check(self, batch, leader_epoch)
 
     # --- reads -------------------------------------------------------------------------------------------
@@ -307,9 +313,10 @@ class UnifiedLog(PartitionState):
         isolation: FetchIsolation = LOG_END,
         min_one_message: bool = True,
     ) -> FetchDataInfo:
-        """Batches from the one that holds `start_offset` on, at most `max_length` bytes, as far as `isolation` sees.
+        """Returns batches from the one that holds `start_offset`: at most `max_length` bytes, up to the end for
+        `isolation`.
 
-        OffsetOutOfRangeException below the log start and above the log end.
+        Raises OffsetOutOfRangeException below the log start and above the log end.
         """
         if self.unfinished is not None:
             self.settle_to_read()
@@ -328,17 +335,16 @@ class UnifiedLog(PartitionState):
                 bound = self._fetch_high_watermark_metadata()
         try:
             return self.local_log.read(start_offset, max_length, min_one_message, bound, isolation is TXN_COMMITTED)
-        except ClosedChannelException as error:  # the segment was deleted since we found it, or is just being renamed
+        except ClosedChannelException as error:  # the segment was deleted meanwhile, or is being renamed
             self._look_again_or_raise(error)
             with self.lock:
                 return self.read(start_offset, max_length, isolation, min_one_message)
         except OverflowError:
-            raise IllegalArgumentException(
-                f"max_length: found {max_length}, expected bytes of at most {LONG_MAX}"
-            ) from None
+            raise IllegalArgumentException(f"max_length is {max_length}; expected at most {LONG_MAX} bytes") from None
 
     def _look_again_or_raise(self, error: ClosedChannelException) -> None:
-        """After a reader found a file gone: raises that where the lock is ours, and nobody can just be changing it."""
+        """After a reader found a file missing: raises the error if this thread holds the lock, so that nobody can be
+        changing it."""
         self.local_log.check_if_closed()
         if self.lock.is_mine():
             raise error
@@ -353,7 +359,7 @@ class UnifiedLog(PartitionState):
                 return self.collect_aborted_transactions(start_offset, upper_bound_offset)
 
     def fetch_offset_by_timestamp(self, target_timestamp: int) -> TimestampAndOffset | None:
-        """ListOffsets: see kafkalog.engine.log.list_offsets for the special values."""
+        """ListOffsets: kafkalog.engine.log.list_offsets describes the special values."""
         self.settle_to_read()
         try:
             return list_offsets.fetch_offset_by_timestamp(self, target_timestamp)
@@ -377,7 +383,7 @@ class UnifiedLog(PartitionState):
             self.leader_epoch_cache.assign(leader_epoch, start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
-        """Where the log left the largest epoch at or below `leader_epoch`; None where that is unknown."""
+        """Returns the end of the largest epoch at or below `leader_epoch`; None if it is unknown."""
         found = self.leader_epoch_cache.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found.end_offset == -1 else OffsetAndEpoch(found.end_offset, found.epoch)
 
@@ -413,7 +419,7 @@ class UnifiedLog(PartitionState):
 
     @property
     def last_records_of_active_producers(self) -> dict[int, LastRecord]:
-        """By producer id, as it is now: what a cleaner keeps at least the header of."""
+        """The last records by producer id at this moment; a cleaner keeps at least the header of their batches."""
         return {
             producer_id: LastRecord(
                 entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch
@@ -424,7 +430,7 @@ class UnifiedLog(PartitionState):
     def maybe_start_transaction_verification(
         self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool
     ) -> VerificationGuard:
-        """A guard for an append that must be verified first; SENTINEL where a transaction is under way already."""
+        """Returns a guard for an append that must be verified first; SENTINEL if a transaction is open already."""
         with self.lock:
             entry = self.producer_state_manager.last_entry(producer_id)
             if entry is not None and epoch < entry.producer_epoch:
@@ -450,8 +456,10 @@ class UnifiedLog(PartitionState):
     # --- truncation, deletion, replacement ---------------------------------------------------------------
 
     def batch_around(self, offset: int) -> tuple[int, int] | None:
-        """First and last offset of the batch that a truncation to `offset` would take with it, though it begins below;
-        None where there is none."""
+        """Returns the first and last offset of the batch that begins below `offset` and that a truncation there would
+        remove.
+
+        None if there is none."""
         with self.local_log.guard(f"looking for the batch of offset {offset}"), self.lock:
             self.settle()
             self.local_log.check_if_closed()
@@ -464,8 +472,10 @@ class UnifiedLog(PartitionState):
             return found.offset, header.last_offset
 
     def decided_across(self, offset: int) -> tuple[int, int] | None:
-        """Of the transactions that begin below an offset and end at or behind it: where the first begins, and the last
-        of their markers; None where there are none."""
+        """Returns the range of ended transactions that begin below `offset` and end at or after it.
+
+        The range is the first offset of the first transaction and the offset of the last marker. None if there are
+        none."""
         with self.local_log.guard(f"looking for transactions across offset {offset}"), self.lock:
             self.settle()
             self.local_log.check_if_closed()
@@ -482,7 +492,7 @@ class UnifiedLog(PartitionState):
             return (min(parted)[0], parted[-1][1]) if parted else None
 
     def truncate_to(self, target_offset: int) -> bool:
-        """Drops everything at and above `target_offset`; False when the log ends there or before."""
+        """Removes everything at and above `target_offset`. Returns False if the log ends there or before."""
         target_offset = values.offset(target_offset, "target_offset")
         with self.local_log.guard(f"truncating log to offset {target_offset}"):
             if target_offset < 0:
@@ -522,13 +532,14 @@ class UnifiedLog(PartitionState):
         assert max(self.log_start_offset, self.high_watermark, self.recovery_point) <= self.log_end_offset, self
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
-        """Throws all records away; the log goes on at `new_offset`, and starts there or at `log_start_offset` below."""
+        """Deletes all records. The log continues at `new_offset`, and starts there or at the lower
+        `log_start_offset`."""
         new_offset = values.offset(new_offset, "new_offset", low=0)
         if log_start_offset is not None:
             log_start_offset = values.offset(log_start_offset, "log_start_offset", low=0)
             if log_start_offset > new_offset:
                 raise IllegalArgumentException(
-                    f"log_start_offset: found {log_start_offset}, expected one up to new_offset, {new_offset}"
+                    f"log_start_offset is {log_start_offset}; expected at most new_offset, {new_offset}"
                 )
         with self.local_log.guard("truncating the entire log"), self.lock:
             self.refuse_without_tier(f"truncate_fully_and_start_at({new_offset})")
@@ -539,8 +550,10 @@ class UnifiedLog(PartitionState):
             )
 
     def begin_where(self, log: UnifiedLog) -> None:
-        """Throws all records away; the log goes on where what another log of the partition has on the disk begins,
-        with the start of that log and its producers as they were there.  The caller holds the other log's lock."""
+        """Deletes all records; the log continues at the first local offset of another log of the partition.
+
+        It gets the start offset of that log, and its producers as they were there. The caller holds the other log's
+        lock."""
         offset, start = log.first_local_offset, log.log_start_offset
         with self.local_log.guard("beginning a copy"), self.lock:
             producers = log.producer_state_manager.entries_in_snapshot(offset)
@@ -563,8 +576,10 @@ class UnifiedLog(PartitionState):
         self.update_high_watermark(self.log_end_offset_metadata)
 
     def skip_to(self, offset: int) -> None:
-        """The log ends at `offset` from now on, behind a hole, as one does whose records before an empty last segment
-        were lost: such a segment begins there.  Nothing for an offset at or below the end."""
+        """Makes the log end at `offset`, after a gap; a new segment begins there.
+
+        A log has the same form if the records before its empty last segment were lost. Does nothing for an offset at or
+        below the end."""
         offset = values.offset(offset, "offset")
         with self.local_log.guard("skipping offsets"), self.lock:
             self.settle()
@@ -579,14 +594,15 @@ class UnifiedLog(PartitionState):
         self.update_high_watermark(self.log_end_offset_metadata)
 
     def delete_old_segments(self) -> int:
-        """Retention by the topic's policy; answers the number of segments that it chose.  Where there is nothing to
-        delete, a directory that is offline does not matter."""
+        """Applies retention by the topic's policy. Returns the number of segments chosen.
+
+        If there is nothing to delete, it does not matter whether the directory is offline."""
         with self.local_log.guard("deleting old segments", refuses=False):
             self.settle()
             return retention.delete_old_segments(self)
 
     def replace_segments(self, new_segments: Sequence[LogSegment], old_segments: Sequence[LogSegment]) -> None:
-        """Puts cleaned segments in the place of old ones (see kafkalog.engine.log.replacement)."""
+        """Replaces old segments by cleaned ones (see kafkalog.engine.log.replacement)."""
         local = self.local_log
         with self.lock, local.guard("replacing segments"):
             self.settle()
@@ -598,7 +614,7 @@ class UnifiedLog(PartitionState):
         self.delete_producer_snapshots(replacement.make(), True)
 
     def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
-        """Splits a segment whose offsets do not fit its base; answers the new ones."""
+        """Splits a segment with offsets that do not fit its base offset. Returns the new segments."""
         local = self.local_log
         with self.lock, local.guard("splitting an overflowed segment"):
             self.settle()
@@ -607,13 +623,14 @@ class UnifiedLog(PartitionState):
             self.whole(lambda: self._replace(replacement))
             return new_segments
 
-    # --- the end -----------------------------------------------------------------------------------------
+    # --- closing and deleting ----------------------------------------------------------------------------
 
     def shut_down(self) -> bool:
-        """A clean end: waits for writers, refuses what comes after, trims, flushes, writes what is due, closes.
+        """Closes the log cleanly: waits for writers, refuses later changes, trims, flushes, writes pending files,
+        closes.
 
-        Interrupted, or stopped by an error, it may be called again and goes on.  Whether all of it was done: a log that
-        was let go otherwise stays as it is, and is recovered when it is opened.
+        If interrupted or stopped by an error, it may be called again and continues. Returns whether everything was
+        done. A log that was closed otherwise stays as it is, and is recovered when opened.
         """
         local = self.local_log
         with self.lock:
@@ -629,8 +646,9 @@ class UnifiedLog(PartitionState):
             return True
 
     def refuse_changes(self) -> None:
-        """From now on nothing is appended, cut or deleted, for the partition is being removed or has moved; waits for
-        writers."""
+        """Refuses appends, truncations and deletions from now on, for a partition that is removed or has moved.
+
+        Waits for writers."""
         with self.lock:
             if self.local_log.life == OPEN:
                 self.local_log.life = CLOSING
@@ -640,13 +658,14 @@ class UnifiedLog(PartitionState):
         return self.local_log.life != OPEN
 
     def accept_changes(self) -> None:
-        """Takes `refuse_changes` back, where what it was for did not come about."""
+        """Undoes `refuse_changes`, if its purpose was not achieved."""
         with self.lock:
             if self.local_log.life == CLOSING:
                 self.local_log.life = OPEN
 
     def disown(self) -> None:
-        """In a child process: this log is the parent's.  Whatever lock a thread held at the fork, nobody gives back."""
+        """Called in a forked child: the log belongs to the parent. A lock that a thread held at the fork is never
+        released."""
         self.local_log.life = FORKED
         self.lock = PartitionLock()
         self.group_sync = GroupSync()
@@ -658,21 +677,21 @@ class UnifiedLog(PartitionState):
             self.local_log.segments.active_segment.on_become_inactive_segment()
 
     def close(self) -> None:
-        """Writes what is due (topic id, producer snapshot) and closes the files; flushes no segment."""
+        """Writes what is pending (topic id, producer snapshot) and closes the files; flushes no segment."""
         with self.lock:
             self.maybe_flush_metadata_file()
             self.local_log.check_if_closed()
             self.producer_expire_check.cancel()
             with self.local_log.guard("taking producer state snapshot"):
                 self.producer_state_manager.take_snapshot()
-                # A clean open believes that there were no producers when there is no snapshot.
+                # After a clean close without a snapshot, the next open assumes that there were no producers.
                 self.context.files.sync_dir(self.dir)
             self.remove_log_metrics()
             self.local_log.close()
             self.wake_waiters()
 
     def close_quietly(self) -> None:
-        """Lets go of the handles of a log whose directory is offline; writes nothing on purpose."""
+        """Closes the handles of a log whose directory is offline; does not write."""
         with self.lock:
             self.producer_expire_check.cancel()
             self.leader_epoch_cache.close(flush=False)
@@ -681,9 +700,9 @@ class UnifiedLog(PartitionState):
             self.wake_waiters()
 
     def delete(self) -> None:
-        """Deletes all files at once and the folder with them; the log is closed afterwards."""
+        """Deletes all files at once and the directory with them. The log is closed afterwards."""
         with self.local_log.guard("deleting log"), self.lock:
-            self.settle()  # the files are where a renaming that was interrupted would have them
+            self.settle()  # finishes an interrupted rename, so that the files are in one place
             self.producer_expire_check.cancel()
             self.leader_epoch_cache.clear()
             self.remove_log_metrics()
@@ -693,7 +712,8 @@ class UnifiedLog(PartitionState):
             self.wake_waiters()
 
     def rename_dir(self, name: str, should_reinitialize: bool) -> None:
-        """Renames the folder; without reinitialization the log forgets its epochs and topic id file (deletion)."""
+        """Renames the directory. Without reinitialization, for a deletion, the log forgets its epochs and topic id
+        file."""
         with self.lock, self.local_log.guard("renaming dir"):
             self.settle()
             try:
@@ -701,7 +721,7 @@ class UnifiedLog(PartitionState):
             except DiskFull:
                 if should_reinitialize:
                     raise
-                # It is to be deleted, perhaps to make space, and no load asks for its topic id.
+                # The log is to be deleted, perhaps to make space, and no load needs its topic id.
             if name == self.name:
                 self.local_log.rename_dir(name)
             else:

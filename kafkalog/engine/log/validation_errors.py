@@ -1,6 +1,7 @@
-"""What LogValidator says: the errors for bad structure and the wording for records that are refused.
+"""The errors of LogValidator: for bad structure, and for records that are refused.
 
-Native code finds (`kafkalog._native.codec.validation`), this file raises.  Source: LogValidator's messages (4.4.0).
+Native code detects them (`kafkalog._native.codec.validation`), this file raises them. Source: LogValidator's messages
+(4.4.0).
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from kafkalog.errors import (
     RecordValidationException,
 )
 
-# Verdicts that an early end of the payload gives; where the payload itself did not decode, that is the error.
+# Verdicts of a payload that ends early. If the payload itself did not decode, that is the error.
 ENDED_EARLY = frozenset({records.PREMATURE_END, records.SHORT_STREAM, records.SHORT_SKIP, records.BAD_STRUCTURE})
 
 
 class Refusal(NamedTuple):
-    """A record that may not be appended; `by_time` decides what the producer is answered."""
+    """A record that may not be appended. `by_time` decides which error the producer gets."""
 
     error: RecordError
     by_time: bool
-    hint: str = ""  # where a setting decides
+    hint: str = ""  # set if a setting decides
 
 
 class TimeRules(NamedTuple):
-    """Now and how far from it a record's time may lie, in milliseconds; for the text."""
+    """The current time and the allowed distance of a record's timestamp, in milliseconds; for the message."""
 
     now: int
     before_max_ms: int
@@ -45,17 +46,18 @@ class TimeRules(NamedTuple):
 
 
 def structure_error(walk: native.RecordWalk) -> KafkalogError:
-    """The error for a walk whose verdict is not OK."""
+    """Returns the error for a walk whose verdict is not OK."""
     assert walk.verdict != records.BAD_BOUNDS, "headers and data belong together"
     error = record_error(walk.verdict, walk.expected, walk.found)
-    # Of what a client sent the argument is bad, not bytes that were kept.
+    # For a client's data it is the argument that is bad, not stored bytes.
     return IllegalArgumentException(str(error)) if walk.verdict == records.LONG_VARINT else error
 
 
 def v2_refusals(
     walk: native.RecordWalk, topic_partition: TopicPartition, times: TimeRules, skipped: bool
 ) -> list[Refusal]:
-    """Refusals of a walk over a v2 batch.  `skipped`: by the reader that knows sizes of keys and values only."""
+    """Returns the refusals of a walk over a v2 batch. `skipped`: by the reader that knows only sizes of keys
+    and values."""
     found: list[Refusal] = []
     for index, kind, timestamp, offset, key_size, value_size in walk.refusals or ():
         if kind == native.NO_KEY:
@@ -115,7 +117,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def refuse(refusals: Sequence[Refusal]) -> NoReturn:
-    """RecordValidationException for one batch's refusals; time errors decide its kind."""
+    """Raises RecordValidationException for one batch's refusals; time errors decide its kind."""
     errors = [refusal.error for refusal in refusals]
     invalid: KafkalogError
     if any(refusal.by_time for refusal in refusals):
@@ -131,5 +133,5 @@ def refuse(refusals: Sequence[Refusal]) -> NoReturn:
     error.record_errors = list(errors)
     first = next((refusal for refusal in refusals if refusal.by_time), None)
     if first is not None and first.hint:
-        error.hint = f"the first is record {first.error.batch_index} of its batch: {first.hint}"
+        error.hint = f"the first refused record is record {first.error.batch_index} of its batch: {first.hint}"
     raise error from invalid

@@ -1,10 +1,9 @@
-"""The leader's gate: checks produced batches by the topic's rules, gives them offsets, and says what to write.
+"""LogValidator: checks produced batches by the topic's rules, assigns offsets, and returns what to write.
 
-Three ways, as in Kafka's LogValidator (4.4.0): in place (only the header changes; the records' bytes are written as
-they came), conversion of messages of magic 0 and 1, and decompression with a rebuild under the topic's codec.  The
-order of checks is Kafka's, since it decides which error a batch with several faults gets.  The input is never
-changed; records are walked in native code, once; only a rebuild that changes the records' own bytes makes objects
-of them.
+There are three ways, as in Kafka's LogValidator (4.4.0): in place (only the header changes, the records' bytes stay),
+conversion of messages of magic 0 and 1, and decompression with a rebuild under the topic's codec. The order of checks
+is Kafka's, since it decides which error a batch with several faults gets. The input is never changed. Native code walks
+the records, once; only a rebuild that changes the records' bytes creates record objects.
 """
 
 from __future__ import annotations
@@ -58,16 +57,16 @@ CRC_START = 21
 CLIENT = AppendOrigin.CLIENT
 
 
-# RecordValidationStats.EMPTY: nothing was converted.  Shared, never written to.
+# RecordValidationStats.EMPTY: nothing was converted. Shared, never modified.
 NO_STATS = RecordValidationStats()
 
 
 @dataclass(slots=True)
 class ValidationResult:
-    """What to write and what is known of it.
+    """The batches to write, and their properties.
 
-    `buffers`, one behind the other, are the batches; `headers` theirs, positions from the first buffer's start.
-    `log_append_time` and `max_timestamp` in milliseconds; `next_offset` follows the last record.
+    `buffers`, joined, are the batches; `headers` are theirs, with positions from the first buffer's start.
+    `log_append_time` and `max_timestamp` are in milliseconds; `next_offset` follows the last record.
     """
 
     log_append_time: int
@@ -87,9 +86,9 @@ def validate_append(
     origin: AppendOrigin,
     leader_epoch: int,
 ) -> ValidationResult:
-    """Validate a leader's append by the partition's settings; offsets from `info.first_offset` on.
+    """Validates a leader's append by the partition's settings; offsets start at `info.first_offset`.
 
-    As LogValidator, errors too.  An ordinary batch, nearly every append, does not come here: see `ordinary.py`.
+    Raises the same errors as LogValidator. Ordinary batches, which are nearly all, do not come here: see `ordinary.py`.
     """
     validator = LogValidator(
         data, headers, context.topic_partition, context.clock, context.rules, info.source_compression, origin,
@@ -101,8 +100,8 @@ def validate_append(
 class _Checked:
     """One batch whose records may all be appended.
 
-    `payload` is a decompressed v2 batch's records, `entries` are a legacy batch's messages; `record_bytes` counts
-    the records with their framing; `sequential`: offsets are 0, 1, 2...; `walk` is there for v2.
+    `payload` is a decompressed v2 batch's records; `entries` are a legacy batch's messages. `record_bytes` counts the
+    records with their framing. `sequential`: offsets are 0, 1, 2... `walk` is set for v2.
     """
 
     __slots__ = ("count", "entries", "max_timestamp", "payload", "record_bytes", "sequential", "walk")
@@ -127,9 +126,9 @@ class _Checked:
 
 
 class LogValidator:
-    """LogValidator: one append's batches and the rules of the topic they go to.
+    """LogValidator: one append's batches, and the rules of their topic.
 
-    `data` holds whole batches, `headers` are theirs, positions from its start.
+    `data` holds whole batches; `headers` are theirs, with positions from its start.
     """
 
     __slots__ = (
@@ -167,12 +166,12 @@ class LogValidator:
         self._leader_epoch = leader_epoch
 
     def validate_messages_and_assign_offsets(self, offset_counter: int, metrics: MetricsRecorder) -> ValidationResult:
-        """Check every batch and record, give offsets from `offset_counter` on, and say what to write.
+        """Checks every batch and record, assigns offsets from `offset_counter` on, and returns what to write.
 
         Raises InvalidRecordException for a batch, RecordValidationException for records (all of a batch's, in
-        `record_errors`), CorruptRecordException for an inner checksum,
-        KafkaException for a payload that does not decompress, IllegalArgumentException for what magic 2 cannot
-        hold, UnsupportedOperationException for a kept v2 batch whose inner offsets are not 0, 1, 2...
+        `record_errors`), CorruptRecordException for an inner checksum, KafkaException for a payload that does not
+        decompress, IllegalArgumentException for what magic 2 cannot hold, and UnsupportedOperationException for a kept
+        v2 batch whose inner offsets are not 0, 1, 2...
         """
         self._metrics = metrics
         if self._source_codec == codecs.NONE and self._target_codec == codecs.NONE:
@@ -185,7 +184,7 @@ class LogValidator:
     # --- the three ways -------------------------------------------------------------------------
 
     def _assign_uncompressed(self, next_offset: int) -> ValidationResult:
-        """assignOffsetsNonCompressed: headers change, records stay."""
+        """assignOffsetsNonCompressed: changes headers; records stay."""
         now = self._clock.milliseconds()
         first = self._first_batch(codecs.NONE)
         self._validate_batch(first, first)
@@ -197,7 +196,7 @@ class LogValidator:
     def _kept(
         self, first: BatchHeader, now: int, max_timestamp: int, next_offset: int, stats: RecordValidationStats
     ) -> ValidationResult:
-        """The batch with another header, its records as they came; `next_offset` follows them."""
+        """Returns the batch with a new header and unchanged records; `next_offset` follows them."""
         if not self._rules.create_time:
             max_timestamp = now
         head = restamped_header(
@@ -212,7 +211,7 @@ class LogValidator:
         return ValidationResult(now, [head, body], [header_at(head)], max_timestamp, False, stats, next_offset)
 
     def _convert_uncompressed(self, next_offset: int) -> ValidationResult:
-        """convertAndAssignOffsetsNonCompressed: all records of all batches into one batch of magic 2."""
+        """convertAndAssignOffsetsNonCompressed: puts all records of all batches into one batch of magic 2."""
         now = self._clock.milliseconds()
         start_nanos = self._clock.nanoseconds()
         # Kafka sizes its buffer first, which reads every record: bad structure comes before all other errors.
@@ -230,7 +229,8 @@ class LogValidator:
         return self._built(builder, now, next_offset, 0, start_nanos)
 
     def _compressed(self, next_offset: int) -> ValidationResult:
-        """validateMessagesAndAssignOffsetsCompressed: source or target is compressed; kept as it is if it may be."""
+        """validateMessagesAndAssignOffsetsCompressed: source or target is compressed; batches are kept unchanged if
+        possible."""
         source = self._source_codec
         in_place = source == self._target_codec
         now = self._clock.milliseconds()
@@ -255,7 +255,7 @@ class LogValidator:
             check_readable(sum(each.record_bytes for each in checked_batches))
         if not in_place:
             if skip and first.is_compressed and count:
-                # Kafka has stepped over the keys and values by now and cannot rebuild: its error, found out too late.
+                # Kafka has skipped the keys and values by now and cannot rebuild: this is its late error.
                 raise UnsupportedOperationException("key is skipped in PartialDefaultRecord")
             return self._rebuild(next_offset, now, first, checked_batches, uncompressed_bytes)
         stats = RecordValidationStats(uncompressed_bytes, 0, 0)
@@ -264,7 +264,7 @@ class LogValidator:
     def _rebuild(
         self, next_offset: int, now: int, first: BatchHeader, batches: Sequence[_Checked], uncompressed_bytes: int
     ) -> ValidationResult:
-        """buildRecordsAndAssignOffsets: one batch of all records under the target codec."""
+        """buildRecordsAndAssignOffsets: puts all records into one batch under the target codec."""
         start_nanos = self._clock.nanoseconds()
         walk = batches[0].walk
         if walk is not None and walk.canonical and walk.record_count > 0:
@@ -297,7 +297,7 @@ class LogValidator:
         uncompressed_bytes: int,
         start_nanos: int,
     ) -> ValidationResult:
-        """A rebuild whose records would come out byte for byte: only codec and header are new."""
+        """Rebuilds a batch whose records would not change: only codec and header are new."""
         codec, count = self._target_codec, walk.record_count
         body = payload if codec == codecs.NONE else codecs.compress(codec, payload, self._rules.level)
         size = RECORD_BATCH_OVERHEAD + len(body)
@@ -376,7 +376,7 @@ class LogValidator:
     # --- records --------------------------------------------------------------------------------
 
     def _check(self, header: BatchHeader, now: int, skip: bool) -> _Checked:
-        """Check a batch's records where source or target is compressed, by the reader that Kafka uses there."""
+        """Checks a batch's records if source or target is compressed, with the reader that Kafka uses there."""
         if header.magic < CURRENT_MAGIC:
             return self._check_legacy(header, now)
         if header.count == 0:
@@ -411,7 +411,7 @@ class LogValidator:
             self._rules.before_max_ms,
             self._rules.after_max_ms,
             self._rules.max_record_body_bytes,
-            canonical=reader != SKIP,  # whose records are kept as they are
+            canonical=reader != SKIP,  # its records are kept unchanged
         )
 
     def _raise_walk(self, walk: RecordWalk, now: int, skipped: bool) -> NoReturn:
@@ -422,7 +422,7 @@ class LogValidator:
         errors.refuse(errors.v2_refusals(walk, self._topic_partition, self._times(now), skipped))
 
     def _refusals(self, header: BatchHeader, now: int) -> list[Refusal]:
-        """The refusals of a plain batch."""
+        """Returns the refusals of a plain batch."""
         if header.magic < CURRENT_MAGIC:
             return self._legacy_refusals(header, self._entries(header), now)
         walk = self._walk(header, now, BUFFER)
@@ -447,7 +447,7 @@ class LogValidator:
         return _Checked(len(entries), max(max_timestamp, -1), record_bytes, sequential, entries=entries)
 
     def _legacy_refusals(self, header: BatchHeader, entries: Sequence[Entry], now: int) -> list[Refusal]:
-        """validateRecord over the messages of a magic 0 or 1 batch; an inner checksum that fails is raised at once."""
+        """validateRecord over the messages of a magic 0 or 1 batch. An inner checksum that fails is raised at once."""
         times, refusals = self._times(now), list[Refusal]()
         for index, entry in enumerate(entries):
             if entry.magic != header.magic:
@@ -500,7 +500,7 @@ class LogValidator:
     ) -> ValidationResult:
         data = builder.build()
         if not data and not self._rules.create_time:
-            # As Kafka: it asks for the last offset of a batch without records.
+            # As in Kafka, which reads the last offset of a batch without records.
             raise NullPointerException("a batch without records has no last offset")
         max_timestamp = builder.info().max_timestamp
         stats = RecordValidationStats(

@@ -1,8 +1,8 @@
-"""Verification of transactional appends (KIP-890): a guard says that the coordinator has vouched for a producer.
+"""Verification of transactional appends (KIP-890): a guard proves that the coordinator has confirmed a producer.
 
-A partition hands out a guard before it asks the transaction coordinator, and takes the append only with the same
-guard.  Guards are compared by identity number; `VerificationGuard.SENTINEL` never verifies anything.
-Source classes: VerificationGuard, VerificationStateEntry.  Guarded by the lock of the UnifiedLog that owns the entry.
+A partition creates a guard before it asks the transaction coordinator, and accepts the append only with the same guard.
+Guards are compared by an identity number; `VerificationGuard.SENTINEL` never verifies anything. Source classes:
+VerificationGuard, VerificationStateEntry. Guarded by the lock of the UnifiedLog that has the entry.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import ClassVar
 
 from kafkalog.engine.files.processes import held_over_forks
 
-_next_value = itertools.count(1)  # guarded by _next_value_lock: partitions have locks of their own
+_next_value = itertools.count(1)  # guarded by _next_value_lock, because partitions have separate locks
 _next_value_lock = threading.RLock()
 held_over_forks(_next_value_lock)
 
 
 class VerificationGuard:
-    """VerificationGuard: a token, unequal to every other one that this process made."""
+    """VerificationGuard: a token that differs from every other token of this process."""
 
     __slots__ = ("_value",)
     SENTINEL: ClassVar[VerificationGuard]
@@ -29,7 +29,7 @@ class VerificationGuard:
             self._value = next(_next_value)
 
     def verify(self, verifying_guard: VerificationGuard) -> bool:
-        """Whether `verifying_guard` is this guard, and not the sentinel."""
+        """Returns whether `verifying_guard` is this guard, and not the sentinel."""
         return verifying_guard is not VerificationGuard.SENTINEL and verifying_guard == self
 
     def __eq__(self, other: object) -> bool:
@@ -52,10 +52,10 @@ VerificationGuard.SENTINEL = _sentinel()
 
 
 class VerificationStateEntry:
-    """VerificationStateEntry: a verification under way for one producer id.
+    """VerificationStateEntry: a running verification of one producer id.
 
-    `timestamp` (milliseconds, when it began) and `supports_epoch_bump` (transaction version 2) are those of the first
-    request; `lowest_sequence` and `epoch` follow the later ones.
+    `timestamp` (its start, in milliseconds) and `supports_epoch_bump` (transaction version 2) are those of the first
+    request. `lowest_sequence` and `epoch` follow the later ones.
     """
 
     __slots__ = ("epoch", "lowest_sequence", "supports_epoch_bump", "timestamp", "verification_guard")
@@ -68,7 +68,7 @@ class VerificationStateEntry:
         self.supports_epoch_bump = supports_epoch_bump
 
     def maybe_update_lowest_sequence_and_epoch(self, incoming_sequence: int, incoming_epoch: int) -> None:
-        """Keep the lowest sequence of an epoch; a newer epoch starts over."""
+        """Keeps the lowest sequence of an epoch; a newer epoch starts over."""
         if incoming_epoch == self.epoch:
             self.lowest_sequence = min(self.lowest_sequence, incoming_sequence)
         elif incoming_epoch > self.epoch:

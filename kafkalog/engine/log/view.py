@@ -1,12 +1,12 @@
-"""A partition directory seen without touching it: no lock, no write, no trust in what a crash may have left.
+"""PartitionView: reads a partition directory without changing it, without a lock, and without trusting it.
 
-Works beside a running broker: files are listed and measured once per `refresh`, read with pread, and the log ends
-after the last whole valid batch that is seen.  What lies behind it is not written yet, unless another valid batch can
-be proved behind it, or the directory was closed cleanly, or the partition's recovery point lies behind it: then it is
-damage.  Retention may delete what we look at: then the directory is looked at anew.  While a compaction's segments take
-the place of others, or after a crash in the middle of that, those are shown that a load would leave.
+It works while a broker is running. Each `refresh` lists and measures the files once; they are read with pread. The log
+ends after the last whole valid batch. Bytes after it are not written yet, unless they are known to be damage: another
+valid batch can be proved after them, the directory was closed cleanly, or the partition's recovery point is after them.
+Retention may delete files during a read; the directory is then read again. While compaction replaces segments, or after
+a crash during that, the view shows the segments that a load would keep.
 
-What was seen is a `Snapshot`, replaced whole.  Thread-safe: `refresh` closes nothing under another thread.
+The state is a `Snapshot`, replaced as a whole. Thread-safe: `refresh` closes nothing that another thread uses.
 """
 
 from __future__ import annotations
@@ -50,26 +50,27 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.source import Ringing
     from kafkalog.engine.log.tier import TierSegment
 
-LOOKS_MAX = 20  # at a directory whose segments go while we look
+LOOKS_MAX = 20  # how often a directory is read again if its segments disappear meanwhile
 SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
 _NOTHING: Mapping[str, FileStat] = {}
 T = TypeVar("T")
 
 
 def _looked_for(error: FileNotFoundError, look: int) -> FileNotFoundError:
-    """What one more look may find.  Raises it for an object that is gone: nobody moves those, and the second look has
-    shown what came in their place."""
+    """Returns the error if reading again may help. Raises it for a deleted object the second time.
+
+    Objects are never moved, and the second look has shown what replaced them."""
     if look and isinstance(error, RemoteResourceNotFoundException):
         raise error
     return error
 
 
 class PartitionView(Closing):
-    """A read-only look at `log_dir/topic-partition`, a `Source` of readers; a context manager.
+    """A read-only view of `log_dir/topic-partition`; a `Source` for readers, and a context manager.
 
-    UnknownTopicOrPartitionException when there is no such folder; `folder` names it where it is not the partition's
-    own, but a `-future` copy.  `checkpoints` are one for all views of a directory.  `log_start_offset` and
-    `log_end_offset` are those of the last `refresh()`.
+    Raises UnknownTopicOrPartitionException if there is no such directory. `folder` names the directory if it is a
+    `-future` copy. `checkpoints` may be shared by all views of a log directory. `log_start_offset` and `log_end_offset`
+    are those of the last `refresh()`.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class PartitionView(Closing):
         self.topic_partition = topic_partition
         self.directory = os.path.join(self.log_dir, folder or str(topic_partition))
         self._files = files
-        self._refreshing = threading.RLock()  # a signal handler may look as well
+        self._refreshing = threading.RLock()  # reentrant: a signal handler may refresh too
         self._open_files = SnapshotFiles(files, threading.RLock())
-        self.life: Life | None = None  # of the Partition that looks through it
-        self._newest = -1  # the largest timestamp of the batches that a look walked over; by _refreshing
-        self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
+        self.life: Life | None = None  # that of the Partition that uses this view
+        self._newest = -1  # the largest timestamp of the batches that a look walked over; guarded by _refreshing
+        self._searched: tuple[SegmentView, int] | None = None  # no batch after this position
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
         self._closed = False
         self._looked_ms = 0  # when the last look began
@@ -102,35 +103,35 @@ class PartitionView(Closing):
         return self
 
     def close(self) -> None:
-        """Let go of the files; readers that hold one keep it until they are done with it."""
+        """Closes the files. A reader that holds a file keeps it until it is done."""
         self._closed = True
         self._open_files.keep(())
 
     def own_view(self) -> PartitionView:
-        """Another one of the same folder, for whoever closes it."""
+        """Returns another view of the same directory, which the caller closes."""
         self.check_usable()
         return PartitionView(
             self.log_dir, self.topic_partition, files=self._files, folder=os.path.basename(self.directory)
         )
 
     def rest(self) -> None:
-        """Let go of files and index entries until they are asked for again: for one of many views that wait."""
+        """Closes files and drops index entries until they are needed again: for one of many views that wait."""
         self._open_files.keep(())
         for segment in self.snapshot.segments:
             segment.forget_entries()
 
     def tiered(self) -> Sequence[TierSegment]:
-        """None: what of a tier is read here is among its segments."""
+        """Returns nothing: the parts of a tier that are read here are among its segments."""
         return ()
 
-    cuts = 0  # what another process cuts shows as a file that ends earlier: `recheck` looks again
+    cuts = 0  # constant: `recheck` sees a truncation by another process as a shorter file
 
     def check_usable(self) -> None:
-        """IllegalStateException in a forked child of the process whose Partition looks through this view."""
+        """Raises IllegalStateException in a forked child of the process whose Partition uses this view."""
         if self.life is not None and self.life.forked:
             raise self.life.elsewhere(f"the log of {self.topic_partition}")
 
-    # --- what there is -----------------------------------------------------------------------------
+    # --- contents ----------------------------------------------------------------------------------
 
     @property
     def segments(self) -> tuple[SegmentView, ...]:
@@ -145,15 +146,15 @@ class PartitionView(Closing):
         return self.snapshot.log_end_offset
 
     def refresh(self) -> None:
-        """Look at the directory again: segments, their sizes, the log's start and end."""
-        self.check_usable()  # the lock may be held for ever in a forked child
+        """Reads the directory again: segments, their sizes, the log's start and end."""
+        self.check_usable()  # a forked child may find the lock held forever
         with self._refreshing:
             for look in range(LOOKS_MAX):
                 self._looked_ms = SYSTEM_CLOCK.milliseconds()
                 try:
                     self.snapshot = self._look()
                     break
-                except FileNotFoundError as error:  # deleted or renamed since it was listed
+                except FileNotFoundError as error:  # deleted or renamed after the listing
                     gone = _looked_for(error, look)
                 except OSError as error:
                     self._raise_unread(error)
@@ -167,10 +168,10 @@ class PartitionView(Closing):
         return self.directory
 
     def ring_no_more(self, bell: Ringing) -> None:
-        """It never was to ring."""
+        """Does nothing: no bell is ever registered."""
 
     def has_changed(self) -> bool:
-        """Whether the last segment's file may be another than at the last look, or the directory may: two questions."""
+        """Returns whether the directory, or the last segment's file, may have changed since the last look."""
         return self._has_changed_since(self.snapshot)
 
     def _has_changed_since(self, seen: Snapshot) -> bool:
@@ -186,10 +187,10 @@ class PartitionView(Closing):
             is_as_long = stat.is_about or stat.size == last.size
             return not is_as_long or stat.mtime_ms != last.mtime_ms
         except OSError:
-            return True  # a look says what is wrong
+            return True  # the next look reports the error
 
     def over(self, ask: Callable[[Snapshot], T]) -> T:
-        """The answer of a snapshot; where files that it names have gone, that of the next one."""
+        """Returns `ask(snapshot)`. If files of the snapshot were deleted, uses the next snapshot."""
         self.check_usable()
         if self._closed:
             raise IllegalStateException(
@@ -206,16 +207,17 @@ class PartitionView(Closing):
         raise self._restless(gone)
 
     def _raise_unread(self, error: OSError) -> NoReturn:
-        if isinstance(error, KafkaStorageException):  # an OSError for Python, which says what is wrong already
+        if isinstance(error, KafkaStorageException):  # an OSError in Python, with a complete message already
             raise error
         message = f"cannot read {self.topic_partition} in {self.log_dir}"
         raise KafkaStorageException.because_of(error, message) from error
 
     def _restless(self, error: FileNotFoundError) -> KafkaStorageException:
         raise KafkaStorageException(
-            f"{self.topic_partition}: files went away at each of {LOOKS_MAX} looks, the last one was {error.filename}",
+            f"{self.topic_partition}: files disappeared during each of {LOOKS_MAX} attempts to read the directory; "
+            f"the last one was {error.filename}",
             path=self.directory,
-            hint="is somebody moving or deleting the directory?",
+            hint="check whether another process moves or deletes the directory",
         ) from error
 
     def _empty(self, listed: frozenset[str], segments: tuple[SegmentView, ...]) -> Snapshot:
@@ -224,12 +226,12 @@ class PartitionView(Closing):
     def _look(self) -> Snapshot:
         seen = self._look_once()
         if seen.unreadable_end is not None and self._checkpoints.forget():
-            seen = self._look_once()  # what is called damage goes by checkpoints of now
+            seen = self._look_once()  # damage must be judged by the current checkpoints
         return seen
 
     def _look_once(self) -> Snapshot:
         clean = self._checkpoints.was_closed_cleanly()
-        # Before the files are measured: what was flushed by then is in them, however busy their writer is.
+        # Read before the files are measured: data that was flushed by then is in them, even if a writer is busy.
         flushed = self._checkpoints.line(names.RECOVERY_POINT_CHECKPOINT_FILE, self.topic_partition)
         mtime_ms, listed, known = self._listing()
         seen = self._empty(listed, self._segments(listed, known))
@@ -244,7 +246,7 @@ class PartitionView(Closing):
             seen.log_end_offset, seen.end_position, why = self._find_end(seen)
             seen.tail_timestamp = self._newest
         seen.log_start_offset = min(start, seen.log_end_offset)
-        # Asked twice: who starts to write removes the marker first.
+        # Checked twice: a process that starts to write removes the marker first.
         seen.closed_cleanly = clean and self._checkpoints.is_closed_cleanly()
         seen.unreadable_end = self._judge_end(seen, why, flushed, start, clean=seen.closed_cleanly)
         return seen
@@ -257,13 +259,15 @@ class PartitionView(Closing):
         if stat is None or not stat.is_dir:
             raise UnknownTopicOrPartitionException(
                 f"no partition {self.topic_partition} in {self.log_dir}",
-                hint="expected a folder of that name; list them with `kafkalog describe`",
+                hint="expected a directory of that name; `kafkalog describe` lists the partitions",
             )
         return stat.mtime_ms
 
     def _segments(self, listed: frozenset[str], stats: Mapping[str, FileStat] = _NOTHING) -> tuple[SegmentView, ...]:
-        """Those of a listing, and of what it knows of files.  FileNotFoundError where it has become too old to tell
-        where the log ends: what retention takes from the front meanwhile may be missing, nothing behind it."""
+        """Returns the segments of a listing; `stats` has what is known of the files.
+
+        Raises FileNotFoundError if the listing is too old to find the log's end: files that retention deletes from the
+        front may be missing, but none after them."""
         known = {segment.path: segment for segment in self.snapshot.segments}
         segments = []
         gone: dict[int, FileNotFoundError] = {}
@@ -273,12 +277,12 @@ class PartitionView(Closing):
                 stat = stats.get(name) or self._files.glance(path)
             except FileNotFoundError as error:
                 if self._files.is_link(path):
-                    what = "a symbolic link that leads nowhere, is its disk mounted?"
+                    what = "a symbolic link without a target; check that its disk is mounted"
                     raise OSError(errno.ENOLINK, what, path) from error
                 gone[base] = error
                 continue
             if not stat.is_file:
-                what = os.strerror(errno.EISDIR) if stat.is_dir else "no regular file"
+                what = os.strerror(errno.EISDIR) if stat.is_dir else "not a regular file"
                 raise OSError(errno.EISDIR if stat.is_dir else errno.EINVAL, what, path)
             old = known.get(path)
             if old is not None and old.is_of(stat):
@@ -292,9 +296,10 @@ class PartitionView(Closing):
         return tuple(segments)
 
     def _listing(self) -> tuple[int, frozenset[str], Mapping[str, FileStat]]:
-        """The folder's time before it was listed, the names in it, and what is known of its .log files.  A folder that
-        is changed meanwhile may have a name in a listing twice or not at all: while there are names that change two
-        listings must agree."""
+        """Returns the directory's time before the listing, the names in it, and the known stats of its .log files.
+
+        A listing of a directory that changes meanwhile may have a name twice or not at all. While there are names that
+        change, two listings must agree."""
         looked = self._files.look_into(self.directory, names.LOG_FILE_SUFFIX)
         if looked is not None and not load_cases.transient(looked.names):
             return looked.mtime_ms, frozenset(looked.names), looked.stats
@@ -309,7 +314,7 @@ class PartitionView(Closing):
         return mtime_ms, listed, _NOTHING
 
     def _next_offset(self, swap: str) -> int:
-        """The offset behind the last record of a `.swap`."""
+        """Returns the offset after the last record of a `.swap` file."""
         base = names.segment_base(swap, names.LOG_FILE_SUFFIX + names.SWAP_FILE_SUFFIX)
         assert base is not None
         stat = self._files.stat(os.path.join(self.directory, swap))
@@ -320,7 +325,7 @@ class PartitionView(Closing):
     # --- where the log ends ------------------------------------------------------------------------
 
     def _find_end(self, seen: Snapshot) -> tuple[int, int, int]:
-        """(log end offset, position behind the last whole batch, why the bytes behind it are no batch)."""
+        """Returns (log end offset, position after the last whole batch, why the bytes after it are not a batch)."""
         last = seen.segments[-1]
         if last.size <= SEEK_BYTES and self._is_short_and_plain(seen, last):
             return seen.log_end_offset, last.size, batches.OK
@@ -332,13 +337,13 @@ class PartitionView(Closing):
                 self._searched = (last, position)
                 break
             end, again, why = self._walk(file, last, position, end)
-            if again == position:  # damage; else the broker finished it meanwhile
+            if again == position:  # damage; otherwise the broker has finished it meanwhile
                 end, again, why = self._walk(file, last, behind.position, end)
             position = again
         return end, position, why
 
     def _is_short_and_plain(self, seen: Snapshot, last: SegmentView) -> bool:
-        """Whether a short last segment is all good batches: looked at without a file that stays open."""
+        """Checks whether a short last segment has only good batches. The file does not stay open."""
         base, limit = last.base_offset, highest_offset(last.base_offset, None)
         data = self._files.content(last.path, SEEK_BYTES) if limit <= LONG_MAX else None
         found = None if data is None else walked(data, 0, last.size, base, limit)
@@ -350,9 +355,9 @@ class PartitionView(Closing):
         return True
 
     def _walk_to_end(self, file: File, segment: SegmentView) -> tuple[int, int, int]:
-        """As `_walk`, from the last index entry on that the file confirms."""
+        """Walks like `_walk`, from the last index entry that the file confirms."""
         base = segment.base_offset
-        if segment.size <= SEEK_BYTES:  # walked sooner than its index is read
+        if segment.size <= SEEK_BYTES:  # walking it is faster than reading its index
             return self._walk(file, segment, 0, base)
         reader = SegmentReader(file, base, highest_offset(base, None), segment.size)
         for start in reader.starts(segment.offset_entries.last_entry()):
@@ -362,10 +367,11 @@ class PartitionView(Closing):
         return end, position, why
 
     def _walk(self, file: File, segment: SegmentView, start: int, end: int) -> tuple[int, int, int]:
-        """Whole batches from `start` on: the offset behind those that fit (at least `end`), where they stop, why.
+        """Walks whole batches from `start` on. Returns the end offset (at least `end`), the position, and the reason of
+        the stop.
 
-        One that does not fit hides none behind it that does; behind all that do, it is what a crash tore, and recovery
-        cuts.
+        A batch that does not fit hides no later batch that fits. If none follows, a crash tore it, and recovery
+        truncates it.
         """
         limit = highest_offset(segment.base_offset, None)
         if segment.size - start <= SEEK_BYTES and max(end, limit) <= LONG_MAX:
@@ -388,7 +394,8 @@ class PartitionView(Closing):
         return (end, scan.position, scan.stopped) if position == scan.position else (end, position, MISFIT)
 
     def _known_empty(self, file: File, segment: SegmentView, position: int) -> bool:
-        """Whether the tail was searched already: the file is as it was, or preallocated and zero from here on."""
+        """Returns whether the tail was searched already: the file is unchanged, or preallocated and zero from
+        here on."""
         if self._searched is None:
             return False
         before, start = self._searched
@@ -397,8 +404,9 @@ class PartitionView(Closing):
         return before is segment or not any(file.pread(min(RECORD_BATCH_OVERHEAD, segment.size - position), position))
 
     def _judge_end(self, seen: Snapshot, why: int, point: int | None, start: int, *, clean: bool) -> Unreadable | None:
-        """What is wrong behind the last whole batch; None where it may just not be written yet.  `point`: the recovery
-        point before the look; `start`: the log start, below which nothing is missed."""
+        """Returns what is wrong after the last whole batch; None if it may just not be written yet.
+
+        `point`: the recovery point before the look. `start`: the log start; nothing is missing below it."""
         end = seen.log_end_offset
         if not seen.segments:
             return None
@@ -412,16 +420,17 @@ class PartitionView(Closing):
         elif not (clean and left):
             return None
         elif point is not None and all_zero(seen.file(last), seen.end_position, last.size):
-            return None  # preallocated; all that was flushed is there
+            return None  # preallocated; everything that was flushed exists
         else:
             what += f": the log was closed cleanly ({names.CLEAN_SHUTDOWN_FILE})"
         return Unreadable(last.path, seen.end_position, what)
 
     def check_end(self, isolation: str = "read_uncommitted") -> None:
-        """CorruptRecordException when the end that a reader of that isolation has reached is not the log's end."""
+        """Raises CorruptRecordException if the end that a reader of that isolation level reached is not the
+        log's end."""
         for look in range(3):
             if look:
-                time.sleep(SECOND_LOOK_S)  # somebody may be cutting the log right now
+                time.sleep(SECOND_LOOK_S)  # another process may be truncating the log
                 self.refresh()
             damage = self.over(lambda seen: seen.damage_at_end(isolation))
             if damage is None:
@@ -435,11 +444,11 @@ class PartitionView(Closing):
         return self.snapshot.readable_bytes(segment)
 
     def _sure(self, ask: Callable[[Snapshot], T]) -> T:
-        """As `over`; what cannot be read is looked at a second time before it is called damage."""
+        """Calls `over`. Tries a second time before unreadable bytes count as damage."""
         try:
             return self.over(ask)
         except BadBytesError:
-            time.sleep(SECOND_LOOK_S)  # somebody may be replacing or cutting the segment right now
+            time.sleep(SECOND_LOOK_S)  # another process may be replacing or truncating the segment
         self.refresh()
         return self.over(ask)
 
@@ -447,14 +456,14 @@ class PartitionView(Closing):
         return self._sure(lambda seen: seen.extent(offset, isolation))
 
     def has(self, extent: Extent) -> bool:
-        """As Source; looks at the directory again where it has not."""
+        """Returns the same as Source; if the file changed, reads the directory again."""
         segment = extent.owner
         assert isinstance(segment, SegmentView), extent
         try:
             if self._files.stat(segment.path).inode == segment.inode:
                 return True
         except OSError:
-            pass  # a look says what is wrong
+            pass  # the refresh reports the error
         self.refresh()
         return False
 
@@ -462,7 +471,7 @@ class PartitionView(Closing):
         return self._sure(lambda seen: seen.visible_end(isolation))
 
     def offset_for_time(self, timestamp_ms: int, start: int = 0) -> int | None:
-        """As Source, of records from `start` on."""
+        """Returns the same as Source, for records from `start` on."""
         return self._sure(lambda seen: seen.offset_for_time(timestamp_ms, start))
 
     @property
@@ -472,7 +481,7 @@ class PartitionView(Closing):
 
     @property
     def aborted(self) -> list[AbortedTxn]:
-        """Every aborted transaction that the directory knows of, by first offset."""
+        """Every aborted transaction that the directory knows, by first offset."""
         return self._sure(lambda seen: seen.aborted)
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
@@ -480,5 +489,5 @@ class PartitionView(Closing):
 
 
 def _is_exchanged(listed: frozenset[str]) -> bool:
-    """Whether segments may have been taking the place of others since: what went is no retention's, then."""
+    """Returns whether segments may be being replaced: then a missing file was not deleted by retention."""
     return any(name.endswith((names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX)) for name in listed)

@@ -1,10 +1,11 @@
-"""FileRecords: the batches of one .log file, and slices of it that are read only when someone looks.
+"""FileRecords: the batches of one .log file, and slices of it that are read only when used.
 
-Appends, cuts, walks headers, finds a batch by offset or time; whole stretches are `scan`'s.  Knows Kafka's framing of
-files (FileLogInputStream: a tail of 17 bytes or fewer is not seen, a batch whose declared size passes the end is the
-end, a size below 14 is corrupt) and no index.  Mirrors org.apache.kafka.common.record.internal.FileRecords (4.4.0).
+It appends, truncates, walks headers, and finds a batch by offset or time; `scan` reads whole stretches. It knows
+Kafka's framing of files (FileLogInputStream) and no index. In this framing a tail of 17 bytes or fewer is ignored, a
+batch whose declared size passes the end is the end, and a size below 14 is corrupt. Mirrors
+org.apache.kafka.common.record.internal.FileRecords (4.4.0).
 
-Writers hold the partition's lock.  Readers take none: they see `size` as it was when they asked, and bytes below it
+Writers hold the partition's lock. Readers take no lock: they use `size` as it was when they read it, and bytes below it
 never change while they are part of the log.
 """
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.format.records import Record
 
-SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and the one behind it
+SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and the next one
 WALK_WINDOW_BYTES = 65536
 RECORDS_CHUNK_BYTES = 1 << 20
 
@@ -47,9 +48,9 @@ RECORDS_CHUNK_BYTES = 1 << 20
 def walk_headers(
     file: File, start: int, end: int, *, window_bytes: int = WALK_WINDOW_BYTES, origin: int = 0
 ) -> Iterator[BatchHeader]:
-    """The headers of the batches in [start, end) of a file, without their checksums; bodies are skipped.
+    """Yields the headers of the batches in [start, end) of a file, without their checksums. Bodies are skipped.
 
-    Header positions count from `origin`.  CorruptRecordException at a size below 14, or where the file ends early.
+    Header positions count from `origin`. Raises CorruptRecordException at a size below 14, or if the file ends early.
     """
     position = start
     while position < end - HEADER_SIZE_UP_TO_MAGIC:
@@ -60,7 +61,7 @@ def walk_headers(
         if why == native.BAD_SIZE:
             size = declared_size(data, reached) - LOG_OVERHEAD
             least = MIN_RECORD_OVERHEAD
-            if size >= least:  # Kafka takes what lies behind such a batch for the rest of its header
+            if size >= least:  # Kafka reads the bytes after such a batch as the rest of its header
                 least = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
             raise CorruptRecordException(
                 f"Found record size {size} smaller than minimum record overhead ({least}) in file {file.path}.",
@@ -75,7 +76,7 @@ def walk_headers(
         if position - reached + want >= end:
             return  # too little is left, or the last batch's declared size passes the end
         if want - reached < RECORD_BATCH_OVERHEAD:
-            continue  # the header straddles the window: read on from its start
+            continue  # the header crosses the end of the window: read on from its start
         size = declared_size(data, reached)
         if size > end - position:
             return
@@ -85,30 +86,33 @@ def walk_headers(
 
 
 def base_offset_of(file: File, header: BatchHeader, position: int) -> int:
-    """RecordBatch.baseOffset: for a compressed batch of magic 0 or 1 it takes decompressing it."""
+    """RecordBatch.baseOffset: for a compressed batch of magic 0 or 1 it must decompress the batch."""
     if header.magic >= 2 or not header.is_compressed:
         return header.base_offset
     return legacy.base_offset(file.pread(header.size, position), header, at=0)
 
 
 def max_timestamp_of(header: BatchHeader) -> int:
-    """The max timestamp of a header that was read without its body; IllegalArgumentException for a negative magic,
-    whose header has no known size."""
+    """Returns the max timestamp of a header that was read without its body.
+
+    Raises IllegalArgumentException for a negative magic, because the size of its header is unknown."""
     if header.magic < 0:
         legacy.record_overhead(header.magic)
     return header.max_timestamp
 
 
 class FileRecords(RecordsEnd):
-    """A .log file.  `size` is its logical bytes (with preallocation the file is longer), `channel` the file while it is
-    open: one that is idle may be closed at any time (`kafkalog.engine.files.pool`), and is opened again by its name."""
+    """A .log file. `size` is its logical bytes; with preallocation the file is longer.
+
+    `channel` is the file while it is open. An idle file may be closed at any time (`kafkalog.engine.files.pool`), and
+    is opened again by its name."""
 
     __slots__ = ("_files", "path")
 
     channel: File | None
 
     def __init__(self, path: str, file: File | None, files: Files, size: int) -> None:
-        """`file`: None for one that is there and will be opened when it is needed."""
+        """`file`: None for a file that exists and is opened when needed."""
         self.path = path
         self.size = size
         self._files = files
@@ -125,10 +129,10 @@ class FileRecords(RecordsEnd):
         preallocated_bytes: int | None = None,
         exists: bool = False,
     ) -> FileRecords:
-        """Opens, and unless `mutable` is False creates, the file.
+        """Opens the file, and creates it unless `mutable` is False.
 
-        One that is `preallocated_bytes` long from the start is logically empty; of any other the whole length counts.
-        `exists`: there is such a file, as a listing shows; it is asked for its size alone, and opened at its first use.
+        With `preallocated_bytes` a new file gets this length and is logically empty; otherwise the whole length counts.
+        `exists`: a directory listing shows the file; only its size is read, and the first use opens it. Raises
         KafkaException beyond 2^31-1 bytes.
         """
         file: File | None = None
@@ -151,7 +155,8 @@ class FileRecords(RecordsEnd):
         return cls(path, file, files, size)
 
     def open_channel(self) -> File:
-        """The open file, opened again where it was let go; who holds it goes on with it, whatever becomes of this."""
+        """Returns the open file; opens it again if it was closed. The caller can use it even if it is closed here
+        meanwhile."""
         self.used = True
         return self.channel or self._files.pool.reopened(self, self, self._files)
 
@@ -163,7 +168,7 @@ class FileRecords(RecordsEnd):
     # --- writing ---------------------------------------------------------------------------------------
 
     def append(self, buffers: Sequence[Buffer], length: int) -> int:
-        """Writes `length` bytes of `buffers` behind the end in one call; a write that fails is taken back."""
+        """Writes `length` bytes of `buffers` after the end, in one call. A write that fails is undone."""
         size = self.size
         if length > INT_MAX - size:
             raise IllegalArgumentException(
@@ -174,14 +179,14 @@ class FileRecords(RecordsEnd):
         try:
             written = file.pwritev(buffers, size)
         except OSError:
-            with contextlib.suppress(OSError):  # of a log in the making: nobody goes on with it
+            with contextlib.suppress(OSError):  # the log is just being created: nobody continues with it
                 self.cut(size)
             raise
         self.size = size + written
         return written
 
     def truncate_to(self, target_size: int) -> int:
-        """Cuts the file to `target_size` bytes; answers how many logical bytes went."""
+        """Truncates the file to `target_size` bytes. Returns how many logical bytes were removed."""
         original_size = self.size
         if not 0 <= target_size <= original_size:
             raise KafkaException(
@@ -194,27 +199,30 @@ class FileRecords(RecordsEnd):
         return original_size - target_size
 
     def trim(self) -> None:
-        """Gives back what was preallocated and not used."""
+        """Releases preallocated space that was not used."""
         self.truncate_to(self.size)
 
     def flush(self) -> None:
         self.open_channel().sync()
 
     def flush_data(self) -> None:
-        """As `flush`, without the times of the file."""
+        """Flushes like `flush`, but without the file's timestamps."""
         self.open_channel().sync_data()
 
     def close(self) -> None:
-        """Lets go of the file, which is closed once no reader holds a slice of it."""
+        """Closes the file, as soon as no reader holds a slice of it."""
         self.shut(ClosedFile(self.path))
 
     def delete_if_exists(self) -> bool:
-        """Closes and unlinks the file; False when there was none."""
+        """Closes and deletes the file. Returns False if there was none."""
         self.close()
         return self._files.unlink_if_exists(self.path)
 
     def rename_to(self, path: str) -> None:
-        """Renames the file; from now on `path` is the new one, also when the disk refused that, but for a shortage."""
+        """Renames the file.
+
+        `path` becomes the new path even if the disk refused the rename, except for a shortage (of descriptors or
+        space)."""
         try:
             self._files.rename_or_was(self.path, path)
         except OSError as error:
@@ -224,7 +232,7 @@ class FileRecords(RecordsEnd):
         self._is_at(path)
 
     def update_parent_dir(self, parent_dir: str) -> None:
-        """Notes that the folder was renamed."""
+        """Records that the directory was renamed."""
         self._is_at(os.path.join(parent_dir, os.path.basename(self.path)))
 
     def _is_at(self, path: str) -> None:
@@ -234,14 +242,14 @@ class FileRecords(RecordsEnd):
             file.path = path
 
     def refresh(self) -> int:
-        """Takes the file's present length as the size: a read-only view of a file that someone else writes."""
+        """Sets the size to the file's current length: for a read-only view of a file that another process writes."""
         self.size = min(self.open_channel().size(), INT_MAX)
         return self.size
 
     # --- reading ---------------------------------------------------------------------------------------
 
     def slice(self, position: int, size: int) -> FileRecordsSlice:
-        """At most `size` bytes from `position`, clamped to the present end."""
+        """Returns at most `size` bytes from `position`, clamped to the current end."""
         left = self.size - position
         if position < 0:
             raise IllegalArgumentException(f"Invalid position: {position} in read from {self}")
@@ -252,7 +260,7 @@ class FileRecords(RecordsEnd):
         return FileRecordsSlice(self.open_channel(), position, size if size < left else left)
 
     def read(self, position: int, size: int) -> bytes:
-        """Exactly `size` bytes from `position`; CorruptRecordException where the file ends before."""
+        """Returns exactly `size` bytes from `position`. Raises CorruptRecordException if the file ends before."""
         data = self.open_channel().pread(size, position)
         if len(data) != size:
             raise CorruptRecordException(
@@ -261,41 +269,43 @@ class FileRecords(RecordsEnd):
         return data
 
     def batches(self) -> Iterator[BatchHeader]:
-        """All headers, lazily; positions are file positions."""
+        """Yields all headers, lazily; positions are file positions."""
         return walk_headers(self.open_channel(), 0, self.size)
 
     def batches_from(self, start: int, *, window_bytes: int = WALK_WINDOW_BYTES) -> Iterator[BatchHeader]:
-        """The headers from position `start` on, lazily."""
+        """Yields the headers from position `start` on, lazily."""
         return walk_headers(self.open_channel(), start, self.size, window_bytes=window_bytes)
 
     def first_batch(self, position: int = 0) -> BatchHeader | None:
-        """The header at `position`; None at the end."""
+        """Returns the header at `position`; None at the end."""
         return next(walk_headers(self.open_channel(), position, self.size, window_bytes=128), None)
 
     def scan(
         self, start: int = 0, end: int | None = None, *, check_crc: bool = True, slice_bytes: int | None = None
     ) -> LogScan:
-        """Tables of the valid batches of [start, end)."""
+        """Returns a scan that yields tables of the valid batches of [start, end)."""
         return LogScan(
             self.open_channel(), start, self.size if end is None else end, check_crc=check_crc, slice_bytes=slice_bytes
         )
 
     def base_offset_of(self, header: BatchHeader) -> int:
-        """The first offset of a batch whose header has a file position."""
+        """Returns the first offset of a batch whose header has a file position."""
         return base_offset_of(self.open_channel(), header, header.position)
 
     def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
-        """The batch that holds `target_offset`, or the first above it, from a position on; None when there is none."""
+        """Returns the first batch, from a position on, that holds `target_offset` or is above it; None if there is
+        none."""
         found = self.find_batch(target_offset, starting_position)
         return None if found is None else LogOffsetPosition(*found)
 
     def find_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
-        """`search_for_offset_from_position` as a plain tuple."""
+        """Returns `search_for_offset_from_position` as a plain tuple."""
         found = fetch.batch_with_offset(self.open_channel(), target_offset, starting_position, self.size)
         return found or self._find_any_batch(target_offset, starting_position)
 
     def _find_any_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
-        """For what the native search leaves: nothing may be there, old or damaged batches lie on the way."""
+        """Searches if the native search found nothing: there may be no such batch, or old or damaged batches on the
+        way."""
         previous: BatchHeader | None = None
         for header in walk_headers(self.open_channel(), starting_position, self.size, window_bytes=SEARCH_WINDOW_BYTES):
             base_offset = header.base_offset
@@ -317,7 +327,7 @@ class FileRecords(RecordsEnd):
         starting_offset: int,
         max_record_body_size: int = MAX_RECORD_BYTES,
     ) -> TimestampAndOffset | None:
-        """The first record at or above both a timestamp and an offset, from a position on; None when there is none."""
+        """Returns the first record at or above both a timestamp and an offset, from a position on, or None."""
         for header in self.batches_from(starting_position):
             if max_timestamp_of(header) < target_timestamp:
                 continue
@@ -329,7 +339,8 @@ class FileRecords(RecordsEnd):
         return None
 
     def largest_timestamp_after(self, starting_position: int) -> TimestampAndOffset:
-        """The largest max timestamp of a batch, with the last offset and epoch of the first batch that has it."""
+        """Returns the largest max timestamp of a batch, with the last offset and epoch of the first batch that
+        has it."""
         found: BatchHeader | None = None
         largest = -1
         for header in self.batches_from(starting_position):
@@ -345,15 +356,15 @@ class FileRecords(RecordsEnd):
 
 
 class FileRecordsSlice(RecordsSlice):
-    """A stretch of a .log file: the answer of a read.  Nothing is read before one of its methods is called.
+    """A stretch of a .log file: the result of a read. Nothing is read before one of its methods is called.
 
-    It may end within a batch.  Header positions count from the start of the slice, as `to_bytes()` does.
+    It may end inside a batch. Header positions count from the start of the slice, as `to_bytes()` does.
     """
 
     __slots__ = ()
 
     def read_into(self, buffer: bytearray | memoryview, position: int = 0) -> int:
-        """Fills `buffer` from `position` in the slice; answers the bytes read."""
+        """Fills `buffer` from `position` in the slice. Returns the number of bytes read."""
         count = min(len(buffer), self.size - position)
         if count <= 0:
             return 0
@@ -362,30 +373,31 @@ class FileRecordsSlice(RecordsSlice):
             return done
 
     def truncated(self, new_size: int) -> KafkaException:
-        """What is raised where the file was cut since."""
+        """Returns the error for a file that was truncated since the slice was created."""
         return KafkaException(
             f"Size of FileRecords {self.file.path} has been truncated during write: old size {self.size}, "
             f"new size {new_size}"
         )
 
     def iter_batches(self) -> Iterator[BatchHeader]:
-        """The headers of the whole batches, lazily."""
+        """Yields the headers of the whole batches, lazily."""
         start = self.position
         return walk_headers(self.file, start, start + self.size, origin=start)
 
     def batches(self) -> list[BatchHeader]:
-        """The headers of the whole batches."""
+        """Returns the headers of the whole batches."""
         return list(self.iter_batches())
 
     def last_batch(self) -> BatchHeader | None:
-        """The header of the last whole batch."""
+        """Returns the header of the last whole batch."""
         last = None
         for last in self.iter_batches():  # noqa: B007
             pass
         return last
 
     def records(self, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Record]:
-        """All records of the whole batches, also those below the offset that was asked for; about 1 MiB at a time."""
+        """Yields all records of the whole batches, also those below the requested offset. Reads about 1 MiB at
+        a time."""
         position = 0
         chunk_bytes = RECORDS_CHUNK_BYTES
         while position < self.size - HEADER_SIZE_UP_TO_MAGIC:
@@ -411,7 +423,8 @@ class FileRecordsSlice(RecordsSlice):
                 chunk_bytes = size
 
     def send_to(self, sock: HasFileno, position: int = 0, count: int | None = None) -> int:
-        """One `sendfile` of up to `count` bytes from `position` in the slice; answers the bytes sent."""
+        """Sends up to `count` bytes from `position` in the slice with one `sendfile`. Returns the number of
+        bytes sent."""
         left = self.size - position
         count = left if count is None else min(count, left)
         if count <= 0:

@@ -1,26 +1,30 @@
-"""AbstractIndex: fixed-size entries in a file that is allocated sparsely, searched through a map.
+"""AbstractIndex: fixed-size entries in a sparsely allocated file, searched through a memory map.
 
-Holds what OffsetIndex and TimeIndex share: the file and its length, how many entries count, growing, shrinking,
-trimming, renaming.  Knows nothing of what an entry means.  Mirrors org.apache.kafka.storage.internals.log.AbstractIndex
-(4.4.0), whose one read-write map is two things here: entries are written with `pwrite`, so that a full disk is an error
-and not a signal, and searched through a read-only map of the same pages, so that a lookup sees an append at once.
+It holds what OffsetIndex and TimeIndex share: the file and its length, the number of valid entries, growing, shrinking,
+trimming, renaming. It does not know what an entry means. Mirrors org.apache.kafka.storage.internals.log.AbstractIndex
+(4.4.0). Kafka uses one read-write map; this class uses two things instead. Entries are written with `pwrite`, so that a
+full disk is an error and not a signal. They are searched through a read-only map of the same pages, so that a lookup
+sees an append at once.
 
-Neither the descriptor nor the map is kept for longer than it is used: a trimmed index gives both up, and small ones
-are held as bytes when they are read again.  Who cuts an index
-that is mapped under a log that is open kills the process at the next search behind the cut (SIGBUS): asking the file
-for its length before each search would take as long as the search again, and leave the instant between the two.
+Neither the descriptor nor the map is kept longer than it is used. Trimming an index closes both, and a small index is
+held as bytes when it is read again. If another process truncates an index that an open log has mapped, the next search
+after the new end kills this process (SIGBUS). This is not checked: reading the file's length before each search would
+double its cost, and a race would remain.
 
-Where to look: an entry's bytes are laid out in `kafkalog.engine.format.index_entries` (in C
-`_native/codec/layout.pxd`); the search and what is held for it are native, in `_native.search`; which batch gets
-entries, `IndexPlan` in `_native.batches` says, and when an index is too full to go on, `SegmentTail.is_over` in
-`_native.tail`.  A new index has a table there, a class here with its rules for `append`, a suffix and a path in
-`format.names`; its file among those that LogSegment opens, checks, truncates, flushes, renames, closes and deletes; its
-end in SegmentTail where appends write it, and in IndexPlan what it gets; LogLoader rebuilds it (`_rebuild_indexes`); a
-foreign one is read by `segment.index_reader`, checked by `toolbox.index_check` and shown by `cli.dump`.
+Where things are: the layout of an entry is in `kafkalog.engine.format.index_entries` (in C:
+`_native/codec/layout.pxd`). The search and the held bytes are native, in `_native.search`. `IndexPlan` in
+`_native.batches` decides which batch gets entries, and `SegmentTail.is_over` in `_native.tail` decides when an index is
+too full. To add an index:
+- add a table to `format.index_entries`, a class with its rules for `append` here, a suffix and a path to
+  `format.names`;
+- let LogSegment open, check, truncate, flush, rename, close and delete its file;
+- add its end to SegmentTail, where appends write it, and its entries to IndexPlan;
+- let LogLoader rebuild it (`_rebuild_indexes`);
+- add it to `segment.index_reader` (reads indexes of foreign directories), `toolbox.index_check` and `cli.dump`.
 
-Locks: whatever writes is called under the partition's lock.  Readers take none: they search what is held.  Before a
-file is made shorter that is let go, while nobody searches it; a reader that then finds nothing takes `_lock` and has
-the file mapped again.
+Locks: every method that writes is called under the partition's lock. Readers take no lock: they search the held bytes.
+Before a file is made shorter, the held bytes are released while nobody searches them. A reader that then finds nothing
+takes `_lock` and maps the file again.
 """
 
 from __future__ import annotations
@@ -54,16 +58,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-INDEX_FULL_HINT = "its segment has more entries than segment.index.bytes has room for: open it with a larger one"
+INDEX_FULL_HINT = "the segment has more entries than segment.index.bytes has room for: open the log with a larger value"
 VIEW_AS_BYTES_MAX = 1 << 16  # a trimmed index up to this many bytes is read, not mapped
 
 
 class IndexOutOfBoundsException(IllegalStateException, IndexError):
-    """java.lang.IndexOutOfBoundsException: an index that was cut below its entries is asked for one that is gone."""
+    """java.lang.IndexOutOfBoundsException: the requested entry was in a part of the index file that was truncated."""
 
 
 class Making:
-    """Whether the making of a file has begun: what an interrupt left of that has no entries, only zeros."""
+    """Notes whether creating a file has begun. A file that an interrupt left behind has no entries, only zeros."""
 
     __slots__ = ("begun",)
 
@@ -72,17 +76,18 @@ class Making:
 
 
 class AbstractIndex(IndexEnd):
-    """An index file.  `entries` count, `max_entries` fit, `length` is the file's bytes, `path` where it is.
+    """An index file. `entries` is the number of valid entries, `max_entries` the number that fits, `length` the file's
+    bytes.
 
-    Opening creates a missing file, sparse, of `max_index_size` rounded down to whole entries; of a file that exists
-    every whole entry counts (also the zeros of one that a crash left untrimmed).
+    Opening creates a missing file: sparse, of `max_index_size` rounded down to whole entries. In a file that exists
+    every whole entry is valid, including the zeros of a file that a crash left untrimmed.
     """
 
-    layout: ClassVar[struct.Struct]  # of an entry
-    kind: ClassVar[type[Any]]  # what an entry says, a named tuple
-    key_column: ClassVar[int]  # what a lookup compares, and what a truncation does
+    layout: ClassVar[struct.Struct]  # the layout of an entry
+    kind: ClassVar[type[Any]]  # the named tuple of an entry
+    key_column: ClassVar[int]  # the columns that a lookup and a truncation compare
     offset_column: ClassVar[int]
-    channel: File | None  # None until it is needed again; while it is open, what is held is a map of it
+    channel: File | None  # None while closed; while it is open, the held bytes are a map of it
 
     def __init__(
         self, path: str, base_offset: int, max_index_size: int, files: Files, making: Making | None = None
@@ -93,7 +98,7 @@ class AbstractIndex(IndexEnd):
         self.entry_size = self.layout.size
         self.length = 0
         self._files = files
-        self.dirty = True  # what an earlier process left unsynced is unknown
+        self.dirty = True  # unknown: an earlier process may have left it unsynced
         self._lock = threading.RLock()
         self._generation = generation()
         self._open(making or Making())
@@ -112,7 +117,7 @@ class AbstractIndex(IndexEnd):
             is_new = making.begun = True
             try:
                 file = files.open(self.path, create=True, exclusive=True)
-            except FileNotFoundError:  # the folder is just being renamed, or gone
+            except FileNotFoundError:  # the directory is being renamed, or was deleted
                 raise gone(self.path) from None
             if self.max_index_size < size:
                 self.close()
@@ -125,7 +130,7 @@ class AbstractIndex(IndexEnd):
             raise CorruptIndexException(
                 f"found {self.length} bytes, expected at most {SEGMENT_FILE_BYTES_MAX}",
                 path=self.path,
-                hint="`kafkalog reindex` builds it from the log",
+                hint="`kafkalog reindex` rebuilds it from the log",
             )
         if is_new:
             self.length = self.max_index_size // size * size
@@ -134,7 +139,7 @@ class AbstractIndex(IndexEnd):
             self.entries = self.length // size
         files.pool.admit(self, file)
 
-    # --- what every index answers ----------------------------------------------------------------------
+    # --- the common interface --------------------------------------------------------------------------
 
     @property
     def file(self) -> str:
@@ -147,26 +152,26 @@ class AbstractIndex(IndexEnd):
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of the entries that count; `length` is the file's."""
+        """The bytes of the valid entries; `length` is the file's size."""
         return self.entry_size * self.entries
 
     def can_append_offset(self, offset: int) -> bool:
-        """Whether `offset` is near enough to the base offset for a 31-bit difference."""
+        """Returns whether `offset` minus the base offset fits into 31 bits."""
         return 0 <= offset - self.base_offset <= INT_MAX
 
     def relative_offset(self, offset: int) -> int:
-        """`offset` from the base offset; IndexOffsetOverflowException where it does not fit."""
+        """Returns `offset` minus the base offset. Raises IndexOffsetOverflowException if it does not fit."""
         relative = offset - self.base_offset
         if 0 <= relative <= INT_MAX:
             return relative
         raise IndexOffsetOverflowException(f"Integer overflow for offset: {offset} ({self.path})")
 
     def sanity_check(self) -> None:
-        """CorruptIndexException when the entries cannot belong to this segment."""
+        """Raises CorruptIndexException if the entries cannot belong to this segment."""
         raise NotImplementedError
 
     def truncate_to(self, offset: int) -> None:
-        """Forgets the entries at or above `offset`; their bytes stay in the file."""
+        """Removes the entries at or above `offset`; their bytes stay in the file."""
         slot = self._find(self.offset_column, offset) if self.entries else -1
         if slot < 0:
             self._truncate_to_entries(0)
@@ -174,27 +179,27 @@ class AbstractIndex(IndexEnd):
             self._truncate_to_entries(slot if self._parse(slot).offset == offset else slot + 1)
 
     def truncate(self) -> None:
-        """Forgets all entries; their bytes stay in the file."""
+        """Removes all entries; their bytes stay in the file."""
         self._truncate_to_entries(0)
 
     # --- the file --------------------------------------------------------------------------------------
 
     def open_channel(self) -> File:
-        """The open file, opened again where it was let go."""
+        """Returns the open file; opens it again if it was closed."""
         with self._lock:
             file = self.channel
             if file is None:
                 if self.closed:
                     raise ClosedChannelException("The index is closed", path=self.path)
-                self._let_go()  # the bytes of a trimmed one do not follow what is written
+                self._let_go()  # the bytes of a trimmed index do not show later writes
                 file = self._files.pool.reopened(self, self, self._files)
-                self._let_go()  # what a signal handler may have read in between
+                self._let_go()  # a signal handler may have read it in between
             return file
 
     def _write_entries(
         self, data: bytes | bytearray | memoryview, count: int, last_offset: int, last_timestamp: int = -1
     ) -> None:
-        """Puts `count` entries behind the present ones, in one write; the caller has checked that they fit."""
+        """Writes `count` entries after the existing ones, in one write. The caller has checked that they fit."""
         _pin = Pin(self)  # or a reader could hold the bytes from before the write
         (self.channel or self.open_channel()).pwrite(data, self.entries * self.entry_size - self.behind)
         self.added(count, last_offset, last_timestamp)
@@ -205,7 +210,9 @@ class AbstractIndex(IndexEnd):
             )
 
     def _truncate_to_entries(self, entries: int) -> None:
-        """IllegalArgumentException (after `entries` was set, as in Kafka) when the file ends before them."""
+        """Keeps the first `entries` entries.
+
+        Raises IllegalArgumentException if the file ends before them; `entries` is set nevertheless, as in Kafka."""
         with self._lock:
             position = self.entries * self.entry_size - self.behind
             self.entries = entries
@@ -217,20 +224,20 @@ class AbstractIndex(IndexEnd):
             self._entries_changed()
 
     def _entries_changed(self) -> None:
-        """Reads what the subclass remembers of its last entry again."""
+        """Updates what the subclass remembers of its last entry."""
         raise NotImplementedError
 
-    # --- looking ---------------------------------------------------------------------------------------
+    # --- searching -------------------------------------------------------------------------------------
 
     def _let_go(self) -> None:
-        """Lets go of what is held, once nobody searches it.  Called under `_lock`."""
+        """Releases the held bytes once nobody searches them. Called under `_lock`."""
         now = generation()
         while not self.let_go(now != self._generation):
             time.sleep(0)
         self._generation = now
 
     def _hold(self) -> None:
-        """Holds the file's bytes, to be searched.  Called under `_lock`."""
+        """Reads or maps the file, to be searched. Called under `_lock`."""
         if self.closed:
             raise ClosedChannelException("The index is closed", path=self.path)
         self._let_go()
@@ -265,27 +272,28 @@ class AbstractIndex(IndexEnd):
         return file.map() or b""
 
     def _under_lock(self, search: Callable[..., T], *args: int) -> T:
-        """`search(entries, *args)` when the entries' bytes are held; IndexOutOfBoundsException where it comes to one
-        that the file, cut below its entries, has not."""
+        """Returns `search(entries, *args)`, run while the entries' bytes are held.
+
+        Raises IndexOutOfBoundsException if the search reaches an entry that the truncated file no longer has."""
         with self._lock:
             _pin = Pin(self)
             size = self.entry_size
             if self.held_bytes < max(self.entries * size, 0):
                 self._hold()
             entries = self.entries
-            if self.length >= entries * size:  # else the search says what it meets
-                entries = min(entries, self.held_bytes // size)  # others cut the file
+            if self.length >= entries * size:  # else the search raises for the missing entry
+                entries = min(entries, self.held_bytes // size)  # another process truncated the file
             try:
                 return search(entries, *args)
             except IndexError as error:
                 raise IndexOutOfBoundsException(str(error), path=self.path) from None
 
     def lookup_under_lock(self, target: int) -> Any:
-        """`lookup` where the bytes of all entries were not held."""
+        """Runs `lookup` if the bytes of all entries were not held."""
         return self._under_lock(self.lookup_among, target)
 
     def lookups(self, targets: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """`lookup` for each of `targets`, as the columns of the answers; many times as fast as one by one."""
+        """Runs `lookup` for each of `targets` and returns the results as columns; far faster than single lookups."""
         found = self.lookup_many(targets)
         if found is None:
             entries = np.array([self.lookup(int(target)) for target in np.ravel(targets)], np.int64).reshape(-1, 2)
@@ -293,16 +301,20 @@ class AbstractIndex(IndexEnd):
         return found
 
     def _find(self, column: int, target: int, upper: bool = False) -> int:
-        """The last slot whose `column` is at most `target`, or (upper) the first that is above; -1 for none."""
+        """Returns the last slot whose `column` is at most `target`, or (upper) the first that is above; -1 for none."""
         slot = self.find(column, target, upper)
         return slot if slot >= -1 else self._under_lock(self.find_among, column, target, upper)
 
     def _entry_bytes(self, slot: int) -> bytes:
-        """The bytes of one entry; IndexOutOfBoundsException beyond `length`, zeros where others cut the file."""
+        """Returns the bytes of one entry; zeros if another process truncated the file.
+
+        Raises IndexOutOfBoundsException beyond `length`."""
         size = self.entry_size
         start = slot * size
         if start + size > self.length:
-            raise IndexOutOfBoundsException(f"Entry {slot} lies beyond {self.length} bytes", path=self.path)
+            raise IndexOutOfBoundsException(
+                f"Entry {slot} is after the end of the file of {self.length} bytes", path=self.path
+            )
         data = self.copied(start, size)
         if data is None:
             file = self.channel
@@ -310,19 +322,20 @@ class AbstractIndex(IndexEnd):
         return (data or b"").ljust(size, b"\0")
 
     def _parse(self, slot: int) -> Any:
-        """The entry in a slot, as `kind`."""
+        """Returns the entry in a slot, as `kind`."""
         raise NotImplementedError
 
     def all_entries(self) -> list[Any]:
-        """Every entry; for dumps and checks."""
+        """Returns every entry; for dumps and checks."""
         return [self._parse(slot) for slot in range(self.entries)]
 
-    # --- its length, its name --------------------------------------------------------------------------
+    # --- length and name -------------------------------------------------------------------------------
 
     def resize(self, new_size: int) -> bool:
-        """Makes the file `new_size` bytes long, rounded down to whole entries; False when it already is.
+        """Makes the file `new_size` bytes long, rounded down to whole entries. Returns False if it already is.
 
-        The entries stay.  IllegalArgumentException (after the file was cut, as in Kafka) when they do not fit.
+        The entries stay. Raises IllegalArgumentException (after the file was truncated, as in Kafka) if they do not
+        fit.
         """
         rounded = new_size // self.entry_size * self.entry_size
         with self._lock:
@@ -331,18 +344,18 @@ class AbstractIndex(IndexEnd):
             file = self.open_channel()
             self._let_go()
             file.truncate(rounded)
-            self._let_go()  # what a signal handler may have mapped in between
+            self._let_go()  # a signal handler may have mapped it in between
             self.length = rounded
             self.max_entries = rounded // self.entry_size
             self.dirty = True
             position = self.entries * self.entry_size - self.behind
             if position > rounded:
-                self.behind = self.entries * self.entry_size  # the new map is at its beginning
+                self.behind = self.entries * self.entry_size  # a new map starts at its beginning
                 raise IllegalArgumentException(f"newPosition > limit: ({position} > {rounded})", path=self.path)
         return True
 
     def trim_to_valid_size(self) -> None:
-        """Cuts the file behind the last entry and lets go of map and descriptor until the next use."""
+        """Truncates the file after the last entry, and closes map and descriptor until the next use."""
         with self._lock:
             if self.closed:
                 return
@@ -351,17 +364,17 @@ class AbstractIndex(IndexEnd):
             self.channel = None
 
     def reset(self) -> None:
-        """Forgets all entries and makes the file full-sized again."""
+        """Removes all entries and gives the file its full size again."""
         self.truncate()
         self.resize(self.max_index_size)
 
     def flush(self) -> None:
-        """Makes entries and length durable; nothing to do when nothing changed since the last time."""
+        """Makes entries and length durable. Does nothing if nothing changed since the last flush."""
         with self._lock:
             if self.closed or not self.dirty:
                 return
             try:
-                self.dirty = False  # before: what an append adds meanwhile waits for the next time
+                self.dirty = False  # before the sync: a concurrent append must set it again
                 file = self.channel
                 if file is not None:
                     file.sync()
@@ -374,8 +387,11 @@ class AbstractIndex(IndexEnd):
                 raise
 
     def rename_to(self, path: str) -> None:
-        """Renames the file; from now on `path` is the new one, also when the disk refused that, but for a shortage."""
-        with self._lock:  # or a reader who opens it meanwhile looks for a name that is gone
+        """Renames the file.
+
+        `path` becomes the new path even if the disk refused the rename, except for a shortage (of descriptors or
+        space)."""
+        with self._lock:  # or a reader that opens the file meanwhile would use the old name
             try:
                 self._files.rename_or_was(self.path, path)
             except OSError as error:
@@ -385,16 +401,16 @@ class AbstractIndex(IndexEnd):
             self.path = path
 
     def update_parent_dir(self, parent_dir: str) -> None:
-        """Notes that the folder was renamed."""
+        """Records that the directory was renamed."""
         self.path = os.path.join(parent_dir, os.path.basename(self.path))
 
     def delete_if_exists(self) -> bool:
-        """Closes and unlinks the file; False when there was none."""
+        """Closes and deletes the file. Returns False if there was none."""
         self.close()
         return self._files.unlink_if_exists(self.path)
 
     def close(self) -> None:
-        """Lets go of map and descriptor for good; neither trims nor flushes."""
+        """Closes map and descriptor for good; neither trims nor flushes."""
         with self._lock:
             self.shut()
             self._let_go()

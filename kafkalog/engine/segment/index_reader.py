@@ -1,13 +1,13 @@
-"""Index files of a directory that is not ours, read whole and believed only as far as they make sense.
+"""Reads index files of a directory that another process owns, and trusts them only as far as they make sense.
 
-A running broker preallocates the active segment's indexes, so a file ends in zero slots; a crash or a foreign hand
-may leave worse.  `offset_entries` and `time_entries` give the prefix in which entries grow as they must, searched as
-the engine searches its own (`kafkalog._native.state.search`).  What they say is a hint: whoever follows it checks the
-batch that he finds (`SegmentReader`).  Of a .txnindex nothing is a hint: what is missing there would be read as
-committed. Needs no lock; holds no file.
+A running broker preallocates the indexes of the active segment, so a file ends in zero slots; a crash or another
+program may leave worse. `offset_entries` and `time_entries` return the prefix in which entries grow as they must. It is
+searched like the engine's indexes (`kafkalog._native.state.search`). An entry is a hint: the caller checks the batch
+that it finds (`SegmentReader`). A .txnindex is different: a missing entry would make aborted records look committed, so
+its entries must be right. Needs no lock; holds no file.
 
-An .index or .timeindex file that cannot be read (a permission, a disk that fails) is as one that is not there: its log
-is walked instead.  That is logged, once for each file.
+An .index or .timeindex file that cannot be read (a permission, a failing disk) counts as missing: the log is scanned
+instead. A warning is logged, once for each file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
 PASSED_OVER_MAX = 10_000
-_passed_over: set[str] = set()  # files that were told of
+_passed_over: set[str] = set()  # files for which a warning was logged
 _ZEROS = bytes(PIECE_BYTES)
 
 
@@ -54,22 +54,23 @@ class OffsetEntries(_Entries):
     column = OFFSET
 
     def floor(self, offset: int) -> tuple[int, int]:
-        """The entry with the greatest offset <= `offset`, as (offset, position); (base offset, 0) where there is none,
-        for no entry has position 0."""
+        """Returns the entry with the greatest offset <= `offset`, as (offset, position).
+
+        Returns (base offset, 0) if there is none; no entry has position 0."""
         found: tuple[int, int] = self.lookup(offset)
         return found
 
     def last_entry(self) -> tuple[int, int]:
-        """The last entry; (base offset, 0) without one."""
+        """Returns the last entry; (base offset, 0) if there are none."""
         return self.floor(LONG_MAX)
 
     def at_or_behind(self, position: int) -> tuple[int, int] | None:
-        """The first entry with a position >= `position`."""
-        # Behind the last that lies below: a search for an upper bound, Kafka's, never looks whether the first is equal.
+        """Returns the first entry with a position >= `position`."""
+        # The slot after the last lower one: Kafka's upper-bound search never checks whether the first entry is equal.
         return self._entry(self.find(BYTE_POSITION, min(position - 1, INT_MAX)) + 1)
 
     def at_or_before(self, position: int) -> tuple[int, int] | None:
-        """The last entry with a position <= `position`."""
+        """Returns the last entry with a position <= `position`."""
         return self._entry(self.find(BYTE_POSITION, min(position, INT_MAX)))
 
     def _entry(self, slot: int) -> tuple[int, int] | None:
@@ -86,13 +87,13 @@ class TimeEntries(_Entries):
     column = TIME
 
     def before(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The last entry with a timestamp below `timestamp_ms`, as (timestamp, offset)."""
-        target = min(max(timestamp_ms, 0) - 1, LONG_MAX)  # no believable entry is negative
+        """Returns the last entry with a timestamp below `timestamp_ms`, as (timestamp, offset)."""
+        target = min(max(timestamp_ms, 0) - 1, LONG_MAX)  # no valid entry is negative
         timestamp, offset = self.lookup(target)
         return None if timestamp < 0 else (timestamp, offset)
 
     def entry(self, n: int) -> tuple[int, int]:
-        """The n-th entry, as (timestamp, offset)."""
+        """Returns the n-th entry, as (timestamp, offset)."""
         data = self.copied(n * TIME_ENTRY.size, TIME_ENTRY.size)
         assert data, (n, self.entries)
         timestamp, offset = TIME_ENTRY.unpack(data)
@@ -100,13 +101,13 @@ class TimeEntries(_Entries):
 
 
 def _leading(good: np.ndarray) -> int:
-    """How many are good before the first that is not."""
+    """Returns the number of good items before the first bad one."""
     bad = np.flatnonzero(~good)
     return int(bad[0]) if len(bad) else len(good)
 
 
 def _load_hints(files: Files, path: str) -> bytes:
-    """As `_load`; nothing of a file that cannot be read."""
+    """Loads like `_load`, but returns nothing if the file cannot be read."""
     try:
         return _load(files, path)
     except OSError as error:
@@ -115,7 +116,7 @@ def _load_hints(files: Files, path: str) -> bytes:
 
 
 def _pass_over(path: str, error: OSError) -> None:
-    """Logs an index that cannot be read; raises what says nothing of the file: a shortage, an error of the engine."""
+    """Logs an index that cannot be read. Raises errors that say nothing about the file: a shortage, an engine error."""
     if isinstance(error, KafkalogError) or is_shortage(error) or error.errno is None:
         raise error
     if path not in _passed_over and len(_passed_over) < PASSED_OVER_MAX:
@@ -123,7 +124,7 @@ def _pass_over(path: str, error: OSError) -> None:
         folder, name = os.path.split(path)
         log_dir, partition = os.path.split(folder)
         Lines("kafkalog.log", log_dir, partition).warning(
-            "%s cannot be read (%s), the log is searched without it: `kafkalog reindex %s --yes %s` makes it anew",
+            "%s cannot be read (%s), the log is searched without it; `kafkalog reindex %s --yes %s` rebuilds it",
             name,
             error.strerror or error,
             log_dir,
@@ -132,7 +133,7 @@ def _pass_over(path: str, error: OSError) -> None:
 
 
 def _load(files: Files, path: str) -> bytes:
-    """The file up to the first run of zero slots; of an absent one nothing."""
+    """Returns the file up to the first run of zero slots; nothing if the file is missing."""
     little = files.content(path, PIECE_BYTES)
     if little is not None:
         return b"" if _ZEROS.startswith(little) else little
@@ -145,7 +146,7 @@ def _load(files: Files, path: str) -> bytes:
         position = 0
         while True:
             piece = file.pread(PIECE_BYTES, position)
-            if _ZEROS.startswith(piece):  # nothing is left, or room that was set aside
+            if _ZEROS.startswith(piece):  # the end of the file, or preallocated space
                 break
             pieces.append(piece)
             position += len(piece)
@@ -153,12 +154,12 @@ def _load(files: Files, path: str) -> bytes:
 
 
 def entries_of(data: bytes, dtype: np.dtype) -> np.ndarray:
-    """The whole entries in an index file's bytes, as they stand there."""
+    """Returns the whole entries in an index file's bytes, unchecked."""
     return np.frombuffer(data, dtype, len(data) // dtype.itemsize)
 
 
 def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) -> OffsetEntries:
-    """The believable entries of an .index file whose positions lie within `log_bytes` of log."""
+    """Returns the valid entries of an .index file whose positions are within `log_bytes` of log."""
     data = _load_hints(files, path)
     if len(data) < OFFSET_ENTRY.size:
         return OffsetEntries(data, 0, base_offset)
@@ -171,9 +172,9 @@ def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) ->
 
 
 def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
-    """The believable entries of a .timeindex file."""
+    """Returns the valid entries of a .timeindex file."""
     data = _load_hints(files, path)
-    if len(data) < 2 * TIME_ENTRY.size:  # small segments have one entry: many partitions have nothing else
+    if len(data) < 2 * TIME_ENTRY.size:  # many partitions have only small segments, with one entry
         is_one = len(data) >= TIME_ENTRY.size and min(TIME_ENTRY.unpack_from(data)) >= 0
         return TimeEntries(data, int(is_one), base_offset)
     raw = entries_of(data, TIME_ENTRIES)
@@ -183,8 +184,9 @@ def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
 
 
 def last_position(files: Files, path: str) -> int:
-    """The position that an .index file's last entry names, -1 without one; it may lie behind the log's end.  Zero slots
-    behind it are room that was set aside."""
+    """Returns the position in an .index file's last entry, or -1; it may be after the log's end.
+
+    Zero slots after the last entry are preallocated space."""
     size = OFFSET_ENTRY.size
     try:
         with files.open(path, writable=False) as file:
@@ -204,7 +206,7 @@ def last_position(files: Files, path: str) -> int:
 
 
 def last_time(files: Files, path: str) -> int:
-    """The timestamp of a .timeindex file's last entry, -1 where its last slot has none, or without a file."""
+    """Returns the timestamp of a .timeindex file's last entry; -1 if the last slot has none or the file is missing."""
     size = TIME_ENTRY.size
     try:
         little = files.content(path, PIECE_BYTES)
@@ -231,13 +233,12 @@ def last_time(files: Files, path: str) -> int:
 
 
 def check_whole_entries(path: str, size: int) -> None:
-    """CorruptIndexException for a .txnindex file of `size` bytes that ends inside an entry, and is not being written:
-    it was cut."""
+    """Raises CorruptIndexException for a complete .txnindex file of `size` bytes that ends inside an entry."""
     left = size % TXN_ENTRIES.itemsize
     if left:
         raise CorruptIndexException(
-            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRIES.itemsize}: it was cut, "
-            "and does not tell which records were aborted",
+            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRIES.itemsize}: "
+            "the file was truncated and does not list all aborted transactions",
             path=path,
             position=size - left,
             hint=REBUILD_HINT,
@@ -245,11 +246,11 @@ def check_whole_entries(path: str, size: int) -> None:
 
 
 def aborted_txns(files: Files, path: str, *, required: bool = False, finished: bool = False) -> list[AbortedTxn]:
-    """Every aborted transaction of a .txnindex file; one that is being written is left out.
+    """Returns every aborted transaction of a .txnindex file, without an entry that is just being written.
 
-    `required`: FileNotFoundError where there is no file, CorruptIndexException for an entry that makes no sense:
-    without it records of an aborted transaction would be taken for committed ones.  `finished`: nobody writes to it
-    any more, so that an entry that is not whole is none that is being written.
+    `required`: raise FileNotFoundError if there is no file, and CorruptIndexException for an entry that makes no sense.
+    Without these entries, records of an aborted transaction would look committed. `finished`: nobody writes to the file
+    any more, so an incomplete entry is an error.
     """
     if required:
         size = files.stat(path).size

@@ -1,7 +1,7 @@
-"""LazyIndex: an index whose file is opened, and created, at the first use.
+"""LazyIndex: an index whose file is opened, or created, at the first use.
 
-Opening a log of thousands of segments touches no index; renaming or deleting a segment does not need its indexes open.
-Mirrors org.apache.kafka.storage.internals.log.LazyIndex (4.4.0).
+Opening a log of thousands of segments therefore touches no index, and renaming or deleting a segment does not open its
+indexes. Mirrors org.apache.kafka.storage.internals.log.LazyIndex (4.4.0).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LazyIndex(Generic[I]):
 
     @property
     def file(self) -> str:
-        """Where the file is, or would be."""
+        """The path of the file, which may not exist yet."""
         index = self.index
         return self._path if index is None else index.path
 
@@ -54,7 +54,7 @@ class LazyIndex(Generic[I]):
                 self._path = os.path.join(parent_dir, os.path.basename(self._path))
 
     def rename_to(self, path: str) -> None:
-        """Renames the file; one that was never opened may be missing."""
+        """Renames the file. A file that was never opened may be missing."""
         with self._lock:
             if self.index is not None:
                 self.index.rename_to(path)

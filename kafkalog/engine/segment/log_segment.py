@@ -1,15 +1,15 @@
 """LogSegment: one .log file and the indexes that can be rebuilt from it.
 
-Knows positions, offsets and timestamps; nothing of leaders, retention or other segments.  Mirrors
-org.apache.kafka.storage.internals.log.LogSegment (4.4.0), whose rules for index entries are per batch: an entry is the
-last offset and the start of a batch, made when more than index.interval.bytes lie between it and the previous entry
-(or the opening of the segment).  Appending and recovering make the same entries.
+It knows positions, offsets and timestamps; nothing about leaders, retention or other segments. Mirrors
+org.apache.kafka.storage.internals.log.LogSegment (4.4.0). Kafka's rules for index entries are per batch: an entry holds
+the last offset and the start of a batch. It is added if more than index.interval.bytes are between the batch and the
+previous entry (or the opening of the segment). Appending and recovering add the same entries.
 
-Not thread-safe for writing: UnifiedLog holds its lock around every call that changes something.  Reads need no lock.
-What an append writes and moves is native, in `_native.tail`, and so is the rule for a roll (`SegmentTail.is_over`); a
-log's append goes there past `append`.  A read is native (`_native.fetch`) where nothing odd lies on the way.  `recover`
-is one native scan in slices, in which Python sees only the batches that change producer state or leader epochs.  What
-a new index would touch is told in `index`.  The file is long because Kafka's class is: every method is one of its own.
+Not thread-safe for writing: UnifiedLog holds its lock around every call that changes something. Reads need no lock. The
+writing part of an append is native, in `_native.tail`, and so is the rule for a roll (`SegmentTail.is_over`). An append
+to a log calls it directly, without `append`. A read is native too (`_native.fetch`), unless it meets something unusual.
+`recover` is one native scan in slices; Python sees only the batches that change producer state or leader epochs.
+`index` lists what a new index must touch. The file is long because Kafka's class is long.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.config import LogConfig
 
-WHOLE_SEGMENT = -LONG_MAX  # max_position of a read: up to the end as it is
+WHOLE_SEGMENT = -LONG_MAX  # max_position of a read: up to the current end
 SPLIT_CHUNK_BYTES = 1 << 20
 INDEX_FLUSH_ENTRIES = 4096  # recovery writes index entries in runs of about this many
-_FETCHED = (LogOffsetMetadata, FileRecordsSlice, FetchDataInfo)  # what a read makes
+_FETCHED = (LogOffsetMetadata, FileRecordsSlice, FetchDataInfo)  # the classes that a read creates
 _FUTURE_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)-future", re.ASCII)
 
 
 class LogSegment:
-    """A segment.  `base_offset`: no offset in it is lower.  `log`: its FileRecords.  `size`: bytes of it.
+    """A segment. `base_offset`: the lowest possible offset. `log`: its FileRecords. `size`: bytes of its .log file.
 
     Indexes are opened (and created) at their first use.
     """
@@ -107,7 +107,7 @@ class LogSegment:
         self.base_offset = txn_index.start_offset
         self.clock = clock
         self._files = files
-        # What appends need and move: distances, timestamps, and the indexes once they are open.
+        # The state that appends need and update: distances, timestamps, and the indexes once they are open.
         self.tail = SegmentTail(
             self.base_offset,
             config.index_interval_bytes,
@@ -130,11 +130,11 @@ class LogSegment:
         suffix: str = "",
         has_txn_index: bool | None = None,
     ) -> LogSegment:
-        """Opens or creates the segment's .log file; its indexes wait for their first use.
+        """Opens or creates the segment's .log file; its indexes are opened at their first use.
 
-        `new`: the file is one to be preallocated, where the configuration says so; of any other the whole length
-        counts.  `has_txn_index`: what a listing of the folder shows, in which the .log file is, which then waits for
-        its first use too; None: nobody has looked.
+        `new`: preallocate the file if the configuration says so; otherwise the whole length counts. `has_txn_index`:
+        whether a directory listing shows a transaction index. The listing must show the .log file too, which is then
+        opened at its first use. None if there is no listing.
         """
         stem = names.segment_stem(dir, base_offset)
         index_size = config.max_index_size
@@ -157,13 +157,13 @@ class LogSegment:
 
     @staticmethod
     def delete_files_if_exist(dir: str, base_offset: int, suffix: str, files: Files) -> None:
-        """Unlinks the files of a segment that is not open (Kafka's static deleteIfExists)."""
+        """Deletes the files of a segment that is not open (Kafka's static deleteIfExists)."""
         files.unlink_if_exists(names.offset_index_file(dir, base_offset, suffix))
         files.unlink_if_exists(names.time_index_file(dir, base_offset, suffix))
         files.unlink_if_exists(names.transaction_index_file(dir, base_offset, suffix))
         files.unlink_if_exists(names.log_file(dir, base_offset, suffix))
 
-    # --- what it is ------------------------------------------------------------------------------------
+    # --- properties ------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
@@ -195,7 +195,7 @@ class LogSegment:
     def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
         """The largest timestamp and the last offset of the first batch that has it (readMaxTimestampAndOffsetSoFar)."""
         found = self.tail.largest_timestamp
-        if found is None:  # whoever asks first decides, as in Kafka, what a truncation starts from
+        if found is None:  # as in Kafka, the first caller decides what a truncation starts from
             found = self.tail.learn_largest_timestamp(self.time_index.last_entry)
         return TimestampOffset(*found)
 
@@ -206,7 +206,7 @@ class LogSegment:
 
     @property
     def last_modified(self) -> int:
-        """The .log file's modification time in ms; 0 when it is gone."""
+        """The .log file's modification time in ms; 0 if the file no longer exists."""
         try:
             return self._files.stat(self.log.path).mtime_ms
         except FileNotFoundError:
@@ -219,7 +219,7 @@ class LogSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest record timestamp, or the file's modification time where there is none."""
+        """The largest record timestamp, or the file's modification time if there is none."""
         timestamp = self.max_timestamp_so_far
         return timestamp if timestamp >= 0 else self.last_modified
 
@@ -234,7 +234,7 @@ class LogSegment:
         )
 
     def has_suffix(self, suffix: str) -> bool:
-        """Whether all four file names end so."""
+        """Returns whether all four file names end with `suffix`."""
         return (
             self.log.path.endswith(suffix)
             and self.offset_index_file.endswith(suffix)
@@ -252,11 +252,12 @@ class LogSegment:
     # --- appending -------------------------------------------------------------------------------------
 
     def append(self, largest_offset: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
-        """Writes whole batches behind the end and makes their index entries.
+        """Writes whole batches after the end and adds their index entries.
 
-        `headers` describe, in order, what `buffers` hold joined.  LogSegmentOffsetOverflowException (nothing written)
-        when `largest_offset` is too far from the base offset.  IllegalArgumentException beyond 2^31-1 bytes, and, after
-        the bytes were written, when an index is full: as in Kafka, `should_roll` is what keeps that from happening.
+        `headers` describe, in order, the batches in the joined `buffers`. Raises LogSegmentOffsetOverflowException,
+        with nothing written, if `largest_offset` is too far from the base offset. Raises IllegalArgumentException
+        beyond 2^31-1 bytes and, after the bytes were written, if an index is full. As in Kafka, `should_roll` prevents
+        that.
         """
         if not headers:
             return
@@ -266,8 +267,8 @@ class LogSegment:
             _pins = self.make_ready(refused, written, described)
 
     def check_append(self, largest_offset: int, length: int) -> None:
-        """What an append must keep to whatever the segment's state: offsets and positions of 31 bits."""
-        _ = self.offset_index  # an append that is refused has made no other file
+        """Checks the limits of every append: offsets and positions of 31 bits."""
+        _ = self.offset_index  # a refused append creates no other file
         if not 0 <= largest_offset - self.base_offset <= INT_MAX:
             raise self._overflow(largest_offset)
         if length > INT_MAX - self.log.size:
@@ -279,7 +280,7 @@ class LogSegment:
             self.know_end()
 
     def know_end(self) -> None:
-        """Opens the indexes and looks for the timestamps that `tail` decides by."""
+        """Opens the indexes and reads the timestamps that `tail` needs."""
         _ = (self.offset_index, self.time_index, self.max_timestamp_and_offset_so_far)
         if self.tail.first_timestamp is None:
             self.tail.first_timestamp = self._first_timestamp()
@@ -287,14 +288,15 @@ class LogSegment:
     def make_ready(
         self, refused: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], *, aborts: bool = False
     ) -> tuple[Pin, ...]:
-        """After an append that did nothing: opens the files again, which stay open as long as the answer is held, or
-        raises what an index refuses.  `aborts`: it has records for the transaction index, which is made here if there
-        is none, so that an append that is refused leaves no empty one.
+        """Handles an append that did nothing: opens the files again, or raises the error of the index that refused it.
 
-        Kafka finds that out when the batches are in the file, and leaves them there, behind the end of the log.
+        The files stay open as long as the caller holds the result. `aborts`: the append has entries for the transaction
+        index. It is created here if it does not exist, so that a refused append leaves no empty one.
+
+        Kafka detects a refusal after the batches were written, and leaves them in the file after the end of the log.
         """
         if refused == FILE_AWAY and self.log.channel is None:
-            pins: tuple[Pin, ...] = (Pin(self.log),)  # most appends write nothing else
+            pins: tuple[Pin, ...] = (Pin(self.log),)  # most appends write only to this file
             self.log.open_channel()
             return pins
         if refused == FILE_AWAY:
@@ -322,7 +324,7 @@ class LogSegment:
                 tail.largest_timestamp = (header.max_timestamp, header.last_offset)
             self.offset_index.append(header.last_offset, position)
             self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
-        raise AssertionError(f"an index refused {headers}, but takes them, in {self}")
+        raise AssertionError(f"an index refused {headers}, but now accepts them, in {self}")
 
     def _new_plan(
         self, bytes_since_last_entry: int, max_timestamp: int, offset_of_max_timestamp: int, *, recovery: bool = False
@@ -344,23 +346,23 @@ class LogSegment:
         )
 
     def _write_plan(self, plan: IndexPlan) -> None:
-        """Writes the entries that a plan has made since the last time."""
+        """Writes the entries that a plan has created since the last call."""
         offset_entries, time_entries = plan.take()
-        # Invariant: an entry's position lies in the log.
+        # Invariant: the position of an entry is within the log.
         assert not offset_entries or OFFSET_ENTRY.unpack(offset_entries[-OFFSET_ENTRY.size :])[1] < self.log.size, self
         self.offset_index.append_packed(offset_entries)
         self.time_index.append_packed(time_entries)
 
     def _take_plan(self, plan: IndexPlan) -> None:
-        """Makes a plan's entries and its largest timestamp this segment's."""
+        """Writes a plan's entries and takes over its largest timestamp."""
         self._write_plan(plan)
         self.tail.bytes_since_last_index_entry = plan.bytes_since_last_entry
         self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
 
     def _raise_index_error(self, plan: IndexPlan, last_offset: int) -> NoReturn:
-        """Raises what Kafka raises where the plan stopped: an index refuses its next entry."""
+        """Raises the error that Kafka raises where the plan stopped: an index refuses its next entry."""
         assert plan.error is not None
-        # Out of range may be the time entry's offset: then the offset entry before it was taken.
+        # The out-of-range offset may be that of the time entry: then the offset entry before it was accepted.
         taken = plan.error[0] == native.OFFSET_OUT_OF_RANGE and plan.last_offset_entry == last_offset
         if plan.error[0] in _OFFSET_ENTRY_ERRORS and not taken:
             self.offset_index.check_append(last_offset, plan.offset_entry_count, plan.last_offset_entry)
@@ -379,9 +381,10 @@ class LogSegment:
         return error
 
     def append_from_file(self, records: FileRecords, start: int) -> int:
-        """Appends batches of another file from position `start` on, as far as their offsets fit; answers the bytes."""
+        """Appends batches of another file from position `start` on, as far as their offsets fit. Returns the bytes
+        appended."""
         position = start
-        # Kafka's bound, which a start above 0 puts beyond the file's end; the walk ends at the file's anyway.
+        # This is Kafka's bound. With a start above 0 it is after the file's end, but the walk ends there anyway.
         while position < start + records.size:
             appended = self._append_chunk_from_file(records, position)
             if appended == 0:
@@ -406,38 +409,40 @@ class LogSegment:
     # --- rolling ---------------------------------------------------------------------------------------
 
     def should_roll(self, roll_params: RollParams) -> bool:
-        """Whether an append must go to a new segment: bytes, time, a full index or an offset too far."""
+        """Returns whether an append must go to a new segment: because of bytes, time, a full index or an offset too
+        far."""
         max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now = roll_params
         if not self.tail.is_known:
             self.know_end()
         return self.tail.must_roll(max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now)
 
     def time_waited_for_roll(self, now: int, message_timestamp: int) -> int:
-        """ms from the first batch's timestamp to `message_timestamp`; without one, from opening to `now`."""
+        """Returns the ms from the first batch's timestamp to `message_timestamp`; without one, from opening to
+        `now`."""
         if self.tail.first_timestamp is None:
             self.tail.first_timestamp = self._first_timestamp()
         return self.tail.time_waited_for_roll(now, message_timestamp)
 
     @property
     def first_batch_timestamp(self) -> int:
-        """The first batch's max timestamp; 2^63-1 where there is none (getFirstBatchTimestamp); read once."""
+        """The first batch's max timestamp (getFirstBatchTimestamp), read once; 2^63-1 if there is none."""
         timestamp = self.tail.first_timestamp
         if timestamp is None:
             timestamp = self._first_timestamp()
             if timestamp is not None:
                 self.tail.first_timestamp = timestamp
-                # Nobody holds a lock here: the batch may have been cut away before this was kept.
+                # No lock is held here: a truncation may have removed the batch meanwhile.
                 if self._first_timestamp() != timestamp:
                     self.tail.first_timestamp = None
         return LONG_MAX if timestamp is None or timestamp < 0 else timestamp
 
     def _first_timestamp(self) -> int | None:
-        """As the file has it."""
+        """Returns the first batch's max timestamp from the file."""
         first = self.log.first_batch() if self.log.size else None
         return None if first is None else max_timestamp_of(first)
 
     def on_become_inactive_segment(self) -> None:
-        """Closes the segment for writing: a last time index entry, and all files cut to what is in them."""
+        """Closes the segment for writing: adds a last time index entry, and trims all files to their contents."""
         self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
         self.time_index.trim_to_valid_size()
@@ -451,15 +456,16 @@ class LogSegment:
     # --- reading ---------------------------------------------------------------------------------------
 
     def translate_offset(self, offset: int, starting_file_position: int = 0) -> LogOffsetPosition | None:
-        """The first batch that holds `offset` or lies above it; None when there is none."""
+        """Returns the first batch that holds `offset` or is above it, or None."""
         found = self._find_batch(offset, starting_file_position)
         return None if found is None else LogOffsetPosition(*found)
 
     def _find_batch(self, offset: int, starting_position: int = 0) -> tuple[int, int, int] | None:
-        """`translate_offset` as a plain tuple.
+        """Returns `translate_offset` as a plain tuple.
 
-        An index entry may lie: a bit flipped in it, or a broker cut it off in its memory and the file still has it.
-        Where the answer leaves room for that (Kafka's reads then pass over batches in silence) it is tried.
+        An index entry may be wrong: a bit flipped, or a broker truncated the index in memory and the file still has the
+        entry. Kafka's reads then skip batches silently. If the result leaves room for that, this method searches again
+        from the start.
         """
         log = self.log
         position = (self._offset_index or self.offset_index).lookup(offset)[1]
@@ -473,14 +479,14 @@ class LogSegment:
         if (found is None or found[0] > offset) and not self._names_a_batch(position, offset):
             try:
                 return log.find_batch(offset, starting_position)
-            except BadBytesError:  # damage lies on that way, too: what Kafka finds counts
+            except BadBytesError:  # there is damage on that way too: use Kafka's result
                 pass
         if refusal is not None:
             raise refusal
         return found
 
     def _names_a_batch(self, position: int, offset: int) -> bool:
-        """Whether a batch at or below `offset` begins at `position`, as an index entry for it says."""
+        """Returns whether a batch at or below `offset` begins at `position`, as an index entry for it says."""
         if position <= 0:
             return position == 0
         data = self.log.open_channel().pread(RECORD_BATCH_OVERHEAD, position) if position < self.log.size else b""
@@ -490,7 +496,7 @@ class LogSegment:
         return header.size >= SMALLEST_BATCH_BYTES and self.base_offset <= header.base_offset <= offset
 
     def position_for(self, offset: int) -> int:
-        """Where a search for `offset` may begin: what the offset index says, if that can be, else the file's start."""
+        """Returns where a search for `offset` may begin: the offset index's position if it is plausible, else 0."""
         position = self.offset_index.lookup(offset).position
         return position if self._names_a_batch(position, offset) else 0
 
@@ -501,10 +507,12 @@ class LogSegment:
         max_position: int | None = WHOLE_SEGMENT,
         min_one_message: bool = False,
     ) -> FetchDataInfo | None:
-        """Batches from the one that holds `start_offset`, at most `max_size` bytes, below file position `max_position`.
+        """Returns batches from the one that holds `start_offset`: at most `max_size` bytes, below file position
+        `max_position`.
 
-        None when the segment ends before `start_offset`.  `max_position` None (unknown) gives no bytes.  With
-        `min_one_message` the first batch comes whole, unless `max_position` cuts it.  Nothing is read but headers.
+        Returns None if the segment ends before `start_offset`. If `max_position` is None (unknown), no bytes are
+        returned. With `min_one_message` the first batch is returned whole, unless `max_position` ends inside it. Only
+        headers are read.
         """
         if max_size < 0:
             raise IllegalArgumentException(f"Invalid max size {max_size} for log read from segment {self.log}")
@@ -514,7 +522,7 @@ class LogSegment:
         if info is not None:
             return info
         log = self.log
-        channel = log.open_channel()  # held from here on: whoever closes the segment meanwhile lets go of it alone
+        channel = log.open_channel()  # held from here on, even if the segment is closed meanwhile
         if max_position == WHOLE_SEGMENT:
             max_position = log.size
         found = self._find_batch(start_offset)
@@ -528,12 +536,13 @@ class LogSegment:
         return info  # noqa: RET504 (the type)
 
     def fetch_upper_bound_offset(self, start_offset_position: OffsetPosition, fetch_size: int) -> int | None:
-        """An offset that a read of `fetch_size` bytes from there does not pass; None when the index knows none."""
+        """Returns an offset that a read of `fetch_size` bytes from there does not pass; None if the index knows
+        none."""
         entry = self.offset_index.fetch_upper_bound_offset(start_offset_position, fetch_size)
         return None if entry is None else entry.offset
 
     def read_next_offset(self) -> int:
-        """The offset behind the last batch; the base offset when there is none."""
+        """Returns the offset after the last batch; the base offset if there is none."""
         found = self.read(self.offset_index.last_offset, self.log.size)
         if found is None or not isinstance(found.records, FileRecordsSlice):
             return self.base_offset
@@ -541,31 +550,32 @@ class LogSegment:
         return self.base_offset if last is None else last.next_offset
 
     def index_fault(self, end: int) -> str | None:
-        """What cannot be in the indexes' last entries, by which the segment's end is found; None: nothing."""
+        """Returns what is impossible in the indexes' last entries, which locate the segment's end; None if they are
+        possible."""
         if self.log.size == 0:
-            return None  # a new one's indexes may be full of zeros
+            return None  # the indexes of a new segment may be full of zeros
         offset_index, time_index = self.offset_index, self.time_index
         if offset_index.entries:
             offset, position = offset_index.entry(offset_index.entries - 1)
             if not (self.base_offset <= offset < end and self._names_a_batch(position, offset)):
                 return f"the last entry of {offset_index.path} says that offset {offset} is in the batch at {position}"
         if time_index.entries and not self.base_offset <= (offset := time_index.last_entry.offset) < end:
-            return f"the last entry of {time_index.path} is of offset {offset}, and the segment ends at {end}"
+            return f"the last entry of {time_index.path} has offset {offset}, but the segment ends at {end}"
         return None
 
     def has_overflow(self) -> bool:
-        """Whether the last offset is too far from the base offset."""
+        """Returns whether the last offset is too far from the base offset."""
         next_offset = self.read_next_offset()
         return next_offset > self.base_offset and not self.offset_index.can_append_offset(next_offset - 1)
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
-        """Aborted transactions that may have records in [fetch_offset, upper_bound_offset)."""
+        """Returns aborted transactions that may have records in [fetch_offset, upper_bound_offset)."""
         return self.txn_index.collect_aborted_txns(fetch_offset, upper_bound_offset)
 
     def find_offset_by_timestamp(
         self, timestamp_ms: int, starting_offset: int, max_record_body_size: int = MAX_RECORD_BYTES
     ) -> TimestampAndOffset | None:
-        """The first record at or above a timestamp and an offset; None when there is none."""
+        """Returns the first record at or above both a timestamp and an offset, or None."""
         entry = self.time_index.lookup(timestamp_ms)
         target = max(entry.offset, starting_offset)
         return self.log.search_for_timestamp(
@@ -573,14 +583,16 @@ class LogSegment:
         )
 
     def scan(self, *, check_crc: bool = True) -> LogScan:
-        """All valid batches as tables, in slices."""
+        """Returns a scan that yields all valid batches as tables, in slices."""
         return self.log.scan(check_crc=check_crc)
 
-    # --- recovering and cutting ------------------------------------------------------------------------
+    # --- recovering and truncating ---------------------------------------------------------------------
 
     def can_be_indexed(self) -> bool:
-        """Whether every batch is good, up to the end of the file, and their offsets are in an index's order: `recover`
-        cuts nothing then.  It writes nothing.  Whether the index files have room is not asked."""
+        """Returns whether every batch is good and the offsets are in an index's order: `recover` then truncates
+        nothing.
+
+        Writes nothing. Does not check whether the index files have room."""
         plan = IndexPlan(
             self.base_offset,
             self.tail.index_interval_bytes,
@@ -595,9 +607,9 @@ class LogSegment:
         return scan.position == self.log.size and plan.add_last_time_entry()
 
     def sanity_check(self, time_index_file_newly_created: bool, *, has_offset_index: bool | None = None) -> None:
-        """NoSuchFileException without an offset index, CorruptIndexException for a bad transaction index.
+        """Raises NoSuchFileException without an offset index, CorruptIndexException for a bad transaction index.
 
-        `has_offset_index`: what a listing of the folder shows; None: the file is looked for.
+        `has_offset_index`: whether a directory listing shows it; None: the file is looked for.
         """
         if has_offset_index is None:
             has_offset_index = self._files.exists(self.offset_index_file)
@@ -608,11 +620,11 @@ class LogSegment:
         self.txn_index.sanity_check(self.log.size)
 
     def recover(self, observer: RecoveryObserver, *, cuts_misfits: bool = False) -> int:
-        """Checks every batch, rebuilds the indexes, tells the observer; answers the bytes cut off.
+        """Checks every batch, rebuilds the indexes and calls the observer. Returns the bytes truncated.
 
-        The first batch that is not valid, and all behind it, goes; with `cuts_misfits` one whose offsets do not fit
-        behind those before it counts as not valid.  LogSegmentOffsetOverflowException when an offset is too far from
-        the base offset.  Memory does not grow with the file.
+        Removes the first batch that is not valid and everything after it. With `cuts_misfits`, a batch whose offsets do
+        not fit after those before it is not valid. Raises LogSegmentOffsetOverflowException if an offset is too far
+        from the base offset. Memory does not grow with the file.
         """
         offset_index = self.offset_index
         offset_index.reset()
@@ -625,7 +637,7 @@ class LogSegment:
         why: object = None
         before = (0, -1, -1)
         expected = self.base_offset
-        # A slice is short: behind its checksums, steps of Python are what a recovery costs.
+        # A slice is short: apart from checksums, most of the time of a recovery is spent in these Python steps.
         for table, data, position in scan:
             if cuts_misfits:
                 in_order = native.rows_in_order(table, expected, LONG_MAX)
@@ -637,7 +649,7 @@ class LogSegment:
                 expected = min(int(table["last_offset"][-1]), LONG_MAX - 1) + 1
             replayed = observer.choose(table)
             if len(replayed):
-                # Only a row that is replayed stops inside of a slice; then its entries are planned again.
+                # Only a replayed row can stop inside a slice; its entries are then planned again.
                 self._write_plan(plan)
                 before = (plan.bytes_since_last_entry, plan.max_timestamp, plan.offset_of_max_timestamp)
             elif plan.offset_entry_count - offset_index.entries > INDEX_FLUSH_ENTRIES:
@@ -647,14 +659,14 @@ class LogSegment:
             try:
                 stopped_at, refused = observer.run(taken, replayed, data, position)
             except Exception:
-                # The open fails; Kafka has indexed the batches up to the refused one.
+                # Opening the log fails; Kafka has indexed the batches up to the refused one.
                 plan = self._new_plan(*before, recovery=True)
                 plan.add_table(table[: observer.row + 1])
                 self._write_plan(plan)
                 raise
             if stopped_at is not None:
                 why = refused
-                # Kafka has indexed the batch that producer state refused, and nothing behind it.
+                # Kafka has indexed the batch that the producer state refused, and nothing after it.
                 table = table[: stopped_at + 1]
                 plan = self._new_plan(*before, recovery=True)
                 planned = plan.add_table(table)
@@ -690,7 +702,7 @@ class LogSegment:
         return truncated
 
     def truncate_to(self, offset: int) -> int:
-        """Drops the batch that holds `offset` and all behind it; answers the bytes cut from the .log file."""
+        """Removes the batch that holds `offset` and everything after it. Returns the bytes cut from the .log file."""
         mapping = self.translate_offset(offset)
         offset_index, time_index = self.offset_index, self.time_index
         offset_index.truncate_to(offset)
@@ -716,27 +728,29 @@ class LogSegment:
     # --- files -----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Makes records and indexes durable; the names of new files are not (sync the folder)."""
+        """Makes records and indexes durable, but not the names of new files (sync the directory for that)."""
         self.log.flush()
         self.offset_index.flush()
         self.time_index.flush()
         self.txn_index.flush()
 
     def update_parent_dir(self, parent_dir: str) -> None:
-        """Notes that the folder was renamed."""
+        """Records that the directory was renamed."""
         self.log.update_parent_dir(parent_dir)
         self._lazy_offset_index.update_parent_dir(parent_dir)
         self._lazy_time_index.update_parent_dir(parent_dir)
         self.txn_index.update_parent_dir(parent_dir)
 
     def rename_offset_index(self, path: str) -> None:
-        """Renames the offset index alone (one that was never opened may be missing): the loader builds it aside."""
+        """Renames only the offset index, which the loader builds under another name. An index never opened may be
+        missing."""
         self._lazy_offset_index.rename_to(path)
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Renames all files, .log first, but those that a call which was cut short has come to already.  Durable only
-        after the folder is synced."""
-        is_begun = self.txn_index.path.endswith(old_suffix)  # the last one; and a suffix that is dropped leaves no sign
+        """Renames all files, .log first. Files that an interrupted call has renamed already are skipped.
+
+        The new names are durable only after the directory is synced."""
+        is_begun = self.txn_index.path.endswith(old_suffix)  # the last file tells: a removed suffix leaves no sign
         for path, rename_to in (
             (self.log.path, self.log.rename_to),
             (self.offset_index_file, self._lazy_offset_index.rename_to),
@@ -770,9 +784,10 @@ class LogSegment:
         return lines_of_folder("kafkalog.segment", os.path.dirname(self.log.path))
 
     def delete_if_exists(self) -> None:
-        """Closes and unlinks all files, .log first; missing ones are fine.  All are tried, then the first error raised.
+        """Closes and deletes all files, .log first. Tries all of them, then raises the first error; missing files are
+        fine.
 
-        A `.deleted` file of a future log is looked for in the partition's own folder too: the log may have been
+        A `.deleted` file of a future log is also looked for in the partition's directory, because the log may have been
         promoted since.
         """
         _try_all(
@@ -790,11 +805,11 @@ class LogSegment:
         folder, name = os.path.split(path)
         future = _FUTURE_DIR.fullmatch(folder)
         if future is not None:
-            with contextlib.suppress(NotADirectoryError):  # a plain file of that name holds nothing of ours
+            with contextlib.suppress(NotADirectoryError):  # a plain file of that name is not part of a log
                 self._files.unlink_if_exists(os.path.join(f"{future[1]}-{future[2]}", name))
 
 
-# The index errors of a plan that its offset entry, not its time entry, ran into.
+# The errors of an index plan that are caused by the offset entry, not by the time entry.
 _OFFSET_ENTRY_ERRORS = (native.OFFSET_INDEX_FULL, native.OFFSET_NOT_INCREASING, native.OFFSET_OUT_OF_RANGE)
 
 _STOP_TEXT = {
@@ -810,7 +825,7 @@ def _error_row(plan: IndexPlan) -> int:
 
 
 def _try_all(actions: Sequence[Callable[[], None]]) -> None:
-    """Runs all; raises the first error afterwards (Utils.tryAll)."""
+    """Runs all actions; raises the first error afterwards (Utils.tryAll)."""
     failed: Exception | None = None
     for action in actions:
         try:

@@ -1,7 +1,7 @@
 """LogSegments: the segments of a partition, by base offset.
 
-A view (sorted base offsets and the segments beside them) that is replaced whole at every change, so that readers look
-things up without a lock and never see half a change.  Writers hold the partition's lock.  Mirrors
+It holds a view (sorted base offsets and their segments) that every change replaces as a whole. Readers therefore need
+no lock and never see half a change. Writers hold the partition's lock. Mirrors
 org.apache.kafka.storage.internals.log.LogSegments (4.4.0).
 """
 
@@ -17,7 +17,7 @@ from kafkalog.errors import IllegalArgumentException, IllegalStateException
 
 
 class NoSuchElementException(IllegalStateException):
-    """java.util.NoSuchElementException: the active segment of a log without segments."""
+    """java.util.NoSuchElementException: a log without segments has no active segment."""
 
 
 T = TypeVar("T")
@@ -25,18 +25,18 @@ _View = tuple[tuple[int, ...], tuple[LogSegment, ...]]
 
 
 class LogSegments:
-    """Segments in offset order; what is not there is None."""
+    """Segments in offset order. A lookup without a result returns None."""
 
     __slots__ = ("topic_partition", "view")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
-        self.view: _View = ((), ())  # base offsets, segments; replaced whole.  An append's commit looks at it too
+        self.view: _View = ((), ())  # base offsets, segments; replaced whole. The commit of an append reads it too
 
     # --- changing (under the partition's lock) ---------------------------------------------------------
 
     def add(self, segment: LogSegment) -> LogSegment | None:
-        """Adds a segment; answers the one with that base offset that it replaced."""
+        """Adds a segment. Returns the segment with that base offset that it replaced, if any."""
         bases, segments = self.view
         base = segment.base_offset
         if not bases or base > bases[-1]:
@@ -50,14 +50,14 @@ class LogSegments:
         return None
 
     def add_all(self, new_segments: Iterable[LogSegment]) -> None:
-        """Adds many at once."""
+        """Adds many segments at once."""
         by_base = dict(zip(*self.view, strict=True))
         by_base.update((segment.base_offset, segment) for segment in new_segments)
         bases = tuple(sorted(by_base))
         self.view = (bases, tuple(by_base[base] for base in bases))
 
     def remove(self, offset: int) -> None:
-        """Takes the segment with that base offset out, if there is one; its files stay."""
+        """Removes the segment with that base offset, if there is one; its files stay."""
         bases, segments = self.view
         at = bisect_left(bases, offset)
         if at < len(bases) and bases[at] == offset:
@@ -67,7 +67,7 @@ class LogSegments:
         self.view = ((), ())
 
     def close(self) -> None:
-        """Closes every segment; raises the first error after all were tried."""
+        """Closes every segment; raises the first error after trying all."""
         failed: Exception | None = None
         for segment in self.values():
             try:
@@ -82,15 +82,17 @@ class LogSegments:
             segment.close_quietly()
 
     def update_parent_dir(self, parent_dir: str) -> None:
-        """Notes that the folder was renamed."""
+        """Records that the directory was renamed."""
         for segment in self.values():
             segment.update_parent_dir(parent_dir)
 
-    # --- looking (no lock) -----------------------------------------------------------------------------
+    # --- reading (no lock) -----------------------------------------------------------------------------
 
     def unchanged(self, look: Callable[[], T]) -> T:
-        """What `look` finds in more than one segment, asked again where they changed meanwhile: behind one that a
-        compaction replaced comes one that lies behind the new segment, too, and what is between would be missed."""
+        """Returns what `look` finds in several segments; calls it again if the segments changed meanwhile.
+
+        While a compaction replaces segments, the successor of an old segment may also come after the new one, and
+        records between them would be missed."""
         while True:
             view = self.view
             found = look()
@@ -117,15 +119,15 @@ class LogSegments:
         return self.get(offset) is not None
 
     def get(self, offset: int) -> LogSegment | None:
-        """The segment with exactly that base offset."""
+        """Returns the segment with exactly that base offset."""
         bases, segments = self.view
         at = bisect_left(bases, offset)
         return segments[at] if at < len(bases) and bases[at] == offset else None
 
     def values(self, from_offset: int | None = None, to_offset: int | None = None) -> tuple[LogSegment, ...]:
-        """All segments, or those from the one that holds `from_offset` up to a base offset below `to_offset`.
+        """Returns all segments, or those from the one that holds `from_offset` up to a base offset below `to_offset`.
 
-        IllegalArgumentException when `to_offset` is below `from_offset`.
+        Raises IllegalArgumentException if `to_offset` is below `from_offset`.
         """
         bases, segments = self.view
         if from_offset is None or to_offset is None:
@@ -140,14 +142,14 @@ class LogSegments:
         return segments[max(bisect_right(bases, from_offset) - 1, 0) : bisect_left(bases, to_offset)]
 
     def non_active_log_segments_from(self, from_offset: int) -> tuple[LogSegment, ...]:
-        """The segments from the one that holds `from_offset` on, the active one left out."""
+        """Returns the segments from the one that holds `from_offset` on, without the active segment."""
         active = self.active_segment
         if from_offset > active.base_offset:
             return ()
         return self.values(from_offset, active.base_offset)
 
     def floor_segment(self, offset: int) -> LogSegment | None:
-        """The segment with the greatest base offset at or below `offset`."""
+        """Returns the segment with the greatest base offset at or below `offset`."""
         bases, segments = self.view
         if bases and offset >= bases[-1]:  # most reads are near the end
             return segments[-1]
@@ -155,19 +157,19 @@ class LogSegments:
         return segments[at - 1] if at else None
 
     def lower_segment(self, offset: int) -> LogSegment | None:
-        """The segment with the greatest base offset below `offset`."""
+        """Returns the segment with the greatest base offset below `offset`."""
         bases, segments = self.view
         at = bisect_left(bases, offset)
         return segments[at - 1] if at else None
 
     def higher_segment(self, offset: int) -> LogSegment | None:
-        """The segment with the least base offset above `offset`."""
+        """Returns the segment with the least base offset above `offset`."""
         bases, segments = self.view
         at = bisect_right(bases, offset)
         return segments[at] if at < len(bases) else None
 
     def higher_segments(self, base_offset: int) -> tuple[LogSegment, ...]:
-        """All segments whose base offset is above `base_offset`."""
+        """Returns all segments whose base offset is above `base_offset`."""
         bases, segments = self.view
         return segments[bisect_right(bases, base_offset) :]
 
@@ -188,7 +190,7 @@ class LogSegments:
 
     @property
     def active_segment(self) -> LogSegment:
-        """The segment that is appended to: the last.  NoSuchElementException when there is none."""
+        """The last segment, which appends go to. Raises NoSuchElementException if there is none."""
         segments = self.view[1]
         if not segments:
             raise NoSuchElementException("No value present")
@@ -196,7 +198,7 @@ class LogSegments:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of all .log files together."""
+        """The bytes of all .log files together."""
         return sum(segment.size for segment in self.view[1])
 
     def filter(self, predicate: Callable[[LogSegment], bool]) -> list[LogSegment]:
@@ -210,5 +212,5 @@ class LogSegments:
 
 
 def size_in_bytes(segments: Collection[LogSegment]) -> int:
-    """Bytes of the .log files of some segments."""
+    """Returns the bytes of the .log files of some segments."""
     return sum(segment.size for segment in segments)

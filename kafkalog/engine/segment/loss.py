@@ -1,8 +1,9 @@
-"""What a cut takes with it: counted from the batches, and the headers, that can still be read behind it.
+"""Counts what a truncation loses, from the batches and headers that can still be read after its position.
 
-Recovery cuts a log at the first damage, as Kafka does, and good batches behind it go too.  Here they are found again
-(`resync`), so that whoever is about to cut can say how much is lost.  Damaged batches count as their header says, where
-it agrees with its neighbours; else the gap in the offsets counts, which is the most that can have been there.
+Recovery truncates a log at the first damage, as Kafka does, and good batches after it are lost too. This module finds
+them (`resync`), so that the caller can report the loss before it truncates. A damaged batch counts as many records as
+its header says, if the header agrees with its neighbours. Otherwise the gap in the offsets counts, which is the upper
+limit.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.files import File
 
-MISFIT = -1  # no verdict of a scan's: whole, but not where its offsets belong (see `order`)
+MISFIT = -1  # not a verdict of a scan: the batch is whole, but its offsets do not fit there (see `order`)
 VERDICT_TEXT = {
-    MISFIT: "a batch whose offsets do not lie behind those before it",
-    native.TORN: "a batch that ends beyond the file",
+    MISFIT: "a batch whose offsets are not above those before it",
+    native.TORN: "a batch that ends after the end of the file",
     native.BAD_SIZE: "an impossible batch size",
     native.BAD_MAGIC: "an unknown magic",
     native.BAD_CRC: "a bad CRC",
@@ -33,16 +34,16 @@ ZEROS_AT_ONCE = 1 << 20
 
 
 def reason(verdict: int) -> str:
-    """What bytes are at which a scan stopped with that verdict."""
+    """Describes the bytes at which a scan stopped with that verdict."""
     return VERDICT_TEXT.get(verdict, "a tail too short for a batch")
 
 
 class Lost(NamedTuple):
-    """A range of a log that was left out, as `on_damage` and `salvage` tell it.
+    """A range of a log that was skipped, as `on_damage` and `salvage` report it.
 
-    `path`, `position` and `length`: the file, the first byte of the range, and how many bytes it has.  The offsets
-    `first_offset` to `last_offset`, both included, are missing as far as it is known (last < first: none that anything
-    tells of); of a compacted log some were not there before.  `what`: why it cannot be read.
+    `path`, `position` and `length`: the file, the first byte of the range, and its number of bytes. `first_offset` to
+    `last_offset`, both included, are the missing offsets as far as known. If last < first, no missing offset is known.
+    In a compacted log some of them may not have existed before. `what`: why the range cannot be read.
     """
 
     path: str
@@ -61,10 +62,10 @@ class Lost(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """`records` at most lie behind the cut, `next_offset` follows the last of them.
+    """The loss of a truncation: at most `records` records; `next_offset` is the offset after the last of them.
 
-    `blank`: nothing but zeros does.  `open_end`: of the last stretch nothing could be told.  Their times lie from
-    `first_timestamp` to `last_timestamp`; -1 is not known.
+    `blank`: there are only zeros. `open_end`: the contents of the last stretch are unknown. The timestamps of the
+    records are between `first_timestamp` and `last_timestamp`; -1 means unknown.
     """
 
     records: int
@@ -77,7 +78,7 @@ class Loss(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a damaged batch's header says, where it can be right."""
+    """The contents of a damaged batch according to its header, if the header can be right."""
 
     records: int
     next_offset: int
@@ -86,12 +87,12 @@ class Told(NamedTuple):
 
 
 def behind(file: File, position: int, end: int, base_offset: int) -> Loss:
-    """What lies in [position, end) of a segment's log, whose offsets begin at `base_offset`."""
+    """Returns what is in [position, end) of a segment's log whose offsets begin at `base_offset`."""
     next_offset, newest = _before(file, position, base_offset)
     if all_zero(file, position, end):
         return Loss(0, next_offset, "zeros", True, False)
     records, why, open_end = 0, "", False
-    times: list[int] = []  # of batches, by their first and last record
+    times: list[int] = []  # the first and the last timestamp of each batch
     while position < end:
         scan = LogScan(file, position, end)
         whole = 0
@@ -129,12 +130,12 @@ def behind(file: File, position: int, end: int, base_offset: int) -> Loss:
 
 
 def end_before(file: File, position: int, base_offset: int) -> int:
-    """The offset behind the last batch in front of `position`."""
+    """Returns the offset after the last batch before `position`."""
     return _before(file, position, base_offset)[0]
 
 
 def _before(file: File, position: int, base_offset: int) -> tuple[int, int]:
-    """That offset, and the batch's largest timestamp (-1 without one)."""
+    """Returns that offset, and the largest timestamp of the batch (-1 if there is none)."""
     end, newest = base_offset, -1
     for piece in LogScan(file, 0, position, check_crc=False):
         end = max(end, int(piece.table["last_offset"][-1]) + 1)
@@ -143,13 +144,13 @@ def _before(file: File, position: int, base_offset: int) -> tuple[int, int]:
 
 
 def first_time(header: BatchHeader) -> int:
-    """When the first record of a batch was, as its header says; -1 where it does not."""
+    """Returns the timestamp of the first record of a batch if its header has it, else the batch's max timestamp."""
     is_told = header.delete_horizon_ms is None and not header.log_append
     return header.base_timestamp if is_told else header.max_timestamp
 
 
 def told_by_header(file: File, position: int, base_offset: int, next_offset: int) -> Told | None:
-    """What a damaged v2 batch's header says; None where it cannot be right."""
+    """Returns the contents of a damaged v2 batch according to its header; None if that cannot be right."""
     head = file.pread(RECORD_BATCH_OVERHEAD, position)
     if len(head) < RECORD_BATCH_OVERHEAD or magic_byte(head) != 2:
         return None
@@ -160,8 +161,10 @@ def told_by_header(file: File, position: int, base_offset: int, next_offset: int
 
 
 def told_end(file: File, position: int, end: int, base_offset: int, next_offset: int) -> int:
-    """The offset behind the last record that the headers of damaged batches in [position, end) tell of, one after the
-    other, while each goes on where the last one ended and has a record an offset; `next_offset` where none does."""
+    """Returns the offset after the last record that the headers of damaged batches in [position, end) describe.
+
+    Follows the headers one after the other, while each continues where the last one ended and has one record per
+    offset. Returns `next_offset` if none does."""
     while position < end:
         told = told_by_header(file, position, base_offset, next_offset)
         if told is None or told.next_offset - next_offset != told.records:
@@ -172,7 +175,7 @@ def told_end(file: File, position: int, end: int, base_offset: int, next_offset:
 
 
 def all_zero(file: File, position: int, end: int) -> bool:
-    """Whether a stretch of a file holds zeros only: preallocated, or never written before a power loss."""
+    """Returns whether a stretch of a file has only zeros: preallocated, or not written before a power loss."""
     while position < end:
         data = file.pread(min(ZEROS_AT_ONCE, end - position), position)
         if not data or data.count(0) != len(data):

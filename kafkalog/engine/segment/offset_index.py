@@ -1,7 +1,8 @@
-"""OffsetIndex: where in the .log file to look for an offset.
+"""OffsetIndex: finds the file position near an offset in the .log file.
 
-8-byte entries: int32 offset less the base offset, int32 position of a batch that ends at that offset.  Sparse: one
-entry about every index.interval.bytes.  Mirrors org.apache.kafka.storage.internals.log.OffsetIndex (4.4.0).
+An entry has 8 bytes: an int32 offset relative to the base offset, and the int32 position of a batch that ends at that
+offset. The index is sparse: it has about one entry per index.interval.bytes. Mirrors
+org.apache.kafka.storage.internals.log.OffsetIndex (4.4.0).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kafkalog.errors import CorruptIndexException, IllegalArgumentException, Inv
 
 
 class OffsetIndex(AbstractIndex):
-    """Entries grow in both offset and position; `last_offset` is the base offset while there are none."""
+    """Entries grow in both offset and position; `last_offset` is the base offset while there are no entries."""
 
     layout = OFFSET_ENTRY
     kind = OffsetPosition
@@ -33,18 +34,20 @@ class OffsetIndex(AbstractIndex):
     if TYPE_CHECKING:
 
         def lookup(self, target: int) -> OffsetPosition:
-            """The last entry at or below the offset `target`, or (base offset, 0)."""
+            """Returns the last entry at or below the offset `target`, or (base offset, 0)."""
 
     def append(self, offset: int, position: int) -> None:
         """Adds an entry.
 
-        IllegalArgumentException when the index is full, InvalidOffsetException unless `offset` grows.
+        Raises IllegalArgumentException if the index is full, InvalidOffsetException unless `offset` is above the last
+        one.
         """
         self.check_append(offset, self.entries, self.last_offset)
         self._write_entries(OFFSET_ENTRY.pack(self.relative_offset(offset), position), 1, offset)
 
     def check_append(self, offset: int, entries: int, last_offset: int) -> None:
-        """Raises what `append` raises when there are so many entries, the last of them `last_offset`."""
+        """Raises what `append` would raise if the index had `entries` entries and the last offset were
+        `last_offset`."""
         if entries >= self.max_entries:
             raise IllegalArgumentException(
                 f"Attempt to append to a full index (size = {entries}).", path=self.path, hint=INDEX_FULL_HINT
@@ -57,7 +60,7 @@ class OffsetIndex(AbstractIndex):
         self.relative_offset(offset)
 
     def append_packed(self, data: bytes | memoryview) -> None:
-        """Adds entries that a native plan has laid out and checked; one write."""
+        """Adds entries, in one write. A native plan has laid them out and checked them."""
         count = len(data) // OFFSET_ENTRY.size
         if count:
             assert self.entries + count <= self.max_entries, self
@@ -69,7 +72,7 @@ class OffsetIndex(AbstractIndex):
             self._write_entries(data, count, to_int64(self.base_offset + relative))
 
     def entry(self, n: int) -> OffsetPosition:
-        """The n-th entry; IllegalArgumentException beyond the last."""
+        """Returns the n-th entry. Raises IllegalArgumentException beyond the last."""
         if not 0 <= n < self.entries:
             raise IllegalArgumentException(
                 f"Attempt to fetch the {n}th entry from index {self.path}, which has size {self.entries}"
@@ -77,9 +80,9 @@ class OffsetIndex(AbstractIndex):
         return self._parse(n)
 
     def fetch_upper_bound_offset(self, fetch_offset: OffsetPosition, fetch_size: int) -> OffsetPosition | None:
-        """The first entry behind the `fetch_size` bytes from `fetch_offset.position`; None when there is none.
+        """Returns the first entry after the `fetch_size` bytes from `fetch_offset.position`, or None.
 
-        An entry exactly at that position is the answer, as in Kafka's search.
+        An entry exactly at the end of these bytes counts, as in Kafka's search.
         """
         if self.entries == 0:
             return None

@@ -1,4 +1,5 @@
-"""Do batches fit between their neighbours?  What no CRC covers (base offset, magic) is judged here."""
+"""Checks whether batches fit between their neighbours. No CRC covers the base offset and the magic; this module
+does."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from kafkalog._native.codec.batches import rows_in_order
 
 
 def highest_offset(base_offset: int, following_base: int | None) -> int:
-    """The highest offset that a segment may hold, by its base offset and that of the one behind it."""
+    """Returns the highest offset that a segment may hold, from its base offset and that of the next segment."""
     return base_offset + INT_MAX if following_base is None else following_base - 1
 
 
 def misfits(table: np.ndarray, expected: int, limit: int) -> list[int]:
-    """Rows of a scan's table whose offsets or magic do not fit.
+    """Returns the rows of a scan's table whose offsets or magic do not fit.
 
-    `expected` is the lowest offset that the first row may begin with, `limit` the highest that any may end with.  Of a
-    batch that jumps ahead and the ones behind it that seem to fall back, the one that jumps is the misfit.
+    `expected` is the lowest offset that the first row may begin with; `limit` is the highest that any row may end with.
+    If a batch jumps ahead and the next ones seem to fall back, the misfit is the one that jumps.
     """
     if expected <= LONG_MAX and rows_in_order(table, expected, min(limit, LONG_MAX)) == len(table):
         return []

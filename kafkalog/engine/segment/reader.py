@@ -1,12 +1,13 @@
-"""Reading a segment's log without believing anything: for logs of others, and where our own index led astray.
+"""Reads a segment's log without trusting it: for directories that others write, and if an index of ours misled a read.
 
-`SegmentReader` finds the batch that holds an offset, or a record of a time.  An index entry is a hint: the batch that
-it names is looked at first, and where that is another the search begins at the file's start.  Where offsets leave a gap
-the stretch that was passed over is checked before the gap is believed: compaction leaves gaps, damage too.  Then it
-raises CorruptRecordException with the file and the position (`Unreadable`).  `LogSegment` has Kafka's own quick way.
+`SegmentReader` finds the batch that holds an offset, or a record by time. An index entry is a hint: the reader first
+checks the batch that the entry names, and starts at the beginning of the file if it is another one. If there is a gap
+in the offsets, the skipped stretch is checked before the gap is accepted, because both compaction and damage leave
+gaps. For damage it raises CorruptRecordException with the file and the position (`Unreadable`). `LogSegment` has
+Kafka's quick search.
 
-`Extent` is what a search ends in: a stretch of whole batches, for whoever reads on.  Knows one file; nothing of other
-segments, of directories or of where a log ends.  Needs no lock.
+`Extent` is the result of a search: a stretch of whole batches, from which the caller reads on. This module knows one
+file; it does not know other segments, directories or the end of the log. Needs no lock.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ if TYPE_CHECKING:
     from kafkalog._native.state.descriptor import ReadBuffers
     from kafkalog.engine.files import File, HasFileno
 
-SEEK_BYTES = 64 * 1024  # a slice of a search that begins at a hint
+SEEK_BYTES = 64 * 1024  # slice size of a search that begins at a hint
 TIME_SEEK_BYTES = 4 * SEEK_BYTES
 DAMAGE_HINT = (
-    "`kafkalog verify` lists the damage, `kafkalog salvage` copies what can be read to a new directory; of a remote "
-    "tier, once `kafkalog tier restore` has brought it to a directory"
+    "`kafkalog verify` lists the damage, `kafkalog salvage` copies what can be read to a new directory; for a remote "
+    "tier, run `kafkalog tier restore` first"
 )
 
 
 class Unreadable(NamedTuple):
-    """Where bytes stop making sense, and what they are instead."""
+    """The place where bytes stop making sense, and a description of them."""
 
     path: str
     position: int
@@ -55,7 +56,7 @@ class Unreadable(NamedTuple):
 
     @classmethod
     def where_stopped(cls, file: File, scan: LogScan) -> Unreadable:
-        """That a scan which did not come to its end ran into."""
+        """Returns what stopped a scan before its end."""
         return cls(file.path, scan.position, reason(scan.stopped))
 
     def error(self) -> CorruptRecordException:
@@ -64,15 +65,16 @@ class Unreadable(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Extent:
-    """A readable stretch of one segment's file, from a batch's first byte to `end`: all of it is whole batches, so
-    what cannot be read is damage.  Holding it holds the file.
+    """A readable stretch of one segment's file, from the first byte of a batch to `end`.
 
-    `next_base`: the stretch goes to the end of a segment that is not the last, and the next one begins at this offset.
-    `final`: nothing is to be asked for behind it.  `base_limit`: no batch in it begins at a higher offset; `limit`:
-    none ends at one (where `next_base` does not say so).  `may_overlap`: the segment may go on behind `next_base`, with
-    what the next one has, too.
-    `indexed_position`: asks for the position that the index file's last entry names.  `used_up`: is told the last
-    offset, once all was read and more was wanted.  `owner`: by what its source knows the segment.
+    All of it is whole batches, so bytes that cannot be read are damage. An Extent keeps its file open.
+
+    `next_base`: the stretch ends with a segment that is not the last, and the next one begins at this offset. `final`:
+    nothing can be read after it. `base_limit`: no batch in it begins at a higher offset. `limit`: no batch in it ends
+    at a higher offset (unless `next_base` limits it). `may_overlap`: the segment may continue after `next_base`, with
+    the records of the next one. `indexed_position`: returns the position in the index file's last entry. `used_up`:
+    called with the last offset after everything was read and more was requested. `owner`: the source's key for the
+    segment.
     """
 
     file: File
@@ -93,20 +95,21 @@ class Extent:
         return self.file.path
 
     def read(self, position: int, count: int) -> bytes:
-        """Up to `count` bytes from a file position, never past `end`."""
+        """Returns up to `count` bytes from a file position, never past `end`."""
         return self.file.pread(max(0, min(count, self.end - position)), position)
 
     def read_into(self, buffers: ReadBuffers, behind: bytes | memoryview, position: int, count: int) -> memoryview:
-        """A view of `behind`, and of what `read` gives, in one of the buffers."""
+        """Returns a view of `behind` followed by the bytes of `read`, in one of the buffers."""
         return buffers.read(self.file, behind, max(0, min(count, self.end - position)), position)
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
-        """os.sendfile of up to `count` bytes; how many went."""
+        """Sends up to `count` bytes with os.sendfile; returns how many were sent."""
         return self.file.send_to(sock, position, max(0, min(count, self.end - position)))
 
     def cut_overlap(self, table: np.ndarray) -> int | None:
-        """The row of a table of batches with which the next segment begins, too: there the stretch ends from now on.
-        None where there is none."""
+        """Ends the stretch before the first batch of `table` that the next segment has too.
+
+        Returns the row of that batch, or None if there is none."""
         if not self.may_overlap or self.next_base is None or not len(table):
             return None
         place = int(np.argmax(table["base_offset"] == self.next_base))
@@ -116,18 +119,21 @@ class Extent:
         return place
 
     def lacks_indexed(self) -> bool:
-        """Whether the segment's index names a batch behind the end: then the file was cut at a batch's first byte."""
+        """Returns whether the segment's index names a batch after the end: the file was then truncated at a batch
+        boundary."""
         return self.indexed_position is not None and self.indexed_position() >= self.end
 
 
 def header_at(file: File, position: int) -> BatchHeader | None:
-    """The header at a position of a .log file (its own `position` is 0), the body unlooked at; None where the file ends
-    before it does, or has no magic of ours there, or a size that no batch has: room that was set aside is zeros."""
+    """Returns the header at a position of a .log file, without reading the body. Its `position` is 0.
+
+    Returns None if the file ends inside the header, or if the magic is unknown or the size impossible: preallocated
+    space is zeros."""
     return header_of(file.pread(RECORD_BATCH_OVERHEAD, position))
 
 
 def header_of(head: bytes) -> BatchHeader | None:
-    """As `header_at`, of the bytes that a file has at the position."""
+    """Returns the header at the start of `head`, like `header_at`."""
     if len(head) < SMALLEST_BATCH_BYTES or head[MAGIC_AT] > 2:
         return None
     least_bytes = smallest_bytes(head[MAGIC_AT])
@@ -137,20 +143,20 @@ def header_of(head: bytes) -> BatchHeader | None:
 class TimeHints(Protocol):
     """A segment's time index: entries of a timestamp, and an offset up to which no batch is later.
 
-    The engine's `TimeIndex`, or `TimeEntries` of a file that is another's.
+    It is the engine's `TimeIndex`, or `TimeEntries` for a file that another process owns.
     """
 
     @property
     def entries(self) -> int: ...
     def entry(self, n: int) -> tuple[int, int]: ...
     def lookup(self, target: int) -> tuple[int, int]:
-        """The last entry at or below a timestamp; (-1, base offset) if there is none."""
+        """Returns the last entry at or below a timestamp; (-1, base offset) if there is none."""
 
 
 class SegmentReader:
-    """The first `end` bytes of a segment's file, whose offsets are those from `base_offset` to `limit`.
+    """Reads the first `end` bytes of a segment's file, with offsets from `base_offset` to `limit`.
 
-    A hint is an index entry (last offset, position of its batch); position 0 says nothing.  `may_overlap` as in Extent.
+    A hint is an index entry (last offset, position of its batch); position 0 gives no hint. `may_overlap` as in Extent.
     """
 
     __slots__ = ("base_offset", "end", "file", "limit", "may_overlap")
@@ -163,11 +169,12 @@ class SegmentReader:
         self.may_overlap = may_overlap
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """As the function."""
+        """Returns the header at `position`, like the function `header_at`."""
         return header_at(self.file, position)
 
     def starts(self, hint: tuple[int, int] | None) -> Iterator[int]:
-        """Positions to start a walk from: what a hint says, if a batch with that last offset is there; then 0."""
+        """Yields positions to start a walk from: that of the hint, if a batch with that last offset is there;
+        then 0."""
         if hint is not None and hint[1]:
             header = self.header_at(hint[1])
             if header is not None and header.last_offset == hint[0]:
@@ -175,7 +182,8 @@ class SegmentReader:
         yield 0
 
     def check(self, start: int, end: int) -> None:
-        """CorruptRecordException unless [start, end) is whole batches whose offsets grow within the segment's."""
+        """Raises CorruptRecordException unless [start, end) is whole batches whose offsets grow within the segment's
+        range."""
         scan = LogScan(self.file, start, end)
         expected = self.base_offset
         for piece in scan:
@@ -185,7 +193,7 @@ class SegmentReader:
             raise Unreadable.where_stopped(self.file, scan).error()
 
     def _check_order(self, table: np.ndarray, expected: int, rows: int | None = None) -> None:
-        """CorruptRecordException where one of the first rows of a table (by default of all) does not fit between its
+        """Raises CorruptRecordException if one of the first `rows` rows of a table (default: all) does not fit its
         neighbours."""
         wrong = misfits(table, expected, self.limit)
         if wrong and (rows is None or wrong[0] < rows):
@@ -197,7 +205,7 @@ class SegmentReader:
         return Unreadable(self.file.path, int(row["position"]), what).error()
 
     def find(self, offset: int, hint: tuple[int, int] | None = None) -> int | None:
-        """The position of the first batch that ends at or behind `offset`; None when there is none."""
+        """Returns the position of the first batch that ends at or after `offset`, or None."""
         for start in self.starts(hint):
             expected = -1 if start else self.base_offset
             scan = LogScan(
@@ -207,12 +215,12 @@ class SegmentReader:
                 if expected < 0:
                     expected = int(table["base_offset"][0])
                     if expected > offset:
-                        break  # the hint pointed too far: walk from the start instead
+                        break  # the hint was too far: walk from the start instead
                 slots = np.flatnonzero(table["last_offset"] >= offset)
                 if len(slots):
                     row = table[slots[0]]
                     position = int(row["position"])
-                    # What does not fit in front of it is no matter here.
+                    # A misfit before this row does not matter here.
                     if row["base_offset"] <= offset and slots[0] in misfits(
                         table[: slots[0] + 2], expected, self.limit
                     ):
@@ -228,7 +236,8 @@ class SegmentReader:
         return None
 
     def _check_jump(self, row: np.void) -> None:
-        """CorruptRecordException where a batch behind a gap is none of its segment's, or the next one belongs there."""
+        """Raises CorruptRecordException if a batch after a gap is not of this segment, or if the next one belongs
+        there."""
         behind = int(row["position"]) + int(row["size"])
         following = self.header_at(behind) if behind < self.end else None
         begins = self.limit + 1 if following is None else following.base_offset
@@ -240,16 +249,17 @@ class SegmentReader:
             raise Unreadable(self.file.path, int(row["position"]), what).error()
 
     def find_time(self, timestamp_ms: int, position: int, first_offset: int, *, end: int | None = None) -> int | None:
-        """The offset of the first record at or above both a timestamp and an offset, from a batch's position on, up to
-        the position `end` (by default all that there is).  CorruptRecordException where a batch up to it does not fit
-        between its neighbours: its offsets are not believed."""
+        """Returns the offset of the first record at or above both a timestamp and an offset.
+
+        Searches from a batch's position up to the position `end` (default: all). Raises CorruptRecordException if a
+        batch on the way does not fit its neighbours, because its offsets cannot be trusted."""
         end = self.end if end is None else end
         scan = LogScan(self.file, position, end, slice_bytes=TIME_SEEK_BYTES)
         expected = self.base_offset
         for piece in scan:
             table, ends = piece.table, False
             if self.may_overlap and len(rows := np.flatnonzero(table["base_offset"] == self.limit + 1)):
-                table, ends = table[: rows[0]], True  # the rest is the next segment's
+                table, ends = table[: rows[0]], True  # the rest belongs to the next segment
             late = (table["max_timestamp"] >= timestamp_ms) & (table["last_offset"] >= first_offset)
             for slot in np.flatnonzero(late):
                 header = native.header_from_row(table[slot])
@@ -271,12 +281,12 @@ class SegmentReader:
     def first_at(
         self, timestamp_ms: int, first_offset: int, times: TimeHints, position_of: Callable[[int], int | None]
     ) -> int | None:
-        """As `find_time`, of the whole segment: its time index says what need not be read.
+        """Returns the same as `find_time` for the whole segment; its time index says which batches need not be read.
 
-        `position_of`: the position of the first batch that ends at or behind an offset; None when there is none.  An
-        entry is believed if its batch is there and has its timestamp.  What lies before the first entry is read all the
-        same: a truncation takes entries and may forget the times of what stays, in Kafka too, and later ones say
-        nothing of it.
+        `position_of` returns the position of the first batch that ends at or after an offset, or None. An entry is used
+        only if its batch exists and has its timestamp. Batches before the first entry are always read: a truncation, in
+        Kafka too, may remove entries whose timestamps apply to batches that stay, and later entries say nothing about
+        these.
         """
         begins = position_of(first_offset)
         if begins is None:
@@ -290,14 +300,14 @@ class SegmentReader:
             return self.find_time(timestamp_ms, begins, first_offset)
         if begins < from_first:
             found = None
-            with contextlib.suppress(CorruptRecordException):  # then the index's word stands for what is damaged
+            with contextlib.suppress(CorruptRecordException):  # then the index decides for the damaged part
                 found = self.find_time(timestamp_ms, begins, first_offset, end=from_first)
             if found is not None:
                 return found
         return self.find_time(timestamp_ms, max(begins, from_last), first_offset)
 
     def _confirmed(self, entry: tuple[int, int], position_of: Callable[[int], int | None]) -> int | None:
-        """The position of the batch that an entry of the time index names; None if there is no such batch."""
+        """Returns the position of the batch that an entry of the time index names; None if there is no such batch."""
         timestamp, offset = entry
         if self.may_overlap and offset > self.limit:
             return None

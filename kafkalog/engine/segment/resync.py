@@ -1,8 +1,8 @@
-"""Finding the next real batch behind damage: a header that makes sense and whose CRC is right.
+"""Finds the next valid batch after damage: its header is plausible and its CRC is right.
 
-Candidates are found in one numpy pass a window (size, magic, codec and offset plausible), then proved by their CRC,
-which is computed in slices.  A wrong hit needs a 32-bit CRC to agree by chance.  A file made to keep this busy can hold
-a long candidate at every few bytes: what failed proofs cost is limited, and beyond it long candidates are passed over.
+One numpy pass over a window finds candidates (plausible size, magic, codec and offset). The CRC, computed in slices,
+then proves them. A wrong hit would need a 32-bit CRC to agree by chance. A file made to keep this busy can hold a long
+candidate every few bytes. The cost of failed proofs is therefore limited; after that, long candidates are skipped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAILED_PROOFS_BYTES = 16 << 30  # some seconds of checksums
 
 
 def next_batch(file: File, start: int, end: int, *, min_offset: int, base_offset: int) -> BatchHeader | None:
-    """The first provable batch at or behind `start`, its offsets in [min_offset, base_offset + 2^31); None if none.
+    """Returns the first proven batch at or after `start`, with offsets in [min_offset, base_offset + 2^31), or None.
 
     The header's `position` is the position in the file.
     """
@@ -62,9 +62,9 @@ def next_batch(file: File, start: int, end: int, *, min_offset: int, base_offset
 
 
 def slices_past_damage(file: File, end: int, skip: Callable[[int, int], int]) -> Iterator[ScanSlice]:
-    """All valid batches of a file's first `end` bytes, also those behind damage.
+    """Yields all valid batches of a file's first `end` bytes, also those after damage.
 
-    `skip` is told where that is and the scan's verdict, and answers where to go on.
+    `skip` is called with the position of the damage and the scan's verdict, and returns where to continue.
     """
     position = 0
     while position < end:
@@ -74,7 +74,7 @@ def slices_past_damage(file: File, end: int, skip: Callable[[int, int], int]) ->
 
 
 def _candidates(data: bytes, room: int, min_offset: int, base_offset: int) -> np.ndarray:
-    """Places in `data` where a batch could begin; `room` bytes are left in the file from its start."""
+    """Returns the places in `data` where a batch could begin. `room` bytes are left in the file from its start."""
     view = np.frombuffer(data, np.uint8)
     count = len(view) - 22
     if count <= 0 or not view.any():
@@ -105,7 +105,7 @@ def _candidates(data: bytes, room: int, min_offset: int, base_offset: int) -> np
 
 
 def sensible(header: BatchHeader, base_offset: int) -> bool:
-    """Whether a v2 header's counts and offsets agree with its size: cheaper to ask than its checksum."""
+    """Returns whether a v2 header's counts and offsets agree with its size: cheaper than its checksum."""
     return (
         header.base_offset <= header.last_offset <= base_offset + INT_MAX
         and header.count >= 0

@@ -1,13 +1,15 @@
-"""LogScan: the batches of a stretch of a .log file as tables; what recovery, verification and salvage stand on.
+"""LogScan: the batches of a stretch of a .log file as tables. Recovery, verification and salvage use it.
 
-Knows Kafka's framing of files (see `file_records`) and the bytes of one file; no index, no offsets' order.  There are
-two ways with one answer.  The plain way reads a slice, checks it, and reads on from the first batch that was torn by
-its end.  Behind the first slice of a stretch of AHEAD_LEAST_BYTES a second thread reads beside this one
-(`_native.ahead`), into a ring of four slices with room for a torn batch in front of each: 4 MiB in all, of which half
-is touched as a rule.  Only files of the system are read so, and only while every scan of a long stretch in this
-process, and every thread that reads ahead for one, has a processor; several recoveries side by side get none.  It
-gives good batches only: at a bad one, a short read, an error, a fork, a batch longer than a slice, too many at work,
-and the plain way goes on from the same position, so that every verdict and every error is its own.
+It knows Kafka's framing of files (see `file_records`) and the bytes of one file; no index and no order of offsets. Two
+ways give the same result. The plain way reads a slice, checks it, and continues with the first batch that did not fit
+into the slice. After the first slice of a stretch of AHEAD_LEAST_BYTES, a second thread reads ahead (`_native.ahead`)
+into a ring of four slices, each with room before it for an incomplete batch. The ring has 4 MiB, of which usually half
+is touched.
+
+Reading ahead is used only for files of the operating system, and only while each long scan in this process and each of
+its reading threads has a processor. Several concurrent recoveries therefore do not use it. It returns good batches
+only. At a bad batch, a short read, an error, a fork, a batch longer than a slice, or too many threads, the plain way
+continues from the same position. Every verdict and error therefore comes from the plain way.
 
 Takes no lock: bytes below a log's size never change while they are part of it.
 """
@@ -38,16 +40,16 @@ if TYPE_CHECKING:
 
     from kafkalog._native.state.descriptor import Descriptor
 
-SCAN_SLICE_BYTES = 1 << 19  # a part of the second-level cache: read, then checked while it is near
-AHEAD_LEAST_BYTES = 16 << 20  # what is shorter is read before a thread pays
-LARGE_BATCH_BYTES = 16 << 20  # a size field that says more is believed once the checksum agrees
+SCAN_SLICE_BYTES = 1 << 19  # fits the second-level cache, so that the check finds the bytes there
+AHEAD_LEAST_BYTES = 16 << 20  # a shorter stretch is read before a thread pays
+LARGE_BATCH_BYTES = 16 << 20  # a larger size is trusted only if the checksum agrees
 CRC_SLICE_BYTES = 1 << 20
 
 
 class ScanSlice(NamedTuple):
     """Whole valid batches: their table (positions are file positions) and the bytes they were read from.
 
-    `data` begins at `position` in the file and is overwritten by the next step of the scan.
+    `data` begins at `position` in the file; the next step of the scan overwrites it.
     """
 
     table: np.ndarray
@@ -56,15 +58,16 @@ class ScanSlice(NamedTuple):
 
 
 class LogScan:
-    """The batches of a stretch of a file as tables, in slices of bounded memory; iterate once.
+    """The batches of a stretch of a file as tables, in slices of bounded memory. Iterate once.
 
-    Afterwards `stopped` says why it ended and `position` where the valid bytes end: OK at the end (what is left is
-    too short to be seen), TORN when a batch's declared size passes the end, BAD_SIZE, BAD_CRC.  A batch that is
-    longer than a slice is read whole, once its declared size is known to fit into the stretch; above LARGE_BATCH_BYTES
-    only with a good checksum, whatever `check_crc` says: a flipped size field takes no memory.
+    Afterwards `stopped` says why the scan ended, and `position` where the valid bytes end. `stopped` is OK at the end
+    (the rest is too short to be seen), TORN if a batch's declared size passes the end, BAD_SIZE, or BAD_CRC. A batch
+    that is longer than a slice is read whole, once its declared size is known to fit into the stretch. Above
+    LARGE_BATCH_BYTES it also needs a good checksum, whatever `check_crc` says, so that a flipped size field allocates
+    no memory.
 
-    Of a long stretch a second thread reads some slices ahead, where a processor is left for it.  That way gives good
-    batches and judges nothing: at whatever else it meets, the plain way looks at the same bytes again.
+    For a long stretch a second thread reads slices ahead if a processor is free for it. It only returns good batches;
+    at anything else the plain way reads the same bytes again.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class LogScan:
             return
         counted = Busy()
         try:
-            plain_until = self.position + self._slice_bytes  # who wants one slice pays for no thread
+            plain_until = self.position + self._slice_bytes  # a caller that wants one slice pays for no thread
             while self.position < self.end:
                 if self.end - plain_until < AHEAD_LEAST_BYTES:
                     plain_until = self.end
@@ -96,14 +99,14 @@ class LogScan:
             del counted
 
     def _ahead(self, file: Descriptor) -> Iterator[ScanSlice]:
-        """The batches up to where the plain way must look: at the latest behind the last whole one."""
+        """Yields batches up to where the plain way must continue: at the latest after the last whole batch."""
         scan, check_crc, most_threads = native.scan, self._check_crc, processors()
         if self.end - self.position < AHEAD_LEAST_BYTES or busy_threads() >= most_threads:
             return
         try:
             ahead = ReadAhead(file, self.position, self.end, slice_bytes=self._slice_bytes, most_threads=most_threads)
         except (MemoryError, OSError):
-            return  # it would only have been quicker
+            return  # reading ahead is only an optimization
         try:
             memory = ahead.memory
             kept = 0
@@ -123,7 +126,7 @@ class LogScan:
             ahead.close()
 
     def _plain(self, until: int) -> Generator[ScanSlice, None, bool]:
-        """The batches up to where a slice ends at or behind `until`; answers whether the scan stopped before."""
+        """Yields batches until a slice ends at or after `until`. Returns whether the scan stopped before."""
         scan, check_crc, file, end = native.scan, self._check_crc, self._file, self.end
         buffer = memoryview(bytearray(max(min(self._slice_bytes, end - self.position), 0)))
         while self.position < until:
@@ -160,7 +163,7 @@ class LogScan:
 
 
 def crc_matches_in(file: File, position: int, size: int) -> bool:
-    """Whether the `size` bytes at `position` carry the right checksum for their magic; in slices, never read whole."""
+    """Returns whether the `size` bytes at `position` have the right checksum for their magic. Reads them in slices."""
     head = file.pread(min(size, RECORD_BATCH_OVERHEAD), position)
     if len(head) < HEADER_SIZE_UP_TO_MAGIC:
         return False

@@ -1,8 +1,8 @@
-"""TimeIndex: up to which offset a segment's timestamps lie below a time.
+"""TimeIndex: finds the offset from which a segment's records reach a timestamp.
 
-12-byte entries: int64 timestamp in ms, int32 offset less the base offset; an entry says that no batch up to that
-offset has a larger maximum timestamp.  One slot is kept free for the entry that closing the segment adds.  Mirrors
-org.apache.kafka.storage.internals.log.TimeIndex (4.4.0).
+An entry has 12 bytes: an int64 timestamp in ms, and an int32 offset relative to the base offset. It says that no batch
+up to that offset has a larger maximum timestamp. One slot is kept free for the entry that closing the segment adds.
+Mirrors org.apache.kafka.storage.internals.log.TimeIndex (4.4.0).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kafkalog.errors import (
 
 
 class BufferOverflowException(IllegalStateException):
-    """java.nio.BufferOverflowException: an index that counts its zeros as entries has no room for the last one."""
+    """java.nio.BufferOverflowException: an index that counts its zeros as entries has no room for the last entry."""
 
 
 class TimeIndex(AbstractIndex):
-    """Entries grow in timestamp; `last_entry` is (-1, base offset) while there are none."""
+    """Timestamps of entries grow; `last_entry` is (-1, base offset) while there are no entries."""
 
     layout = TIME_ENTRY
     kind = TimestampOffset
@@ -50,10 +50,10 @@ class TimeIndex(AbstractIndex):
         return self.entries >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
-        """Adds an entry unless `timestamp` is the last one's.
+        """Adds an entry unless `timestamp` is that of the last entry.
 
-        IllegalArgumentException when the index is full, InvalidOffsetException and IllegalStateException when offset
-        or timestamp go backward.
+        Raises IllegalArgumentException if the index is full, InvalidOffsetException if the offset decreases, and
+        IllegalStateException if the timestamp decreases.
         """
         entries = self.entries
         self.check_append(timestamp, offset, entries, self.last_entry, skip_full_check=skip_full_check)
@@ -66,7 +66,8 @@ class TimeIndex(AbstractIndex):
     def check_append(
         self, timestamp: int, offset: int, entries: int, last_entry: TimestampOffset, *, skip_full_check: bool = False
     ) -> None:
-        """Raises what `maybe_append` raises when there are so many entries, and the last of them is `last_entry`."""
+        """Raises what `maybe_append` would raise if the index had `entries` entries and `last_entry` were the last of
+        them."""
         if not skip_full_check and entries >= self.max_entries - 1:
             raise IllegalArgumentException(
                 f"Attempt to append to a full time index (size = {entries}).", path=self.path, hint=INDEX_FULL_HINT
@@ -87,7 +88,7 @@ class TimeIndex(AbstractIndex):
             self.relative_offset(offset)
 
     def append_packed(self, data: bytes | memoryview) -> None:
-        """Adds entries that a native plan has laid out and checked; one write."""
+        """Adds entries, in one write. A native plan has laid them out and checked them."""
         count = len(data) // TIME_ENTRY.size
         if count:
             assert self.entries + count < self.max_entries, self
@@ -99,10 +100,10 @@ class TimeIndex(AbstractIndex):
     if TYPE_CHECKING:
 
         def lookup(self, target: int) -> TimestampOffset:
-            """The last entry at or below the timestamp `target`, or (-1, base offset)."""
+            """Returns the last entry at or below the timestamp `target`, or (-1, base offset)."""
 
     def entry(self, n: int) -> TimestampOffset:
-        """The n-th entry; IllegalArgumentException beyond the last."""
+        """Returns the n-th entry. Raises IllegalArgumentException beyond the last."""
         if not 0 <= n < self.entries:
             raise IllegalArgumentException(
                 f"Attempt to fetch the {n}th entry from time index {self.path} which has size {self.entries}"
@@ -112,7 +113,7 @@ class TimeIndex(AbstractIndex):
     def resize(self, new_size: int) -> bool:
         changed = super().resize(new_size)
         if changed and self.behind:
-            self._entries_changed()  # the file's last entry is not what was written last
+            self._entries_changed()  # the file's last entry is not the one that was written last
         return changed
 
     def sanity_check(self) -> None:

@@ -1,8 +1,8 @@
 """TransactionIndex: the aborted transactions that end in a segment, for read_committed readers.
 
-A file of records (`kafkalog.engine.format.index_entries.TXN_ENTRY`, version 0) in the order of the markers.  The file
-appears with the first aborted transaction; most segments have none.  Mirrors
-org.apache.kafka.storage.internals.log.TransactionIndex (4.4.0).  Writers hold the partition's lock; readers need none.
+The file holds entries (`kafkalog.engine.format.index_entries.TXN_ENTRY`, version 0) in the order of the markers. The
+first aborted transaction creates it; most segments have none. Mirrors
+org.apache.kafka.storage.internals.log.TransactionIndex (4.4.0). Writers hold the partition's lock; readers need none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafkalog.errors import (
 VERSION = 0
 REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
 _CHUNK_RECORDS = 1024
-READ_LEAST_BYTES = 16 << 20  # of an index that is checked, however small its log is
+READ_LEAST_BYTES = 16 << 20  # an index may have this many bytes, however small its log is
 
 
 class AbortedTxn(NamedTuple):
@@ -45,7 +45,7 @@ class AbortedTxn(NamedTuple):
 
 
 class CompletedTransaction(Protocol):
-    """What CompletedTxn (kafkalog.engine.log.producers) says."""
+    """The interface of CompletedTxn (kafkalog.engine.log.producers)."""
 
     @property
     def producer_id(self) -> int: ...
@@ -58,14 +58,14 @@ class CompletedTransaction(Protocol):
 
 
 def aborted_txn_of(completed_txn: CompletedTransaction, last_stable_offset: int) -> AbortedTxn:
-    """The record of a transaction that an abort ended."""
+    """Returns the entry of a transaction that an abort ended."""
     return AbortedTxn(
         completed_txn.producer_id, completed_txn.first_offset, completed_txn.last_offset, last_stable_offset
     )
 
 
 class TxnIndexSearchResult(NamedTuple):
-    """TxnIndexSearchResult: what was found; `is_complete` when no later segment can have more."""
+    """TxnIndexSearchResult: the transactions found. `is_complete` if no later segment can have more."""
 
     aborted_transactions: list[AbortedTxn]
     is_complete: bool
@@ -74,10 +74,10 @@ class TxnIndexSearchResult(NamedTuple):
 class TransactionIndex(TransactionsEnd):
     """The .txnindex of the segment that starts at `start_offset`.
 
-    A file that exists is opened at once, a missing one is created by the first append; one that is idle may be closed
-    at any time (`kafkalog.engine.files.pool`), and is opened again by its name.  `exists`: False where a listing of the
-    folder shows none, and nothing is looked for; afterwards, whether there is a file.  Bytes behind the last whole
-    record are not read, yet the next record goes behind them, as in Kafka.
+    A file that exists is opened at once; the first append creates a missing one. An idle file may be closed at any time
+    (`kafkalog.engine.files.pool`), and is opened again by its name. `exists`: pass False if a directory listing shows
+    no such file, and the disk is not asked. Later it says whether there is a file. Bytes after the last whole entry are
+    not read, yet the next entry is written after them, as in Kafka.
     """
 
     __slots__ = ("_files", "exists", "path", "start_offset")
@@ -88,8 +88,8 @@ class TransactionIndex(TransactionsEnd):
         self.start_offset = start_offset
         self.path = path
         self._files = files
-        self.end = 0  # bytes that this index knows of: where the next record goes
-        self.last_offset = None  # of what this object appended; a reopened index knows nothing
+        self.end = 0  # the bytes that this index knows; the next entry goes here
+        self.last_offset = None  # last one that this object appended; a reopened index knows none
         self.exists = exists and files.exists(path)
         if self.exists:
             self._open(create=False)
@@ -103,12 +103,12 @@ class TransactionIndex(TransactionsEnd):
         file, end = self._files.open_sized(self.path, create=create)
         self.end = end
         self.closed = False
-        self.exists = True  # first: with a channel it is written to, and what is written is looked for
+        self.exists = True  # set first: appends write to an index with a channel, and readers then look for the entries
         self._files.pool.admit(self, file)
         return file
 
     def open_channel(self) -> File | None:
-        """The open file, opened again where it was let go; None where there is none."""
+        """Returns the open file; opens it again if it was closed. None if there is none."""
         file = self.channel
         if file is None:
             if self.closed:
@@ -119,7 +119,7 @@ class TransactionIndex(TransactionsEnd):
         return file
 
     def make_writable(self) -> File:
-        """The open file, made if there is none.  OSError."""
+        """Returns the open file; creates it if there is none. Raises OSError."""
         if self.exists and not self.closed:
             file = self.open_channel()
             assert file is not None
@@ -127,14 +127,16 @@ class TransactionIndex(TransactionsEnd):
         return self._open(create=True)
 
     def append(self, aborted_txn: AbortedTxn) -> None:
-        """Adds a record.  IllegalArgumentException unless its last offset is above that of the previous append."""
+        """Adds an entry. Raises IllegalArgumentException unless its last offset is above that of the previous
+        append."""
         data = self.packed([aborted_txn])
         self.make_writable().pwrite(data, self.end)
         self.end += len(data)
         self.last_offset = aborted_txn.last_offset
 
     def packed(self, aborted_txns: Sequence[AbortedTxn]) -> bytes:
-        """The records of an append, for whoever writes them with its batches; errors as `append`'s.  Opens nothing."""
+        """Returns the bytes of new entries for a caller that writes them with its batches. Raises like `append`; opens
+        nothing."""
         last = self.last_offset
         for txn in aborted_txns:
             if last is not None and last >= txn.last_offset:
@@ -146,12 +148,12 @@ class TransactionIndex(TransactionsEnd):
         return b"".join([TXN_ENTRY.pack(VERSION, *txn) for txn in aborted_txns])
 
     def update(self, completed_txn: CompletedTransaction, last_stable_offset: int) -> None:
-        """Adds a record for a transaction that was aborted; one that was committed leaves no trace."""
+        """Adds an entry for an aborted transaction; a committed one adds nothing."""
         if completed_txn.is_aborted:
             self.append(aborted_txn_of(completed_txn, last_stable_offset))
 
     def _read(self) -> Iterator[tuple[AbortedTxn, int]]:
-        """Each whole record and its position; KafkaException at a record of another version."""
+        """Yields each whole entry and its position. Raises KafkaException at an entry of another version."""
         file = self.open_channel()
         if file is None:
             return
@@ -183,26 +185,26 @@ class TransactionIndex(TransactionsEnd):
         return [txn for txn, _ in self._read()]
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
-        """Transactions that may have records in [fetch_offset, upper_bound_offset)."""
+        """Returns the transactions that may have records in [fetch_offset, upper_bound_offset)."""
         if not self.exists and not self.closed:
             return TxnIndexSearchResult([], False)
         found: list[AbortedTxn] = []
         for txn, _ in self._read():
             if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound_offset:
                 found.append(txn)
-            # A replica's append of several batches says how far the log was stable behind the last of them.
+            # If a replica appends several batches at once, the last stable offset is that after the last of them.
             if min(txn.last_stable_offset, txn.last_offset + 1) >= upper_bound_offset:
                 return TxnIndexSearchResult(found, True)
         return TxnIndexSearchResult(found, False)
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts at the first record whose last offset is at or above `offset`."""
+        """Truncates the file at the first entry whose last offset is at or above `offset`."""
         new_last: int | None = None
         _pin = Pin(self)
         for txn, position in self._read():
             if txn.last_offset >= offset:
                 self.make_writable()
-                self.last_offset = new_last  # first: cut short before the cut, it is made again
+                self.last_offset = new_last  # first: if interrupted before the truncation, the caller repeats it
                 self.cut(position)
                 return
             new_last = txn.last_offset
@@ -216,14 +218,15 @@ class TransactionIndex(TransactionsEnd):
             self.cut(0)
 
     def sanity_check(self, log_bytes: int) -> None:
-        """CorruptIndexException when a record ends before the segment starts, or when there are many more records than
-        a log of `log_bytes` has batches (Kafka reads through them)."""
+        """Raises CorruptIndexException if an entry ends before the segment starts, or if the index is far too large.
+
+        Too large means many more entries than a log of `log_bytes` has batches. Kafka reads through them."""
         if not self.exists or self.closed:
             return
         most = max(log_bytes // RECORD_BATCH_OVERHEAD * TXN_ENTRY.size, READ_LEAST_BYTES)
         if self.end > most:
             raise CorruptIndexException(
-                f"found {self.end} bytes, expected at most {most} beside a log of {log_bytes}", path=self.path
+                f"found {self.end} bytes, expected at most {most} for a log of {log_bytes} bytes", path=self.path
             )
         for txn, position in self._read():
             if txn.last_offset < self.start_offset:
@@ -244,7 +247,7 @@ class TransactionIndex(TransactionsEnd):
                 file.sync()
 
     def rename_to(self, path: str) -> None:
-        """Renames the file if there is one; from now on `path` is the new one."""
+        """Renames the file if there is one; from now on `path` is the new path."""
         try:
             if self._files.exists(self.path):
                 self._files.rename_or_was(self.path, path)
@@ -255,16 +258,16 @@ class TransactionIndex(TransactionsEnd):
         self.path = path
 
     def update_parent_dir(self, parent_dir: str) -> None:
-        """Notes that the folder was renamed."""
+        """Records that the directory was renamed."""
         self.path = os.path.join(parent_dir, os.path.basename(self.path))
 
     def delete_if_exists(self) -> bool:
-        """Closes and unlinks the file; False when there was none."""
+        """Closes and deletes the file. Returns False if there was none."""
         self.close()
         return self._files.unlink_if_exists(self.path)
 
     def close(self) -> None:
-        """Lets go of the file, which is closed once no reader holds it; an append opens it again."""
+        """Closes the file, as soon as no reader holds it; an append opens it again."""
         self.shut()
 
     def __repr__(self) -> str:

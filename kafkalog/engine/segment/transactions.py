@@ -1,9 +1,9 @@
-"""What follows transactions: fed with batches in the order of the log, it knows which are open, and how they end.
+"""TransactionFollower: reads batches in log order, and knows which transactions are open and how they end.
 
-Stands beside the producers' whole state (`kafkalog.engine.log.producers`), which recovery and appends keep: this is for
-those who only read.  As for Kafka's producers a transaction begins with the first transactional batch of its producer,
-and any control batch of a producer ends it.  Knows no file, no index and no damage: whoever feeds it says what is
-unknown. Not thread-safe.
+This is for readers. Recovery and appends keep the complete state of producers instead
+(`kafkalog.engine.log.producers`). As in Kafka, a transaction begins with the first transactional batch of its producer,
+and any control batch of that producer ends it. The follower knows no file, no index and no damage: the caller says what
+is unknown. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Marker(NamedTuple):
-    """A marker that was met: what it ended if it is an abort (`is_abort`), and whether the begin of that was seen.
+    """A marker in the log, the aborted transaction if it is an abort (`is_abort`), and whether its begin was seen.
 
-    `batch` lives as long as what the follower was fed with.
+    `batch` is valid as long as the data that the follower was fed with.
     """
 
     header: BatchHeader
@@ -34,18 +34,18 @@ class Marker(NamedTuple):
     had_begun: bool
 
     def is_abort(self) -> bool:
-        """A CorruptRecordException or InvalidRecordException where the marker does not parse."""
+        """Raises CorruptRecordException or InvalidRecordException if the marker does not parse."""
         return control.is_abort(self.batch, self.header)
 
 
 class TransactionFollower:
-    """`open`: producer id -> first offset of its open transaction, in the order of their begin."""
+    """`open`: producer id -> first offset of its open transaction, in the order in which they began."""
 
     def __init__(self, open_txns: Mapping[int, int] | None = None) -> None:
         self.open = dict(open_txns or {})
 
     def feed(self, piece: ScanSlice) -> Iterator[Marker]:
-        """Follow the batches of a slice; the markers among them, each when the batches before it were followed."""
+        """Follows the batches of a slice. Yields each marker after the batches before it were followed."""
         table = piece.table
         flags = table["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
         for header in native.headers_from_table(table[(flags != 0) & (table["producer_id"] >= 0)]):
@@ -55,7 +55,7 @@ class TransactionFollower:
                 yield marker
 
     def observe(self, header: BatchHeader, batch: memoryview) -> Marker | None:
-        """Follow one batch of a producer: the marker that it is, or None."""
+        """Follows one batch of a producer. Returns the marker if the batch is one, or None."""
         producer_id = header.producer_id
         if header.is_control:
             first, end = self.open.pop(producer_id, None), header.last_offset
@@ -66,11 +66,12 @@ class TransactionFollower:
         return None
 
     def first_open_offset(self, end_offset: int) -> int:
-        """The last stable offset of a log that ends at `end_offset`: where the oldest open transaction begins."""
+        """Returns the last stable offset of a log that ends at `end_offset`: the start of the oldest open
+        transaction."""
         return min(self.open.values(), default=end_offset)
 
 
 def open_in_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> dict[int, int]:
-    """The transactions that a producer snapshot has open (producer id -> first offset), by first offset."""
+    """Returns the transactions that are open in a producer snapshot (producer id -> first offset), by first offset."""
     begun = sorted((entry.current_txn_first_offset, entry.producer_id) for entry in entries)
     return {producer_id: offset for offset, producer_id in begun if offset >= 0}

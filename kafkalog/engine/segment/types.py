@@ -1,8 +1,8 @@
-"""The small values that segments hand out: places in a log, what a read found, why to roll.
+"""The small values that segments return: places in a log, the result of a read, the parameters of a roll.
 
-Plain data with Kafka's field names (`org.apache.kafka.storage.internals.log`); offsets are logical, positions are
-bytes from the start of a .log file, timestamps and durations are milliseconds.  Named tuples: they are made on every
-append and read, and never change.
+They are plain data with Kafka's field names (`org.apache.kafka.storage.internals.log`). Offsets are logical, positions
+are bytes from the start of a .log file, and timestamps and durations are milliseconds. They are named tuples because
+each append and each read creates some, and they never change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNKNOWN_SEGMENT_BASE_OFFSET = -1
 
 
 class LogOffsetMetadata(NamedTuple):
-    """LogOffsetMetadata: an offset and, where known, its segment and the byte position in it."""
+    """LogOffsetMetadata: an offset and, if known, its segment and the byte position in it."""
 
     message_offset: int
     segment_base_offset: int = UNKNOWN_SEGMENT_BASE_OFFSET
@@ -30,7 +30,7 @@ class LogOffsetMetadata(NamedTuple):
         return self[1] == UNKNOWN_SEGMENT_BASE_OFFSET and self[2] == UNKNOWN_FILE_POSITION
 
     def on_older_segment(self, that: LogOffsetMetadata) -> bool:
-        """Whether this lies on an older segment than `that`; False where either is only an offset."""
+        """Returns whether this is on an older segment than `that`; False if either has only an offset."""
         if self.message_offset_only or that.message_offset_only:
             return False
         return self.segment_base_offset < that.segment_base_offset
@@ -64,7 +64,7 @@ class LogOffsetPosition(NamedTuple):
 
 
 class TimestampAndOffset(NamedTuple):
-    """FileRecords.TimestampAndOffset: a record found by time; `leader_epoch` None where the batch has none."""
+    """FileRecords.TimestampAndOffset: a record found by time. `leader_epoch` is None if the batch has none."""
 
     timestamp: int
     offset: int
@@ -72,14 +72,15 @@ class TimestampAndOffset(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """FetchResponseData.AbortedTransaction: whose records a read_committed reader skips, and from where."""
+    """FetchResponseData.AbortedTransaction: the producer whose records a read_committed reader skips, and the first
+    offset."""
 
     producer_id: int
     first_offset: int
 
 
 class RollParams(NamedTuple):
-    """RollParams: what an append brings, for LogSegment.should_roll.  Sizes in bytes."""
+    """RollParams: what LogSegment.should_roll needs to know of an append. Sizes are bytes."""
 
     max_segment_ms: int
     max_segment_bytes: int
@@ -90,25 +91,27 @@ class RollParams(NamedTuple):
 
 
 class RecoveryObserver(Protocol):
-    """Who follows LogSegment.recover, and may stop it: tables are those of the native scan, rows numbers in one."""
+    """Follows LogSegment.recover and may stop it. Tables are those of the native scan; rows are row numbers in
+    a table."""
 
-    row: int  # the one in progress, for who meets an error of `run`
+    row: int  # the row in progress, if `run` raises
 
     def choose(self, table: Any) -> Any:
-        """The rows that it wants to see, in order."""
+        """Returns the rows that it wants to see, in order."""
 
     def run(self, table: Any, rows: Any, data: memoryview, position: int) -> tuple[int | None, Exception | None]:
-        """Sees the chosen rows, whose bytes `data` holds from file position `position` on.
+        """Sees the chosen rows. `data` holds their bytes, from file position `position` on.
 
-        (None, None), or the row at which the bytes turned out bad and why.
+        Returns (None, None), or the first bad row and the error that says why it is bad.
         """
 
     def before_cut(self, position: int) -> None:
-        """Something goes, from `position` to the end of the file; what it raises keeps it."""
+        """Called before the file is truncated at `position`. An exception raised here prevents the truncation."""
 
 
 class Records(Protocol):
-    """What a read hands out: bytes of whole batches (the last may be cut), read only when asked for."""
+    """The result of a read: the bytes of whole batches (the last may be incomplete). They are read only when
+    requested."""
 
     @property
     def size(self) -> int: ...
@@ -119,7 +122,7 @@ class Records(Protocol):
 
 
 class _NoRecords:
-    """MemoryRecords.EMPTY as an answer of a read."""
+    """MemoryRecords.EMPTY as the result of a read."""
 
     size = 0
 
@@ -143,10 +146,10 @@ EMPTY_RECORDS: Records = _NoRecords()
 
 
 class FetchDataInfo(NamedTuple):
-    """FetchDataInfo: what a read found.
+    """FetchDataInfo: the result of a read.
 
-    `first_entry_incomplete`: the first batch is larger than what was asked for, so it is cut.
-    `aborted_transactions`: None unless the read was at isolation TXN_COMMITTED.
+    `first_entry_incomplete`: the first batch is larger than the read's limit, so only a part of it was returned.
+    `aborted_transactions`: None unless the read had isolation level TXN_COMMITTED.
     """
 
     fetch_offset_metadata: LogOffsetMetadata
