@@ -292,7 +292,7 @@ def test_a_log_that_was_let_go_spoils_its_directory_alone(house: House) -> None:
     for log in logs:
         fill(log, 3)
     logs[1].close_quietly()
-    with pytest.raises(KafkaStorageException, match=r"t-1 of .*disk1 was let go before"):
+    with pytest.raises(KafkaStorageException, match=r"t-1 of .*disk1 was released before"):
         manager.shutdown()
     assert [(each / ".kafka_cleanshutdown").exists() for each in house.dirs] == [True, False, True]
     with house.open() as manager:
