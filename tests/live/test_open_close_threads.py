@@ -286,7 +286,7 @@ def test_a_foreign_folder_is_refused(tmp_path: Path, there: list[str]) -> None:
     if there == ["java-17/"]:
         (tmp_path / "java-17" / "release").touch()
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(IllegalArgumentException, match=r"expected a log directory .* name a new folder") as refused:
+    with pytest.raises(IllegalArgumentException, match=r"expected a log directory .* name a new directory") as refused:
         kafkalog.open_log(tmp_path, "a-0")
     assert next(each for each in there if each != ".lock").rstrip("/") in str(refused.value)
     assert sorted(tmp_path.rglob("*")) == before

@@ -521,7 +521,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_alone(kit: CleanerKit) -> None:
             kit.add(log, keyed(("z", "other")))  # another segment of the same base
 
     cleaner = Cleaner(SkimpyOffsetMap(240), CleanerSettings(), kit.clock, throttle=cut)
-    with pytest.raises(LogCleaningAbortedException, match="was cut or lost segments"):
+    with pytest.raises(LogCleaningAbortedException, match="was truncated or lost segments"):
         cleaner.clean(next_to_clean(log, 0, NOW_MS))
     assert rows(log) == [(0, "a", "1"), (1, "z", "other")]
     assert cleaned_files(kit) == []
@@ -534,7 +534,7 @@ def test_a_log_that_was_cut_between_the_look_and_the_pass_is_left_alone(kit: Cle
     cleanable = next_to_clean(log, None, kit.clock.now_ms)
     log.truncate_to(10)  # what is active now lies in the range, and takes appends
     log.append_as_leader(keyed(("new", "acknowledged")), 0)
-    with pytest.raises(LogCleaningAbortedException, match="was cut or lost segments"):
+    with pytest.raises(LogCleaningAbortedException, match="was truncated or lost segments"):
         Cleaner(SkimpyOffsetMap(2400), CleanerSettings(), kit.clock).clean(cleanable)
     assert rows(log)[-2:] == [(9, "k9", "v"), (10, "new", "acknowledged")]
 
@@ -549,7 +549,7 @@ def test_a_cut_after_the_last_exchange_is_no_end_of_a_pass(kit: CleanerKit) -> N
         log.truncate_to(1)
 
     cleaner.clean_segments = and_cut  # type: ignore[method-assign]
-    with pytest.raises(LogCleaningAbortedException, match="was cut or lost segments"):
+    with pytest.raises(LogCleaningAbortedException, match="was truncated or lost segments"):
         cleaner.clean(next_to_clean(log, 0, NOW_MS))
 
 

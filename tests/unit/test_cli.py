@@ -254,7 +254,7 @@ def test_dump_tells_damage(run: Any, log_dir: str) -> None:
     ("argv", "code", "text"),
     [
         (["verify", "{dir}/nowhere"], 2, "not found, expected a Kafka log directory"),
-        (["append", "{dir}/t-0", "t-0"], 2, "expected the folder above it"),
+        (["append", "{dir}/t-0", "t-0"], 2, "expected the directory above it"),
         (["verify", "{dir}/t-0/" + LOG], 2, "found a file"),
         (["verify", "{empty}"], 2, "found no partitions"),
         (["cat", "{dir}", "tt-0"], 2, "did you mean t-0?"),

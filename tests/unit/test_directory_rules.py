@@ -332,7 +332,7 @@ def test_a_folder_of_another_name_hides_no_partition(
     fill(root, "t-0")
     (root / name).mkdir()
     assert kafkalog.list_partitions(root) == {TopicPartition("t", 0): str(root / "t-0")}
-    assert f"passed over {root / name}, which a broker takes for t-0" in caplog.text
+    assert f"skipped {root / name}, which a broker reads as t-0" in caplog.text
     code, out, _ = run(capsys, "verify", root)
     assert (code, f"{root / name}" in out, "a broker takes it for t-0" in out, "10 records" in out) == (1, *[True] * 3)
     assert salvage(root, saved, kafkalog.list_partitions(root)).records == 10

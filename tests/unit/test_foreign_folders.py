@@ -156,7 +156,7 @@ def test_a_foreign_folder_is_never_touched(mixed: Path, caplog: pytest.LogCaptur
         clock.advance_to(NOW_MS + 3_600_000)
         scheduler.tick()
         assert scheduler.errors == []
-    assert f"passed over __consumer_offsets-3, dbus-1, old-1.{HEX}-delete, t-0.{HEX}-future, which" in caplog.text
+    assert f"skipped __consumer_offsets-3, dbus-1, old-1.{HEX}-delete, t-0.{HEX}-future, which" in caplog.text
     manager = LogManager(mixed, files=FAST)
     manager.startup(is_stray=lambda log: log.topic_partition.topic != "t")
     manager.shutdown()

@@ -198,7 +198,7 @@ def test_foreign_folders_are_passed_over_and_named(house: House, caplog: pytest.
     (house.dirs[0] / "notes.txt").write_text("mine")
     with house.open() as manager:
         assert manager.all_logs() == []
-    assert "passed over backup, which" in caplog.text
+    assert "skipped backup, which" in caplog.text
     with pytest.raises(KafkaException, match=r"' is not in the form of topic-partition"):
         house.open(kind=KafkasManager)
     house.open().shutdown()  # a start that failed holds no lock
@@ -241,7 +241,7 @@ def test_a_folder_that_no_line_can_hold_takes_nobody_elses_line(
     with house.open() as manager:
         assert manager.get_or_create_log("t-0").log_start_offset == 12
         house.advance(600_000)
-    assert caplog.text.count("recovery-point-offset-checkpoint has no line for the folder") == 1
+    assert caplog.text.count("recovery-point-offset-checkpoint has no line for the directory") == 1
     for checkpoint in (disk / RECOVERY_POINT_CHECKPOINT_FILE, disk / HIGH_WATERMARK_CHECKPOINT_FILE):
         assert list(OffsetCheckpointFile(str(checkpoint)).read()) == [TopicPartition("t", 0)]
     with house.open() as manager:
@@ -292,7 +292,7 @@ def test_a_log_that_was_let_go_spoils_its_directory_alone(house: House) -> None:
     for log in logs:
         fill(log, 3)
     logs[1].close_quietly()
-    with pytest.raises(KafkaStorageException, match=r"t-1 of .*disk1 was let go before"):
+    with pytest.raises(KafkaStorageException, match=r"t-1 of .*disk1 was released before"):
         manager.shutdown()
     assert [(each / ".kafka_cleanshutdown").exists() for each in house.dirs] == [True, False, True]
     with house.open() as manager:
@@ -888,7 +888,7 @@ def test_one_broken_partition_takes_its_directory_offline_and_the_message_says_w
         assert manager.offline_log_dirs == [str(house.dirs[1])]
         assert manager.get_log("t-0") is not None
         assert "[partition=t-1, dir=" in caplog.text
-        assert "the directory is offline, for loading this failed" in caplog.text
+        assert "the directory is offline, because this load failed" in caplog.text
 
 
 # --- metrics ---------------------------------------------------------------------------------------------

@@ -336,7 +336,7 @@ def test_what_came_to_the_folder_that_was_left_is_not_given_up(
         with kafkalog.open_log(house.dirs[0], "t-0") as log:
             log.append(b"10")
     with pytest.raises(
-        IllegalStateException, match=r"Duplicate log directories.*was written to since and ends at 1[15]"
+        IllegalStateException, match=r"Duplicate log directories.*was written to since and ends at offset 1[15]"
     ):
         house.open()
     assert (house.folders(0), house.folders(1)) == (["t-0"], ["t-0"])

@@ -174,7 +174,7 @@ def test_a_change_is_made_again_and_its_error_is_not_somebody_elses() -> None:
 
 def test_who_is_called_in_the_middle_of_a_change_is_refused() -> None:
     changes = Changes()
-    with pytest.raises(IllegalStateException, match="runs inside of what it interrupts"):
+    with pytest.raises(IllegalStateException, match="runs in the middle of the code that it interrupts"):
         changes.whole(changes.settle)
 
 

@@ -505,7 +505,7 @@ def test_a_wrong_folder_is_not_an_empty_directory(log: kafkalog.Partition, tmp_p
     assert list(kafkalog.list_partitions(tmp_path)) == [("t", 0)]
     (tmp_path / "file").write_bytes(b"")
     for look in (kafkalog.list_partitions, kafkalog.verify):
-        with pytest.raises(FileNotFoundError, match=r"no such log directory.*expected the folder that holds"):
+        with pytest.raises(FileNotFoundError, match=r"no such log directory.*expected the directory that holds"):
             look(tmp_path / "typo")
         with pytest.raises(IllegalArgumentException, match="partition's own files"):
             look(tmp_path / "t-0")

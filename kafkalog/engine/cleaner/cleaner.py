@@ -1,22 +1,22 @@
 """Cleaner: one pass of compaction over one log.
 
-    build_offset_map   the dirty section is read, and of each key its last offset noted, until the map is full
-    group              all segments below what the map reached, neighbours together as far as they fit into one
-    clean_segments     a group is copied into a `.cleaned` segment, what is superseded left out, and takes its place
+    build_offset_map   reads the dirty section and maps each key to its last offset, until the map is full
+    group              groups neighbouring segments below the end of the map that fit into one segment
+    clean_segments     copies a group into a `.cleaned` segment without superseded records, and puts it in their place
 
-Where somebody else has found the last offsets (`LastOffsets`) there is no first walk.
-Between the two walks a log of one replica flushes the records that supersede others.
-Appends and reads go on meanwhile: what is read does not change, and only the exchange of segments is made under the
-partition's lock.  Who truncates, moves or deletes a log waits until the pass is over, or has it stop (`check_done`);
-where segments changed all the same, the pass stops before its exchange.
+If the caller already knows the last offsets (`LastOffsets`), there is no first walk.
+Between the two walks a log with one replica flushes the records that supersede others.
+Appends and reads continue meanwhile: the bytes that the pass reads do not change, and only the exchange of segments
+happens under the partition's lock.  Code that truncates, moves or deletes a log waits until the pass is over, or makes
+it stop (`check_done`).  If segments changed all the same, the pass stops before its exchange.
 
-A pass that is stopped (LogCleaningAbortedException, KeyboardInterrupt) deletes the `.cleaned` files of the group that
-it was in; the groups before it are exchanged, which harms nothing.  After any other error they stay, for a look, until
-the next pass or open, as Kafka's do.  An exchange that an interrupt meets is made again by whatever comes next to the
-log (`PartitionOffsets.whole`).  A disk that fails takes the log directory offline.
+A pass that is stopped (LogCleaningAbortedException, KeyboardInterrupt) deletes the `.cleaned` files of its current
+group.  The groups before it stay exchanged, which does no harm.  After any other error the files stay for inspection
+until the next pass or open, as Kafka's do.  If an interrupt hits an exchange, the next operation on the log finishes
+the exchange (`PartitionOffsets.whole`).  A disk that fails takes the log directory offline.
 
-Not thread-safe: a Cleaner has one map and one pair of buffers, and cleans one log at a time.  Memory is the map, the
-two buffers, and what one batch takes.  Mirrors org.apache.kafka.storage.internals.log.Cleaner (4.4.0).
+Not thread-safe: a Cleaner has one map and one pair of buffers, and cleans one log at a time.  Its memory is the map,
+the two buffers, and one batch.  Mirrors org.apache.kafka.storage.internals.log.Cleaner (4.4.0).
 """
 
 from __future__ import annotations
@@ -54,17 +54,19 @@ _STOPS = (LogCleaningAbortedException, ClosedChannelException)
 
 
 class CleanResult(NamedTuple):
-    """How far a pass came: the first offset that is dirty now, for the checkpoint."""
+    """The result of a pass.  `end_offset` is the first offset that is dirty now, for the checkpoint."""
 
     end_offset: int
     stats: CleanerStats
 
 
 class CleanerSettings(NamedTuple):
-    """Bytes of each of the two buffers, and up to how many they grow; the share of slots at which a map is full;
-    whether each batch is looked at as a reader would (`soundness`), which Kafka's cleaner does not.
+    """The sizes and checks of a Cleaner.
 
-    IllegalArgumentException, from whoever uses them, for buffers of no byte.
+    `io_buffer_bytes`: the initial size of each of the two buffers.  `max_io_buffer_bytes`: the size up to which they
+    grow.  `load_factor`: the share of slots at which the map counts as full.  `check_crcs`: check each batch as a
+    reader would (`soundness`), which Kafka's cleaner does not do.
+    IoBuffers raises IllegalArgumentException for an empty buffer.
     """
 
     io_buffer_bytes: int = 256 << 10
@@ -74,17 +76,20 @@ class CleanerSettings(NamedTuple):
 
 
 def _nothing(_: object) -> None:
-    """The default of callbacks."""
+    """The default callback: does nothing."""
 
 
 def _nothing_of_two(_: object, __: object) -> None:
-    """The same."""
+    """The default callback with two arguments."""
 
 
 class Cleaner:
-    """`check_done` is asked before each chunk, and raises to stop the pass; `throttle` is told the bytes of each read
-    and write, and may take its time; `mapped` is told of each pass, once its map is made, what it cleans and the offset
-    that it will end at."""
+    """Cleans one log at a time.
+
+    `check_done` is called before each chunk, and raises to stop the pass.  `throttle` is called with the number of
+    bytes of each read and write, and may sleep.  `mapped` is called once the map of a pass is complete, with the range
+    to clean and the offset at which the pass will end.
+    """
 
     def __init__(
         self,
@@ -103,17 +108,17 @@ class Cleaner:
         self.throttle = throttle
         self.mapped = mapped
         self.buffers = IoBuffers(settings.io_buffer_bytes, settings.max_io_buffer_bytes, check_crcs=settings.check_crcs)
-        self._soundness: Soundness | None = None  # of the segment that is read
+        self._soundness: Soundness | None = None  # for the segment that is being read
 
     def clean(self, cleanable: LogToClean) -> CleanResult:
-        """A pass; what was found beside the log: errors of `do_clean`."""
+        """Runs a pass at the clock's time.  Raises as `do_clean`."""
         return self.do_clean(cleanable, self.clock.milliseconds())
 
     def do_clean(self, cleanable: LogToClean, now_ms: int) -> CleanResult:
-        """A pass at a given time, by which delete horizons are set and met.
+        """Runs a pass at a given time, by which delete horizons are set and reached.
 
-        LogCleaningAbortedException where it was stopped; CorruptRecordException, InvalidRecordException and their kin,
-        with file and position, at a batch that does not parse; KafkaStorageException where the disk fails.
+        Raises LogCleaningAbortedException if it was stopped, CorruptRecordException, InvalidRecordException and similar
+        errors with file and position for a batch that does not parse, and KafkaStorageException if the disk fails.
         """
         log = cleanable.log
         try:
@@ -129,7 +134,7 @@ class Cleaner:
         stats = CleanerStats(self.clock.milliseconds())
         present = _Pass(cleanable, now_ms, stats)
         if isinstance(self.offset_map, LastOffsets):
-            under_way = True  # nobody looked
+            under_way = True  # unknown, so assume it
             _check_known(self.offset_map, cleanable)
         else:
             under_way = self.build_offset_map(
@@ -137,8 +142,8 @@ class Cleaner:
             ).has_committed_under_way
         end_offset = self.offset_map.latest_offset + 1
         if log.high_watermark_follows:
-            # What goes now was superseded by records that no power loss may take when it is gone.  With Kafka there
-            # are replicas; a log of one promises what it flushed.
+            # The removed records were superseded by records that a power loss must not remove afterwards.  Kafka relies
+            # on replicas; a log with one replica promises only the flushed records.
             log.local_log.flush(log.last_stable_offset if under_way else end_offset)
         stats.map_complete_ms = self.clock.milliseconds()
         log.context.logger.info(
@@ -155,7 +160,7 @@ class Cleaner:
         for group in groups:
             self.clean_segments(group, present)
         with log.lock:
-            present.check_unchanged()  # else `end_offset` may be of records that are gone
+            present.check_unchanged()  # otherwise `end_offset` may refer to records that no longer exist
         stats.buffer_utilization = self.offset_map.utilization
         stats.end_ms = self.clock.milliseconds()
         return CleanResult(end_offset, stats)
@@ -165,8 +170,10 @@ class Cleaner:
     def build_offset_map(
         self, log: UnifiedLog, start: int, end: int, stats: CleanerStats
     ) -> CleanedTransactionMetadata:
-        """Fills the map with the keys of [start, end), or with as many from the start on as it takes; the transactions
-        that it came through."""
+        """Fills the map with the keys of [start, end), or with as many from `start` on as fit.
+
+        Returns the transactions that it met.
+        """
         self.offset_map.clear()
         dirty = log.log_segments(start, end)
         ends = [*[segment.base_offset for segment in dirty[1:]], end]
@@ -188,7 +195,7 @@ class Cleaner:
         return transactions
 
     def _map_segment(self, log: UnifiedLog, segment: LogSegment, end: int, mapping: OffsetMapping) -> bool:
-        """One segment, which ends before offset `end`; whether the map is full."""
+        """Maps one segment, which ends before offset `end`.  Returns whether the map is full."""
         position = segment.offset_index.lookup(mapping.start_offset).position
         self._begin(log, segment)
         while position < segment.log.size:
@@ -214,7 +221,7 @@ class Cleaner:
         return False
 
     def _begin(self, log: UnifiedLog, segment: LogSegment) -> None:
-        """Of a walk over a segment."""
+        """Begins a walk over a segment."""
         if self.settings.check_crcs:
             following = log.local_log.segments.higher_segment(segment.base_offset)
             self._soundness = Soundness(segment, None if following is None else following.base_offset)
@@ -226,7 +233,7 @@ class Cleaner:
     def _read(self, log: UnifiedLog, records: FileRecords, position: int) -> Chunk:
         self.check_done(log.topic_partition)
         chunk = self.buffers.read(records, position)
-        log.local_log.check_if_closed()  # while the disk kept us waiting
+        log.local_log.check_if_closed()  # it may have been closed during the read
         if self._soundness is not None:
             self._soundness.check(chunk)
         self.throttle(len(chunk.data))
@@ -235,7 +242,7 @@ class Cleaner:
     # --- the second walk -------------------------------------------------------------------------------
 
     def clean_segments(self, group: Sequence[LogSegment], present: _Pass) -> None:
-        """Copies what stays of a group of segments into one, which takes their place."""
+        """Copies the records that stay of a group of segments into one segment, which takes their place."""
         log = present.log
         cleaned: LogSegment | None = None
         try:
@@ -279,9 +286,9 @@ class Cleaner:
                 ) from error
 
     def clean_into(self, log: UnifiedLog, source: LogSegment, cleaned: LogSegment, survival: Survival) -> None:
-        """Appends to `cleaned` what stays of one segment.
+        """Appends to `cleaned` the records of one segment that stay.
 
-        LogSegmentOffsetOverflowException where an offset does not fit into it.
+        Raises LogSegmentOffsetOverflowException if an offset does not fit into the segment.
         """
         stats = survival.stats
         position = 0
@@ -312,31 +319,34 @@ class Cleaner:
 
 
 class _Pass:
-    """One pass while it goes on: its time, what it counts, and what the log looked like when it began."""
+    """A running pass: its time, its statistics, and the state of the log when it began."""
 
     def __init__(self, cleanable: LogToClean, now_ms: int, stats: CleanerStats) -> None:
         self.log = log = cleanable.log
         self.now_ms = now_ms
         self.stats = stats
         self.transactions = CleanedTransactionMetadata()
-        # Tombstones of magic 0 and 1 have no horizon of their own: they go with the age of their segment.
+        # Tombstones of magic 0 and 1 have no delete horizon: the age of their segment decides.
         clean = log.log_segments(0, cleanable.first_dirty_offset)
         delete_retention_ms = log.config.delete_retention_ms
         self.legacy_horizon_ms = to_int64(clean[-1].last_modified - delete_retention_ms) if clean else 0
         self._truncations = log.local_log.truncations
         self._above = log.local_log.segments.get(cleanable.first_uncleanable_offset)
         if log.active_segment.base_offset < cleanable.first_uncleanable_offset:
-            raise self._was_cut()  # since it was looked at: what is active now takes appends
+            raise self._was_cut()  # after the range was chosen: the segment that is active now takes appends
 
     def exchange(self, cleaned: LogSegment, group: Sequence[LogSegment]) -> None:
-        """Puts the cleaned segment in the place of its sources; LogCleaningAbortedException where they changed."""
+        """Puts the cleaned segment in the place of its sources.  LogCleaningAbortedException if they changed."""
         with self.log.lock:
-            self.log.settle()  # a cut that was interrupted comes first
+            self.log.settle()  # finishes an interrupted truncation first
             self.check_unchanged(group)
             self.log.replace_segments([cleaned], group)
 
     def check_unchanged(self, group: Sequence[LogSegment] = ()) -> None:
-        """Under the lock: a cut below what is cleaned takes the segment above it, too, and that would come back."""
+        """Raises if the log was truncated below the end of the cleaned range, or lost a segment of the group.
+
+        Otherwise the exchange would bring back truncated records.  The caller holds the log's lock.
+        """
         local = self.log.local_log
         was_cut = local.truncations != self._truncations and (
             self._above is None or local.segments.get(self._above.base_offset) is not self._above
@@ -346,25 +356,25 @@ class _Pass:
 
     def _was_cut(self) -> LogCleaningAbortedException:
         return LogCleaningAbortedException(
-            f"{self.log.topic_partition} was cut or lost segments while it was cleaned",
-            hint="the next pass goes on from what is there",
+            f"{self.log.topic_partition} was truncated or lost segments while it was cleaned",
+            hint="the next pass continues with the remaining records",
         )
 
 
 def _check_known(lasts: LastOffsets, cleanable: LogToClean) -> None:
-    """A record that no pass may touch yet supersedes nothing: it may be aborted, or not all replicas may have it."""
+    """Refuses last offsets beyond the cleanable range: a record there may be aborted, or not on all replicas yet."""
     end_offset, limit = lasts.latest_offset + 1, cleanable.first_uncleanable_offset
     if not cleanable.first_dirty_offset < end_offset <= limit:
         raise IllegalArgumentException(
-            f"last offsets are known up to {end_offset}, expected an end behind {cleanable.first_dirty_offset}, and at "
+            f"last offsets are known up to {end_offset}, expected an end after {cleanable.first_dirty_offset}, and at "
             f"most {limit}, the first offset of {cleanable.log.topic_partition} that may not be cleaned yet"
         )
 
 
 def _let_go(log: UnifiedLog, base_offset: int, cleaned: LogSegment | None, is_stopped: bool) -> None:
-    """After a pass that came to no end: what is not the log's by now is deleted, or only closed.  Under the lock."""
+    """Deletes or closes the new files of a pass that did not finish.  The caller holds the log's lock."""
     if log.local_log.life == FORKED:
-        return  # the files are the parent's, who goes on with them
+        return  # the files belong to the parent process, which continues with them
     if cleaned is not None and not (log.unfinished is None and cleaned.has_suffix(CLEANED_FILE_SUFFIX)):
         return  # the exchange has begun
     try:
@@ -374,5 +384,5 @@ def _let_go(log: UnifiedLog, base_offset: int, cleaned: LogSegment | None, is_st
             LogSegment.delete_files_if_exist(log.context.dir, base_offset, CLEANED_FILE_SUFFIX, log.context.files)
         elif cleaned is not None:
             cleaned.close_quietly()
-    except OSError as error:  # what comes first is told; the next open deletes them
+    except OSError as error:  # the first error is raised; the next open deletes the files
         log.context.logger.warning("the cleaned files of segment %d stay: %s", base_offset, error)

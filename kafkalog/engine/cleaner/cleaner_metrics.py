@@ -1,7 +1,7 @@
-"""What the cleaner shows: Kafka's gauges of its threads, and of the partitions that they clean or leave alone.
+"""The cleaner's metrics: Kafka's gauges of its threads, and of the partitions that they clean or leave alone.
 
-Mirrors the gauges of LogCleaner and LogCleanerManager (4.4.0).  Asked when somebody looks.  A thread that has not
-cleaned yet counts as one that took no time, where Kafka shows its start as a negative one.
+Mirrors the gauges of LogCleaner and LogCleanerManager (4.4.0).  A gauge is computed when it is read.  A thread that has
+not cleaned yet counts with a time of 0; Kafka shows its start as a negative time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ THROTTLER = MetricName.of("kafka.utils", "Throttler", "cleaner-io")
 
 
 class Worked(Protocol):
-    """What a thread tells of its last pass, None before its first, and of the grab before that."""
+    """A thread's statistics of its last pass (None before the first), and of the selection before that pass."""
 
     @property
     def last_stats(self) -> CleanerStats | None: ...

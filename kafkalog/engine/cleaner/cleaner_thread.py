@@ -1,13 +1,14 @@
-"""CleanerThread: cleans the filthiest log, then deletes old segments of the compacted ones, over and over.
+"""CleanerThread: cleans the dirtiest log, then deletes old segments of the compacted logs, repeatedly.
 
-With nothing to clean it rests for log.cleaner.backoff.ms.  A pass that meets damage, or anything else that a next pass
-would meet again, marks the partition uncleanable, and the thread goes on with others; a disk that fails takes its
-directory offline; a pass that is aborted is nobody's fault.  What comes from elsewhere (a bug, no memory) ends the
-thread, which then counts as dead; what it was at is given back.
+If there is nothing to clean, the thread rests for log.cleaner.backoff.ms.  If a pass meets damage, or another error
+that the next pass would meet again, the thread marks the partition uncleanable and continues with others.  A disk that
+fails takes its directory offline.  A pass that is aborted is no error.  Any other error (a bug, no memory) ends the
+thread, which then counts as dead, and its claim is released.
 
-Told to stop, it stops at its next look: before each chunk, and in the middle of a rest, be it the throttle's.  Its
-memory, the offset map and the buffers, is taken with the first pass and goes with the thread.
-The thread is started by another one, and waited for by a lock: Thread.start and join do not bear being interrupted.
+A thread that is told to stop does so at its next check: before each chunk, and in the middle of a rest, also of the
+throttle's.  It allocates its memory, the offset map and the buffers, with the first pass, and frees it at its end.
+A helper thread starts the thread, and a lock is used to wait for it, because Thread.start and join must not be
+interrupted.
 It knows its LogCleanerManager, the throttler and the failure channel, and no LogManager.
 Mirrors LogCleaner.CleanerThread and ShutdownableThread (4.4.0).
 """
@@ -40,31 +41,33 @@ from kafkalog.errors import (
     TooManyOpenFilesException,
 )
 
-READ_BYTES = 1 << 20  # at once, however many threads share `log.cleaner.io.buffer.size`
-_LOOK_MS = 100  # how often a rest is left to see whether it is still wanted
+READ_BYTES = 1 << 20  # read at once, however many threads share `log.cleaner.io.buffer.size`
+_LOOK_MS = 100  # interval at which a rest checks whether it should end
 _REST_MAX_MS = 86_400_000
 _MB = 1 << 20
 
 
 class ThreadShutdownException(BaseException):
-    """The thread was told to stop: no error of ours or of the disk's, which a pass would make something of."""
+    """The thread was told to stop.  A BaseException, so that no pass treats it as an error of the log or the disk."""
 
 
 def map_bytes(config: CleanerConfig) -> int:
-    """What one thread's offset map may take."""
+    """Returns the size limit of one thread's offset map, in bytes."""
     return min(config.dedupe_buffer_size // config.num_threads, INT_MAX)
 
 
 def cleaner_settings(config: CleanerConfig) -> CleanerSettings:
-    """The settings of one thread, which looks at each batch.  Its buffer begins as large as Kafka's may grow: with
-    small ones threads wait for each other."""
-    large = max(min(config.max_message_size, READ_BYTES), 1)  # nothing would never grow
+    """Returns the settings of one thread, which checks each batch.
+
+    Its buffer begins at the size up to which Kafka's may grow: with small buffers, threads wait for each other.
+    """
+    large = max(min(config.max_message_size, READ_BYTES), 1)  # an empty buffer would never grow
     io_buffer_bytes = max(config.io_buffer_size // config.num_threads // 2, large)
     return CleanerSettings(io_buffer_bytes, config.max_message_size, config.dedupe_buffer_load_factor, True)
 
 
 class CleanerThread:
-    """Used once: `start`, `stop`, `wait`.  The callers of these may be interrupted, and call again."""
+    """Used once: `start`, `stop`, `wait`.  A call that is interrupted may be repeated."""
 
     settings_of = staticmethod(cleaner_settings)
 
@@ -81,29 +84,29 @@ class CleanerThread:
         self.last_stats: CleanerStats | None = None
         self.last_pre_clean_stats = PreCleanStats()
         self.ident = -1
-        self.failed = False  # it ended, and nobody had told it to
+        self.failed = False  # it ended without being told to
         self._config = config
         self._manager = manager
         self._throttler = throttler
         self._failure_channel = failure_channel
         self._cleaner: Cleaner | None = None
         self._cleaning: TopicPartition | None = None
-        # `with` takes the lock, which is C; the condition only waits, in this thread, and is notified.
+        # `with` acquires the RLock in C; the condition is only waited for in this thread, and notified by others.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._running = True
-        self._ended = _thread.allocate_lock()  # taken until the thread ends
+        self._ended = _thread.allocate_lock()  # held until the thread ends
         self._ended.acquire()
         self._begun: list[int] = []
 
-    # --- its life --------------------------------------------------------------------------------------
+    # --- lifetime --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        # One call from bytecode: an interrupt finds the thread begun, or not.
+        # One call from bytecode: after an interrupt the thread is counted as begun, or was never started.
         self._begun.extend(map(_thread.start_new_thread, (self._begin,), ((),)))
 
     def _begin(self) -> None:
-        """In a thread of its own, which no signal reaches."""
+        """Starts the real thread from a helper thread, which no signal reaches."""
         try:
             threading.Thread(target=self._run, name=self.name, daemon=True).start()
         except BaseException:
@@ -112,13 +115,16 @@ class CleanerThread:
             raise
 
     def stop(self) -> None:
-        """It ends as soon as it can."""
+        """Tells the thread to end as soon as it can."""
         with self._lock:
             self._running = False
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Until it has ended; in itself it does not wait.  IllegalStateException as `nested.Patience`."""
+        """Waits until the thread has ended; returns at once in the thread itself.
+
+        Raises IllegalStateException as `nested.Patience`.
+        """
         if self._begun and self.ident != _thread.get_ident():
             wait_for(self._ended, f"the end of {self.name}")
 
@@ -133,7 +139,7 @@ class CleanerThread:
             pass
         except BaseException:
             self.failed = self._running
-            lines.exception("%s died; the others go on without it", self.name)
+            lines.exception("%s died; the others continue without it", self.name)
         finally:
             self._cleaner = None
             self._ended.release()
@@ -143,7 +149,7 @@ class CleanerThread:
             if self._running:
                 self._changed.wait(min(ms, _REST_MAX_MS) / 1000.0)
 
-    # --- its work --------------------------------------------------------------------------------------
+    # --- work ------------------------------------------------------------------------------------------
 
     def _do_work(self) -> None:
         if not self.clean_filthiest_log():
@@ -151,7 +157,7 @@ class CleanerThread:
         self._manager.maintain_uncleanable_partitions()
 
     def clean_filthiest_log(self) -> bool:
-        """One turn, in whatever thread; whether there was a log to clean, and the next one is worth a look at once."""
+        """Runs one round, in any thread.  Returns whether it cleaned a log: then the next round may follow at once."""
         stats = PreCleanStats()
         grabbed = self._manager.grab_filthiest_compacted_log(stats)
         cleaned = False
@@ -160,9 +166,9 @@ class CleanerThread:
             try:
                 cleaned = self._clean_log(grabbed)
             except LogCleaningException:
-                return False  # marked; old segments wait for the next turn, as Kafka's do
+                return False  # marked; old segments wait for the next round, as in Kafka
         deletable = self._manager.deletable_logs()
-        deletable.reverse()  # they leave it at the end
+        deletable.reverse()  # they are popped from the end
         try:
             while deletable:
                 self._delete_old_segments(*deletable[-1])
@@ -172,8 +178,10 @@ class CleanerThread:
         return cleaned
 
     def _clean_log(self, grabbed: Grabbed) -> bool:
-        """False where it came to nothing, and would at once again; LogCleaningException where that is the log's fault,
-        who is marked."""
+        """Runs a pass.  Returns False if it had no effect, and an immediate repetition would have none.
+
+        Raises LogCleaningException if the log is at fault; it is marked then.
+        """
         claim, to_clean = grabbed
         log, end_offset = to_clean.log, to_clean.first_dirty_offset
         self._cleaning = claim.partition
@@ -183,12 +191,12 @@ class CleanerThread:
             self._record(log, to_clean.first_dirty_offset, end_offset, result.stats)
             return end_offset > to_clean.first_dirty_offset
         except MemoryError:
-            raise  # as Java's OutOfMemoryError: the log is not to blame
+            raise  # like Java's OutOfMemoryError: the log is not to blame
         except LogCleaningAbortedException as error:
             log.context.logger.debug("the pass was aborted: %s", error)
             return self._manager.states.is_aborted(claim.partition)
         except (DiskFull, TooManyOpenFilesException) as error:
-            log.context.logger.warning("the pass is put off: %s", error)
+            log.context.logger.warning("the pass is postponed: %s", error)
             return False
         except KafkaStorageException:
             return False  # the directory is offline
@@ -217,7 +225,7 @@ class CleanerThread:
             if not self._manager.states.is_aborted(claim.partition):
                 log.delete_old_segments()
         except (KafkaStorageException, ClosedChannelException, TooManyOpenFilesException) as error:
-            log.context.logger.debug("old segments are not deleted: %s", error)  # offline, let go, or another time
+            log.context.logger.debug("old segments are not deleted: %s", error)  # offline, closed, or a shortage
         except MemoryError:
             raise
         except Exception as error:
@@ -226,7 +234,7 @@ class CleanerThread:
             self._manager.done_deleting([claim])
 
     def _failed_on(self, log: UnifiedLog, error: Exception) -> bool:
-        """Whether it was the disk's fault; else the log is marked."""
+        """Returns whether the disk was at fault; otherwise marks the log."""
         if isinstance(error, OSError) and not isinstance(error, KafkalogError):
             message = f"Failed to clean up log for {log.topic_partition} in dir {log.parent_dir} due to IOException"
             self._failure_channel.failed(log.parent_dir, message, error)
@@ -235,7 +243,7 @@ class CleanerThread:
             self._manager.mark_partition_uncleanable(log, error)
         return False
 
-    # --- what a pass asks --------------------------------------------------------------------------------
+    # --- callbacks of a pass -----------------------------------------------------------------------------
 
     def _check_running(self) -> None:
         if not self._running:
@@ -249,7 +257,7 @@ class CleanerThread:
         self._throttler.maybe_throttle(observed, self._sleep)
 
     def _sleep(self, ms: int) -> None:
-        """A rest that ends where the pass is to."""
+        """Rests, and ends early if the pass should stop."""
         while ms > 0:
             if self._cleaning is not None:
                 self._check_done(self._cleaning)
@@ -268,7 +276,7 @@ class CleanerThread:
         grab = self.last_pre_clean_stats
         if grab.delayed_partitions > 0:
             log.context.logger.info(
-                "partitions worth a pass: %d, behind max.compaction.lag.ms: %d, by %d ms at most",
+                "partitions worth a pass: %d, later than max.compaction.lag.ms: %d, by %d ms at most",
                 grab.cleanable_partitions, grab.delayed_partitions, grab.max_compaction_delay_ms,
             )  # fmt: skip
         if stats.invalid_messages_read > 0:

@@ -1,12 +1,12 @@
-"""filter_to: batches in, what a pass keeps of them out: as they are, built anew, a header alone, or nothing.
+"""filter_to: takes batches, and returns what a pass keeps of each: all of it, a rebuilt batch, its header, or nothing.
 
-A batch of which every record stays is copied byte by byte.  One that loses a record, or gets a delete horizon, is built
-anew: of magic 2, by the same codec at its default level, at the same base and last offset, with the same producer and
-sequence numbers; with a horizon, that stands in the place of the base timestamp, and the records' deltas count from it.
-Batches of magic 0 and 1 are always built anew; they begin at the first record that stays and end at the last.
+A batch of which every record stays is copied byte by byte.  A batch that loses a record, or gets a delete horizon, is
+rebuilt: with magic 2, the same codec at its default level, and the same base offset, last offset, producer and sequence
+numbers.  A delete horizon takes the place of the base timestamp, and the records' deltas count from it.  Batches of
+magic 0 and 1 are always rebuilt; they then begin at the first record that stays and end at the last.
 
-The plain way takes every batch: any magic, any codec, one after the other.  The usual batches go by
-`_native.survivors`, many in one call, to the same bytes; a test runs both ways.  Mirrors MemoryRecords.filterTo
+The plain path handles every batch: any magic, any codec, one after the other.  `_native.survivors` handles the usual
+batches, many in one call, with the same resulting bytes; a test runs both paths.  Mirrors MemoryRecords.filterTo
 (4.4.0).
 """
 
@@ -43,7 +43,7 @@ NO_HORIZON = -1
 
 @dataclass(slots=True)
 class FilterResult:
-    """FilterResult: what came of a chunk.  `output` is whole batches; `max_offset` what an append must say of them."""
+    """The result of filtering.  `output` is whole batches; `max_offset` is the offset to pass to the append."""
 
     bytes_read: int = 0
     messages_read: int = 0
@@ -53,9 +53,10 @@ class FilterResult:
     output: bytearray = field(default_factory=bytearray)
 
     def add(self, batch: bytes | memoryview, messages: int, max_timestamp: int, last_offset: int, offset: int) -> None:
-        """A batch that stays, and how many records it has; `offset` is that of its last record, where that is known.
+        """Adds a batch that stays.
 
-        IllegalArgumentException for offsets below 0.
+        `messages`: how many records it has.  `offset`: the offset of its last record, if that is known.
+        Raises IllegalArgumentException for offsets below 0.
         """
         if max_timestamp != -1 and last_offset < 0:
             raise IllegalArgumentException(f"shallowOffset undefined for maximum timestamp {max_timestamp}")
@@ -68,10 +69,10 @@ class FilterResult:
 
 
 def filter_to(chunk: Chunk, row: int, survival: Survival, result: FilterResult, output_bytes_max: int) -> int:
-    """Filters the batches of a chunk's table from a row on into `result`; the row behind the last one.
+    """Filters the batches of a chunk's table from `row` on into `result`.  Returns the row after the last one.
 
-    Once there are more than `output_bytes_max` of them it ends.  Errors of a batch that does not parse, or cannot be
-    built anew, name its place.
+    Ends once the output exceeds `output_bytes_max`.  An error for a batch that does not parse, or cannot be rebuilt,
+    names its place.
     """
     while row < len(chunk.table) and len(result.output) <= output_bytes_max:
         row = _take_usual(chunk, row, survival, result, output_bytes_max - len(result.output))
@@ -88,8 +89,11 @@ def filter_to(chunk: Chunk, row: int, survival: Survival, result: FilterResult, 
 
 
 def _take_usual(chunk: Chunk, row: int, survival: Survival, result: FilterResult, room: int) -> int:
-    """As many of the usual batches as come; the row of one that is not, or the table's end, or the one behind that with
-    which they were more than `room` bytes."""
+    """Handles usual batches in bulk.
+
+    Returns the row of the first unusual batch, the end of the table, or the row after the batch with which the output
+    exceeded `room` bytes.
+    """
     survivors = survival.survivors
     inflate = partial(inflated, survival.terms.max_record_bytes)
     row = survivors.take(chunk.data, chunk.table, row, room=room, inflate=inflate, deflate=codecs.compress)
@@ -98,7 +102,7 @@ def _take_usual(chunk: Chunk, row: int, survival: Survival, result: FilterResult
 
 
 def _take_over(survivors: Survivors, survival: Survival, result: FilterResult) -> None:
-    """What the native loop counted and wrote since the last time."""
+    """Adds what the native loop counted and wrote since the last call."""
     result.max_offset = max(result.max_offset, survivors.max_offset)
     bytes_read, messages_read, messages_retained, bytes_retained, invalid, tombstones = survivors.counted()
     result.bytes_read += bytes_read
@@ -113,7 +117,10 @@ def _take_over(survivors: Survivors, survival: Survival, result: FilterResult) -
 
 
 def _take_vouched(chunk: Chunk, row: int, header: BatchHeader, survival: Survival, result: FilterResult) -> bool | None:
-    """A batch whose records are judged one by one; whether any of them stays, None: it is for the plain way."""
+    """Handles a batch record by record in native code.
+
+    Returns whether a record stays; None if the plain path must handle it.
+    """
     payload = payload_of(chunk.data, header, survival.terms.max_record_bytes)
     if payload is None:
         return None
@@ -169,7 +176,7 @@ def _filter_batch(chunk: Chunk, row: int, header: BatchHeader, survival: Surviva
 
 
 def _rebuilt(header: BatchHeader, kept: list[Record], horizon_ms: int) -> MemoryRecordsBuilder:
-    """The batch with these records alone; IllegalArgumentException for what no batch of magic 2 can be."""
+    """Rebuilds a batch with these records.  IllegalArgumentException if they do not fit a batch of magic 2."""
     timestamp_type = CREATE_TIME if header.timestamp_type == NO_TIMESTAMP_TYPE else header.timestamp_type
     builder = MemoryRecordsBuilder(
         codec=header.codec,
@@ -196,7 +203,7 @@ def _add_header_alone(header: BatchHeader, result: FilterResult) -> None:
 
 
 def _header_alone(header: BatchHeader) -> bytes:
-    """The 61 bytes that stay of a producer's last batch, or of the last below the high watermark."""
+    """Returns the 61 bytes kept of a producer's last batch, or of the last batch below the high watermark."""
     if header.magic < 2:
         raise IllegalStateException("Empty batches are only supported for magic v2 and above")
     return empty_batch_header(

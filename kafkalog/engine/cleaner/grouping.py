@@ -1,7 +1,7 @@
-"""Which segments become one: neighbours whose bytes and index entries together fit into a segment of the topic.
+"""Chooses which segments become one: neighbours whose bytes and index entries together fit into a segment.
 
-Sizes are those before the clean.  So many small segments become few, and a segment that shrinks with every pass is not
-left alone.  Mirrors Cleaner.groupSegmentsBySize (4.4.0).
+The sizes are those before the cleaning.  So many small segments become few, and a segment that shrinks with every pass
+is merged in the end.  Mirrors Cleaner.groupSegmentsBySize (4.4.0).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkalog.engine.segment.log_segment import LogSegment
 def group_segments_by_size(
     segments: Sequence[LogSegment], segment_bytes_max: int, index_bytes_max: int, first_uncleanable_offset: int
 ) -> list[list[LogSegment]]:
-    """The segments in their order, in groups; offsets of a group fit into 31 bits above its first base."""
+    """Returns the segments in order, in groups.  A group's offsets fit into 31 bits above its first base offset."""
     groups: list[list[LogSegment]] = []
     log_bytes = offset_index_bytes = time_index_bytes = 0
     for number, segment in enumerate(segments):

@@ -1,14 +1,14 @@
-"""IoBuffers: a stretch of a segment in memory, with its batches as a table; grown where a batch does not fit.
+"""IoBuffers: reads a segment in chunks, each with its batches as a table; grows if a batch does not fit.
 
-Both walks of the cleaner read a segment by chunks: as many bytes as the read buffer holds, of which the whole batches
-are taken; the next chunk begins behind the last one that was.  A chunk without a whole batch doubles the buffer, up to
-the largest message that the topic or the broker allows; beyond that the batch's own size is believed as far as the file
-has so many bytes.  At the end of a segment the buffer is small again.  The other buffer, for what is written, is as
-large; here it is only a number.
+Both walks of the cleaner read a segment in chunks.  A chunk has as many bytes as the read buffer holds, and only its
+whole batches are used; the next chunk begins after the last used batch.  A chunk without a whole batch doubles the
+buffer, up to the largest message that the topic or the broker allows.  Beyond that, the size in the batch is trusted as
+far as the file has so many bytes.  At the end of a segment the buffer shrinks again.  The write buffer has the same
+size; here it is only a number.
 
-Memory is the buffer, and the table of at most one row for each 26 bytes of it.  Framing is that of batches in memory
-(ByteBufferLogInputStream), for so Kafka's cleaner reads; a checksum is looked at where the caller wants it, which Kafka
-does not.  Knows no record.
+The memory is the buffer, and a table of at most one row for each 26 bytes of it.  Batches are framed like batches in
+memory (ByteBufferLogInputStream), because Kafka's cleaner reads them so.  A checksum is checked if the caller wants it;
+Kafka does not check it.  Knows no record.
 Belongs to one Cleaner and its thread.  Mirrors readBuffer, growBuffersOrFail and restoreBuffers of Cleaner (4.4.0).
 """
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Chunk(NamedTuple):
-    """What was read from `position` of a file on: `table` has a row for each whole batch, positions count in `data`.
+    """The bytes of a file from `position` on.  `table` has a row for each whole batch, with positions in `data`.
 
-    `data` is overwritten by the next read.  `why` the table ends where it does, at `valid_bytes`: a native verdict.
+    The next read overwrites `data`.  `why` is the native verdict why the table ends at `valid_bytes`.
     """
 
     records: FileRecords
@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
     valid_bytes: int
 
     def check_end(self) -> None:
-        """Raises what is wrong with the batch behind the last row, for who has taken all rows."""
+        """Raises the error of the batch after the last row, for a caller that has handled all rows."""
         if self.why in (native.BAD_SIZE, native.BAD_MAGIC):
             raise self.with_place(framing_error(self.data, self.why, self.valid_bytes), self.valid_bytes)
         if self.why == native.BAD_CRC:
@@ -56,15 +56,17 @@ class Chunk(NamedTuple):
                 raise
 
     def with_place(self, error: KafkalogError, at: int) -> KafkalogError:
-        """An error of the batch at `at` in the chunk, which names the file and the place in it from now on."""
+        """Adds the file and the position to an error about the batch at `at` in the chunk, and returns the error."""
         if error.path is None:
             error.path, error.position = self.records.path, self.position + at
         return error
 
 
 class IoBuffers:
-    """A read buffer of `size` bytes, which may grow to `max_size`, or to the topic's max.message.bytes if that is
-    more.  `capacity`: its present size, and that of the write buffer."""
+    """A read buffer of `size` bytes, which may grow to `max_size`, or to the topic's max.message.bytes if that is more.
+
+    `capacity` is its current size, and that of the write buffer.
+    """
 
     def __init__(self, size: int, max_size: int, *, check_crcs: bool = False) -> None:
         if size < 1:
@@ -79,9 +81,9 @@ class IoBuffers:
         return len(self._buffer)
 
     def read(self, records: FileRecords, position: int) -> Chunk:
-        """The chunk at `position`, which is below the end; CorruptRecordException where the file ends before its size.
+        """Reads the chunk at `position`, which must be below the end of the file.
 
-        OSError as the disk has it.
+        Raises CorruptRecordException if the file is shorter than its recorded size, and OSError.
         """
         want = min(self.capacity, records.size - position)
         got = records.open_channel().pread_into(self._buffer[:want], position)
@@ -99,10 +101,10 @@ class IoBuffers:
         return Chunk(records, position, data, table, why, valid_bytes)
 
     def grow_or_fail(self, chunk: Chunk, max_message_bytes: int) -> None:
-        """After a chunk without a whole batch: a larger buffer for it.
+        """Enlarges the buffer after a chunk without a whole batch.
 
-        CorruptRecordException where the batch declares more bytes than the file has, IllegalStateException where it is
-        larger than any may be, or nothing is known of it.
+        Raises CorruptRecordException if the batch claims more bytes than the file has.  Raises IllegalStateException if
+        it is larger than allowed, or its size is unknown.
         """
         limit = max_message_bytes
         if self.capacity >= limit:
@@ -133,6 +135,6 @@ class IoBuffers:
         self._buffer = memoryview(bytearray(min(2 * self.capacity, most)))
 
     def restore(self) -> None:
-        """At the end of a segment: what had grown is small again."""
+        """Shrinks the buffer to its initial size, at the end of a segment."""
         if self.capacity > self.size:
             self._buffer = memoryview(bytearray(self.size))

@@ -1,13 +1,12 @@
-"""LogCleaner: the pool of threads that compact, and the one door to them.
+"""LogCleaner: the pool of threads that compact logs, and the only API to them.
 
-`startup` begins as many threads as log.cleaner.threads says; `shutdown` has them end and waits for that, so that what
-they clean may be let go; `reconfigure` does both, with other settings.  Which log is cleaned, and who keeps one from
-being cleaned, is `manager`'s (LogCleanerManager); what a thread does is CleanerThread's.  All threads share one
-throttle; each has its part of the memory.
+`startup` starts log.cleaner.threads threads.  `shutdown` ends them and waits, so that their logs may be closed.
+`reconfigure` does both, with other settings.  `manager` (LogCleanerManager) decides which log is cleaned, and pauses
+cleanings; CleanerThread does the work.  All threads share one throttle, and each has its part of the memory.
 
-Threads know nothing that knows a LogManager: one that is dropped is collected, and shuts its cleaner down.
-Thread-safe.  `_lock` is held for the start of threads, and nobody waits under it; `_settings_lock` is held over a
-change of settings, and taken first.  Interrupted, each call may be made again.
+The threads hold no reference to a LogManager, so that a dropped manager is collected and shuts its cleaner down.
+Thread-safe.  `_lock` is held to start threads, and no thread waits under it.  `_settings_lock` is held during a change
+of settings, and is acquired first.  A call that is interrupted may be repeated.
 Mirrors org.apache.kafka.storage.internals.log.LogCleaner (4.4.0).
 """
 
@@ -47,33 +46,33 @@ class LogCleaner:
         clock: Clock,
         metrics: MetricsRegistry,
     ) -> None:
-        """Shows its metrics from now on; nothing is cleaned before `startup`."""
+        """Shows the metrics from now on.  Nothing is cleaned before `startup`."""
         self.config = config
         self.manager = LogCleanerManager(directories, logs, failure_channel, clock)
         self.throttler = Throttler(config.max_io_bytes_per_second, metrics.meter(THROTTLER, "bytes"), clock)
         self._failure_channel = failure_channel
         self._metrics = metrics
         self._lock = threading.RLock()
-        self._settings_lock = threading.Lock()  # of two reconfigurations one comes after the other
+        self._settings_lock = threading.Lock()  # one reconfiguration at a time
         self._threads: tuple[CleanerThread, ...] = ()  # guarded by _lock; replaced whole
-        self._closed = False  # for good
+        self._closed = False  # final once it is True
         self._leaving: tuple[CleanerThread, ...] = ()  # told to stop, and not waited for yet
         metrics.show(self, gauges_of_pool)
         metrics.show(self.manager, gauges_of_manager)
         belongs_here(self)
 
     def disown(self) -> None:
-        """In a forked child: there are no threads."""
+        """Resets the object in a forked child, which has no threads."""
         self._lock = threading.RLock()
         self._settings_lock = threading.Lock()
         self._threads = self._leaving = ()
         self.manager.disown()
         self.throttler.disown()
 
-    # --- its life --------------------------------------------------------------------------------------
+    # --- lifetime --------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        """Begins the threads.  IllegalStateException where they run, or were shut down."""
+        """Starts the threads.  IllegalStateException if they are running, or were shut down."""
         self.manager.states.check_process()
         with self._lock:
             if self._threads or self._closed:
@@ -97,7 +96,7 @@ class LogCleaner:
             thread.start()
 
     def shutdown(self) -> None:
-        """Has the threads end, waits for them, and shows nothing any more; a second call does nothing."""
+        """Ends the threads, waits for them, and hides the metrics.  A second call does nothing."""
         self._closed = True
         try:
             self._stop_threads()
@@ -117,10 +116,10 @@ class LogCleaner:
         with self._lock:
             self._leaving = tuple([each for each in self._leaving if each not in leaving])
 
-    # --- its settings ------------------------------------------------------------------------------------
+    # --- settings ----------------------------------------------------------------------------------------
 
     def validate_reconfiguration(self, new: CleanerConfig) -> None:
-        """ConfigException for fewer threads than one or half of the present ones, or more than twice as many."""
+        """Raises ConfigException for no thread, less than half, or more than twice the current number of threads."""
         threads, current = new.num_threads, self.config.num_threads
         if threads < 1:
             raise ConfigException("Log cleaner threads should be at least 1")
@@ -134,11 +133,11 @@ class LogCleaner:
             )
 
     def reconfigure(self, new: CleanerConfig) -> None:
-        """Ends the threads and begins others, with new settings: those that died are replaced as well.  A pass in
-        flight begins anew.  ConfigException as `validate_reconfiguration`.
+        """Ends the threads and starts others with new settings, which also replaces dead threads.
 
-        A thread of its own does it, which no signal reaches: interrupted, or refused as `nested.Patience` refuses, it
-        is done all the same, or not begun.
+        A pass in progress begins again.  Raises ConfigException as `validate_reconfiguration`.
+        A helper thread does the work, which no signal reaches: a call that is interrupted, or refused as
+        `nested.Patience` refuses, is either completed all the same, or has not begun.
         """
         self.manager.states.check_process()
         self.validate_reconfiguration(new)
@@ -146,7 +145,7 @@ class LogCleaner:
         done.acquire()
         errors: list[BaseException] = []
         _thread.start_new_thread(self._reconfigure, (new, done, errors))
-        wait_for(done, "the cleaner's threads; they begin anew with these settings once they have ended")
+        wait_for(done, "the cleaner's threads; they start again with these settings once they have ended")
         if errors:
             raise errors[0]
 
@@ -162,14 +161,14 @@ class LogCleaner:
 
     def _take(self, new: CleanerConfig) -> None:
         if new.max_io_bytes_per_second != self.throttler.desired_rate_per_sec:
-            Lines(LOGGER).info("log.cleaner.io.max.bytes.per.second is %s now", new.max_io_bytes_per_second)
+            Lines(LOGGER).info("log.cleaner.io.max.bytes.per.second is now %s", new.max_io_bytes_per_second)
             self.throttler.desired_rate_per_sec = new.max_io_bytes_per_second
         with self._lock:
             self.config = new
             if not self._closed:
                 self._start(new)
 
-    # --- looking -----------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------
 
     @property
     def threads(self) -> Sequence[CleanerThread]:
@@ -177,11 +176,11 @@ class LogCleaner:
 
     @property
     def dead_thread_count(self) -> int:
-        """Threads that ended by themselves: until the next `reconfigure` the others clean alone."""
+        """The number of threads that died.  The others clean alone until the next `reconfigure`."""
         return sum([thread.failed for thread in self._threads])
 
     def await_cleaned(self, partition: TopicPartition, offset: int, max_wait_ms: int = 60_000) -> bool:
-        """Waits until the partition has been cleaned up to `offset`; whether it was."""
+        """Waits until the partition has been cleaned up to `offset`.  Returns whether it was."""
         until = time.monotonic() + max_wait_ms / 1000.0
         while not (cleaned := self.manager.all_cleaner_checkpoints().get(partition, -1) >= offset):
             left = until - time.monotonic()

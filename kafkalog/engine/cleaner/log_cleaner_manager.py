@@ -1,17 +1,18 @@
-"""LogCleanerManager: which log is cleaned next, by whom, and how far each has been cleaned.
+"""LogCleanerManager: chooses the log that is cleaned next, and records how far each log has been cleaned.
 
-How far is in `cleaner-offset-checkpoint`, one file a log directory, with the first dirty offset of each partition;
-who cleans what, and who may not, is in `states`; which partitions failed, and why, in `uncleanable`.  Of the logs it
-knows those that are current (`Logs`), of directories only how to read and write that file (`CleanerDirectories`):
-both are a manager's, which stands above.
+`cleaner-offset-checkpoint`, one file a log directory, has the first dirty offset of each partition.  `states` records
+which partitions are being cleaned or must not be; `uncleanable` records which ones failed, and why.  The manager knows
+only current logs (`Logs`), and only how to read and write that file (`CleanerDirectories`).  A LogManager above
+implements both.
 
-The checkpoint of a log is the one of the directory that it lies in.  One that lies beside its log (below the start,
-beyond the end) is mended when the log is looked at; a file that cannot be read counts for nothing, and the logs are
-cleaned from their start.  Lines of partitions that are no current log's go at the next write.  A folder whose name no
-line can hold has its offset here, until the process ends.
+A log's line is in the file of the log's directory.  A line outside its log (below the log start, beyond the end) is
+corrected when the log is checked.  A file that cannot be read counts as empty, and the logs are cleaned from their
+start.  Lines of partitions without a current log are removed at the next write.  If no line can hold the name of a
+partition, its offset is kept here until the process ends.
 
-Locks: `states.lock` for checkpoints and marks, too.  Logs are looked at without it: a grab looks at all, claims the
-filthiest, and looks at that again, since from then on nobody cuts or moves it.  Kafka looks at all under its lock.
+Locks: `states.lock`, also for checkpoints and marks.  Logs are checked without it: a selection checks all logs, claims
+the dirtiest, and checks that one again, because from then on no other code truncates or moves it.  Kafka checks all
+logs under its lock.
 Mirrors org.apache.kafka.storage.internals.log.LogCleanerManager (4.4.0).
 """
 
@@ -49,15 +50,15 @@ Offsets = JavaHashMap[TopicPartition, int]
 
 
 class Logs(Protocol):
-    """The logs that there are; future ones are nobody's here."""
+    """The current logs.  Future logs are never cleaned."""
 
     def current_logs(self) -> list[UnifiedLog]:
-        """In the order of Kafka's map."""
+        """Returns the current logs in the order of Kafka's map."""
 
     def get(self, partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None: ...
 
     def is_there(self, partition: TopicPartition) -> bool:
-        """Whether it has a current log, be it one that nobody has asked for yet."""
+        """Returns whether a partition has a current log, loaded or not."""
 
 
 class CleanerDirectories(Protocol):
@@ -67,15 +68,15 @@ class CleanerDirectories(Protocol):
     def paths(self) -> Sequence[str]: ...
 
     def read_cleaner_offsets(self, log_dir: str) -> dict[TopicPartition, int] | None:
-        """In the file's order; None where the directory is offline, or nobody's any more."""
+        """Returns the lines in the file's order; None if the directory is offline, or no longer held."""
 
     def write_cleaner_offsets(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether it was written."""
+        """Returns whether the file was written."""
 
 
 @dataclass(slots=True)
 class PreCleanStats:
-    """What a grab found: how many logs are worth a pass, and how many have waited too long, for how long at most."""
+    """The result of a selection: how many logs are worth a pass, how many are overdue, and the longest delay."""
 
     cleanable_partitions: int = 0
     delayed_partitions: int = 0
@@ -87,14 +88,14 @@ class PreCleanStats:
 
 
 class Grabbed(NamedTuple):
-    """A log that is this thread's to clean, until `done_cleaning`."""
+    """A log that this thread has claimed for cleaning, until `done_cleaning`."""
 
     claim: Claim
     to_clean: LogToClean
 
 
 def _line(offsets: Offsets | None, log: UnifiedLog) -> int | None:
-    """The log's in its directory's file."""
+    """Returns the log's line in its directory's file."""
     return None if offsets is None else offsets.get(log.topic_partition)
 
 
@@ -103,7 +104,7 @@ def _if_worth_it(found: LogToClean | None) -> LogToClean | None:
 
 
 class LogCleanerManager:
-    """Thread-safe; of one process."""
+    """Thread-safe.  Belongs to one process."""
 
     def __init__(
         self,
@@ -123,18 +124,21 @@ class LogCleanerManager:
         self._failed: frozenset[str] = frozenset()  # guarded by states.lock, like all below
         self._marks = UncleanablePartitions()
         self._kept: dict[TopicPartition, list[Pause]] = {}
-        self._odd: dict[str, dict[TopicPartition, int]] = {}  # of each directory what no line of its file can hold
+        self._odd: dict[str, dict[TopicPartition, int]] = {}  # by directory: the offsets that no line can hold
 
     def disown(self) -> None:
-        """In a forked child."""
+        """Resets the object in a forked child."""
         self.states.disown()
         self._kept = {}
 
-    # --- what is cleaned next --------------------------------------------------------------------------
+    # --- the log to clean next -------------------------------------------------------------------------
 
     def grab_filthiest_compacted_log(self, stats: PreCleanStats | None = None) -> Grabbed | None:
-        """Claims the log with the largest share of dirty bytes among those that are worth a pass; of equals the one
-        that comes first in the map.  A log that cannot be looked at is marked uncleanable, and the others go on."""
+        """Claims the dirtiest log among those that are worth a pass.
+
+        The dirtiest log has the largest share of dirty bytes; of equal ones, the first in the map.  A log that cannot
+        be checked is marked uncleanable, and the selection continues with the others.
+        """
         stats = PreCleanStats() if stats is None else stats
         self.time_of_last_run_ms = now_ms = self.clock.milliseconds()
         candidates = self._candidates()
@@ -154,7 +158,7 @@ class LogCleanerManager:
         return [log for log in self._cleanable_logs() if self.states.state_of(log.topic_partition) is None]
 
     def _cleanable_logs(self) -> list[UnifiedLog]:
-        """The compacted ones that are open, on a disk that works, and not marked."""
+        """Returns the compacted logs that are open, on a disk that works, and not marked."""
         return [
             log
             for log in self._logs.current_logs()
@@ -166,8 +170,11 @@ class LogCleanerManager:
         ]
 
     def grab(self, log: UnifiedLog, *, by_ratio: bool = False) -> Grabbed | None:
-        """Claims one log for who asked for it: dirty bytes are enough, unless it goes `by_ratio`.  None where there are
-        none, or somebody is at it (`cleaning_state`).  What is wrong with the log, or its checkpoint, is raised."""
+        """Claims one log on request.  Any dirty bytes suffice, unless `by_ratio` requires the topic's dirty ratio.
+
+        Returns None if there are none, or if the log is being cleaned or paused (`cleaning_state`).  Raises the error
+        if the log or its checkpoint is damaged.
+        """
         now_ms = self.clock.milliseconds()
 
         def look(log: UnifiedLog) -> LogToClean | None:
@@ -192,12 +199,14 @@ class LogCleanerManager:
         return None
 
     def is_current(self, log: UnifiedLog) -> bool:
-        """Whether it is the partition's log, and takes changes."""
+        """Returns whether `log` is the partition's current log, and accepts changes."""
         return self._logs.get(log.topic_partition) is log and not log.refuses_changes
 
     def _look(self, log: UnifiedLog, checkpointed: int | None, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
-        """What a pass would clean; None where the log is going, or cannot be looked at.  A checkpoint that lies beside
-        its log is mended, under a claim: nobody cuts the log meanwhile."""
+        """Returns what a pass would clean; None if the log is being removed, or cannot be checked.
+
+        A line outside its log is corrected under a claim, so that no other code truncates the log meanwhile.
+        """
         if checkpointed is None or log.log_start_offset <= checkpointed <= log.log_end_offset:
             return self._look_at(log, checkpointed, now_ms, stats)
         claim = self.states.claim(log.topic_partition)
@@ -217,7 +226,7 @@ class LogCleanerManager:
         return LogToClean.of(log, first_dirty, uncleanable, delay_ms > 0)
 
     def _look_again(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
-        """Under a claim, by the line that the file has now."""
+        """Checks a claimed log by the line that the file has now."""
         return self._look_at(log, self._checkpoint_of(log), now_ms, stats)
 
     def _look_at(
@@ -227,10 +236,10 @@ class LogCleanerManager:
         try:
             return self._to_clean(log, checkpointed, now_ms, stats)
         except (KafkaStorageException, ClosedChannelException):
-            return None  # the directory is offline, or the log was let go
+            return None  # the directory is offline, or the log was closed
         except TooManyOpenFilesException as error:
-            log.context.logger.debug("the log is not looked at: %s", error)
-            return None  # nothing is wrong with it
+            log.context.logger.debug("the log is not checked: %s", error)
+            return None  # the log itself is all right
         except MemoryError:
             raise
         except Exception as error:
@@ -241,7 +250,7 @@ class LogCleanerManager:
             return None
 
     def done_cleaning(self, claim: Claim, log_dir: str, end_offset: int) -> None:
-        """The end of a pass: InProgress -> none, and `end_offset` is checkpointed; Aborted -> Paused(n)."""
+        """Ends a pass: InProgress -> none, and writes `end_offset` to the checkpoint; Aborted -> Paused(n)."""
         states = self.states
         with states.lock:
             try:
@@ -250,23 +259,26 @@ class LogCleanerManager:
             finally:
                 states.release(claim)
 
-    # --- who may not be cleaned ------------------------------------------------------------------------
+    # --- pauses ----------------------------------------------------------------------------------------
 
     def cleaning_state(self, partition: TopicPartition) -> CleaningState | None:
         return self.states.state_of(partition)
 
     def pause(self, partition: TopicPartition) -> Pause:
-        """A pause for a `with` block; see `states.Pause`."""
+        """Returns a pause for a `with` block; see `states.Pause`."""
         return self.states.pause(partition)
 
     def abort_cleaning(self, partition: TopicPartition) -> None:
-        """Has whoever cleans the partition leave, and waits for that."""
+        """Makes the thread that cleans the partition leave it, and waits for that."""
         with self.states.pause(partition) as pause:
             pause.begin()
 
     def abort_and_pause_cleaning(self, partition: TopicPartition) -> None:
-        """`abort_cleaning`, and nobody begins until `resume_cleaning`.  IllegalStateException where somebody else is
-        waiting for the same (a Pause would wait as well).  Interrupted, it has paused nothing."""
+        """Aborts the cleaning as `abort_cleaning`; no other begins until `resume_cleaning`.
+
+        Raises IllegalStateException if another caller is waiting for the same (a Pause would wait too).  If the call is
+        interrupted, nothing is paused.
+        """
         states = self.states
         pause = states.pause(partition)
         try:
@@ -312,15 +324,17 @@ class LogCleanerManager:
         return kept[-1] if kept else None
 
     def check_cleaning_aborted(self, partition: TopicPartition) -> None:
-        """LogCleaningAbortedException where somebody waits for the partition to be left."""
+        """Raises LogCleaningAbortedException if a pause of the partition waits for its cleaning to end."""
         self.states.check_cleaning_aborted(partition)
 
     # --- retention -------------------------------------------------------------------------------------
 
     def pause_cleaning_for_non_compacted_partitions(self) -> list[tuple[UnifiedLog, Pause]]:
-        """The logs that retention may work on, each paused: those that are not compacted and that nobody else is at.
-        Who changes a topic from one policy to the other has no two threads at a log.  Each pause is to be closed, or
-        let go with the list."""
+        """Pauses and returns the logs that retention may work on: not compacted, and neither cleaned nor paused.
+
+        So two threads never work on a log whose policy is being changed.  The caller closes each pause, or drops it
+        with the list.
+        """
         logs = [log for log in self._logs.current_logs() if not log.config.compact]
         with self.states.lock:
             return self._paused(logs)
@@ -333,13 +347,15 @@ class LogCleanerManager:
                     found.append((log, self.states.pause(log.topic_partition)))
                     self.states.add(found[-1][1])
         except BaseException:
-            found.clear()  # else whoever keeps the traceback keeps them paused
+            found.clear()  # otherwise the traceback would keep the logs paused
             raise
         return found
 
     def deletable_logs(self) -> list[tuple[UnifiedLog, Claim]]:
-        """The compacted logs that nobody is at, claimed, so that their old segments are deleted: where `delete` is a
-        policy, too, by age and size; in any case what lies below the log's start."""
+        """Claims and returns the compacted logs that are neither cleaned nor paused, to delete their old segments.
+
+        If `delete` is also a policy, age and size decide; segments below the log start are deleted in any case.
+        """
         found: list[tuple[UnifiedLog, Claim]] = []
         claim: Claim | None = None
         try:
@@ -348,13 +364,13 @@ class LogCleanerManager:
                 if claim is not None:
                     found.append((log, claim))
         except BaseException:
-            found.clear()  # as above, of claims
+            found.clear()  # otherwise the traceback would keep the claims
             claim = None
             raise
         return found
 
     def done_deleting(self, claims: Iterable[Claim]) -> None:
-        """InProgress -> none, Aborted -> Paused(n), of each; the first IllegalStateException when all are done."""
+        """Ends each claim: InProgress -> none, Aborted -> Paused(n).  Raises the first error at the end."""
         first: IllegalStateException | None = None
         for claim in claims:
             try:
@@ -367,8 +383,10 @@ class LogCleanerManager:
     # --- checkpoints -----------------------------------------------------------------------------------
 
     def all_cleaner_checkpoints(self) -> dict[TopicPartition, int]:
-        """The first dirty offset of each partition that has been cleaned; of one with lines in two directories, that
-        of the directory it lies in."""
+        """Returns the first dirty offset of each partition that has been cleaned.
+
+        If a partition has lines in two directories, the line of the log's directory counts.
+        """
         found: dict[TopicPartition, int] = {}
         for log_dir in self.log_dirs:
             for partition, offset in (self._read(log_dir) or {}).items():
@@ -378,14 +396,17 @@ class LogCleanerManager:
         return found
 
     def first_dirty_offset(self, log: UnifiedLog) -> int:
-        """Where the next pass over a log would begin."""
+        """Returns the offset at which the next pass over a log would begin."""
         return cleanable_offsets(log, self._checkpoint_of(log), self.clock.milliseconds()).first_dirty_offset
 
     def _checkpoint_of(self, log: UnifiedLog) -> int | None:
         return _line(self._read(log.parent_dir), log)
 
     def _read(self, log_dir: str) -> Offsets | None:
-        """As Kafka's map of a file, with what no line can hold; None where the directory is offline."""
+        """Returns a file's lines in the order of Kafka's map, with the offsets that no line can hold.
+
+        Returns None if the directory is offline.
+        """
         with self.states.lock:
             lines = None if log_dir in self._failed else self._directories.read_cleaner_offsets(log_dir)
             odd = self._odd.get(log_dir, {})
@@ -403,8 +424,11 @@ class LogCleanerManager:
         add: tuple[TopicPartition, int] | None = None,
         remove: TopicPartition | None = None,
     ) -> None:
-        """Writes a directory's file anew: without the lines of partitions that are no current log's, without `remove`,
-        with `add` where that log lies in this directory.  A directory that fails goes offline, and is only logged."""
+        """Rewrites a directory's file without lines of partitions that have no current log.
+
+        Also removes `remove`, and sets `add` if that log is in this directory.  If the disk fails, the directory goes
+        offline, and the error is only logged.
+        """
 
         def change(offsets: Offsets) -> Offsets:
             changed = JavaHashMap.copy_of(self._without_strangers(offsets), topic_partition_hash)  # Kafka copies, too
@@ -438,19 +462,19 @@ class LogCleanerManager:
                 self._directories.write_cleaner_offsets(log_dir, changed)
 
     def alter_checkpoint_dir(self, partition: TopicPartition, source_dir: str, destination_dir: str) -> None:
-        """A partition moved: its line goes along, and its mark.  May be done twice."""
+        """Moves a partition's line to another directory, and its mark.  May run twice."""
         with self.states.lock:
             offsets = self._read(source_dir)
             offset = None if offsets is None else offsets.get(partition)
             if offset is not None:
-                self.update_checkpoints(destination_dir, add=(partition, offset))  # first: better twice than not at all
+                self.update_checkpoints(destination_dir, add=(partition, offset))  # first: a duplicate beats a loss
                 self.update_checkpoints(source_dir, remove=partition)
             log = self._logs.get(partition)
             if log is not None:
                 self._marks.move(partition, log)
 
     def maybe_truncate_checkpoint(self, log_dir: str, partition: TopicPartition, offset: int) -> None:
-        """Lowers the partition's line to `offset` where it lies above it, and the log is compacted."""
+        """Lowers the partition's line to `offset` if it is above it, and the log is compacted."""
 
         def lower(offsets: Offsets) -> Offsets | None:
             if offsets.get(partition, 0) <= offset:
@@ -463,9 +487,12 @@ class LogCleanerManager:
             self._change(log_dir, lower)
 
     def mend_checkpoints(self, log_dir: str) -> None:
-        """At a start, before anybody appends: forgets the lines of logs that lie elsewhere or nowhere, as a crash in a
-        deletion or a move leaves them, and what a power loss left beyond a log's end.  They would count for records
-        that come later, which no pass would look at.  Kafka sees to the latter with its first look only."""
+        """Corrects the lines at a start, before any append.
+
+        Removes the lines of logs that are elsewhere or do not exist, as a crash during a deletion or a move leaves
+        them.  Resets lines beyond a log's end, as a power loss leaves them: they would cover later records, which no
+        pass would read.  Kafka corrects the latter only at its first check.
+        """
 
         def mend(offsets: Offsets) -> Offsets | None:
             mended = JavaHashMap.copy_of(offsets, topic_partition_hash)
@@ -480,7 +507,7 @@ class LogCleanerManager:
         self._change(log_dir, mend)
 
     def handle_log_dir_failure(self, log_dir: str) -> None:
-        """Its checkpoints are not looked at again."""
+        """Reports a failed directory.  Its checkpoints are not read again."""
         Lines(LOGGER, log_dir).warning("Stopping cleaning logs in dir %s", log_dir)
         with self.states.lock:
             self._failed |= {log_dir}
@@ -488,7 +515,7 @@ class LogCleanerManager:
     # --- uncleanable partitions --------------------------------------------------------------------------
 
     def mark_partition_uncleanable(self, log: UnifiedLog, error: BaseException) -> Uncleanable:
-        """From now on the partition is left alone; why is logged and kept."""
+        """Excludes a partition from cleaning, and logs and stores the reason."""
         with self.states.lock:
             why = self._marks.mark(log, error, self.clock.milliseconds())
         log.context.logger.warning(
@@ -497,13 +524,13 @@ class LogCleanerManager:
         return why
 
     def uncleanable_partitions(self, log_dir: str | None = None) -> list[Uncleanable]:
-        """Those of a directory, or all, with the reason of each."""
+        """Returns the uncleanable partitions of a directory, or all, each with the reason."""
         with self.states.lock:
             marked = self._marks.listed()
         return [why for why in marked if log_dir is None or why.log_dir == log_dir]
 
     def uncleanable_bytes(self, log_dir: str) -> int:
-        """What could be cleaned in a directory's uncleanable partitions."""
+        """Returns how many bytes could be cleaned in a directory's uncleanable partitions."""
         marked = [self._logs.get(why.partition) for why in self.uncleanable_partitions(log_dir)]
         offsets = self._read(log_dir) if marked else None
         return sum([self._cleanable_bytes(log, _line(offsets, log)) for log in marked if log is not None])
@@ -513,6 +540,6 @@ class LogCleanerManager:
         return calculate_cleanable_bytes(log, first_dirty, uncleanable)[1]
 
     def maintain_uncleanable_partitions(self) -> None:
-        """Forgets the marks of partitions that are no more."""
+        """Drops the marks of partitions that no longer exist."""
         with self.states.lock:
             self._marks.keep(lambda log: self._logs.get(log.topic_partition) is log)

@@ -1,12 +1,12 @@
-"""OffsetMapping: the first walk of a pass: the dirty section's keys, and of each its last offset, go into the map.
+"""OffsetMapping: the first walk of a pass.  It puts each key of the dirty section, with its last offset, into the map.
 
-Left out are control batches, what was aborted, records without a key, and what lies below the first dirty offset.  The
-map counts as full at a share of its slots; the walk ends at the first record that it might not take, known or not, and
-the pass then reaches the record before it, perhaps in the middle of a batch.
+It skips control batches, aborted records, records without a key, and records below the first dirty offset.  The map
+counts as full at a share of its slots.  The walk ends at the first record that might not fit, whether its key is
+already in the map or not.  The pass then ends at the record before it, perhaps in the middle of a batch.
 
-The plain way takes every batch: any magic, any codec, one batch after the other, its keys in bulk.  The usual batches
-go by `_native.survivors`, many in one call, with the same end; a test runs both ways.
-Belongs to one pass and its thread; knows no file.  Mirrors the loop of Cleaner.buildOffsetMapForSegment (4.4.0).
+The plain path handles every batch: any magic, any codec, one batch after the other, its keys in bulk.
+`_native.survivors` handles the usual batches, many in one call, with the same result; a test runs both paths.
+Belongs to one pass and its thread.  Knows no file.  Mirrors the loop of Cleaner.buildOffsetMapForSegment (4.4.0).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def offset_map_of(memory: int) -> SkimpyOffsetMap:
-    """A map of so many bytes, 24 for each key; IllegalArgumentException for what no map of Kafka's may have."""
+    """Returns a map of `memory` bytes, 24 for each key.  IllegalArgumentException for a size that Kafka refuses."""
     try:
         return SkimpyOffsetMap(memory)
     except ValueError as error:
@@ -41,7 +41,7 @@ def offset_map_of(memory: int) -> SkimpyOffsetMap:
 
 
 class OffsetMapping:
-    """One walk over the batches from the segment on that holds `start_offset`, into a map that takes `desired_size`."""
+    """One walk over the batches, from the segment with `start_offset` on, into a map of up to `desired_size` keys."""
 
     def __init__(
         self,
@@ -61,9 +61,10 @@ class OffsetMapping:
         self._inflate = partial(inflated, max_record_bytes)
 
     def take(self, chunk: Chunk, row: int) -> tuple[int, bool]:
-        """Takes batches of a chunk's table from a row on; the row behind the last one, and whether the map is full.
+        """Handles batches of a chunk's table from `row` on.
 
-        Errors of a batch that does not parse name its place.
+        Returns the row after the last one, and whether the map is full.  An error for a batch that does not parse names
+        its place.
         """
         row, is_full = self._take_usual(chunk, row)
         if is_full or row == len(chunk.table):
@@ -76,7 +77,10 @@ class OffsetMapping:
             raise
 
     def _take_usual(self, chunk: Chunk, row: int) -> tuple[int, bool]:
-        """As many of the usual batches as come; the row of one that is not, or the table's end, or where it is full."""
+        """Handles usual batches in bulk.
+
+        Returns the row of the first unusual batch, the end of the table, or the row at which the map is full.
+        """
         row, is_full, read = survivors.add_keys(
             self.offset_map,
             chunk.data,
@@ -90,7 +94,10 @@ class OffsetMapping:
         return row, is_full
 
     def _take_vouched(self, chunk: Chunk, row: int, header: BatchHeader) -> bool | None:
-        """A batch of magic 2 whose records count; whether all of it was taken, None where it is for the plain way."""
+        """Handles a batch of magic 2 whose records count.
+
+        Returns whether all of it was handled; None if the plain path must handle it.
+        """
         payload = payload_of(chunk.data, header, self.max_record_bytes)
         if payload is None:
             return None
@@ -108,7 +115,7 @@ class OffsetMapping:
         return False if is_full else None if after == row else True
 
     def _take_batch(self, chunk: Chunk, row: int, header: BatchHeader) -> bool:
-        """One batch; False: the map is full, and the rest of it was not taken."""
+        """Handles one batch.  Returns False if the map is full before the end of the batch."""
         data = chunk.data
         if header.is_control:
             self.transactions.on_control_batch_read(data, header)
@@ -126,8 +133,10 @@ class OffsetMapping:
         return True
 
     def _take_records(self, records: Iterator[Stored]) -> bool:
-        """All records of a batch, some ten thousand at a time; one that does not parse matters if the map takes those
-        before it."""
+        """Handles all records of a batch, some ten thousand at a time.
+
+        A record that does not parse is an error only if the records before it fit into the map.
+        """
         start = self.start_offset
         while True:
             part: list[tuple[bytes | memoryview | None, int]] = []
@@ -145,8 +154,10 @@ class OffsetMapping:
                 return True
 
     def _put(self, records: list[tuple[bytes | memoryview | None, int]]) -> bool:
-        """The keys and offsets of some records, None for a key that the map does not want; False: not all of them, and
-        the records up to there are counted."""
+        """Puts keys and offsets of records into the map; the key is None for a record that the map skips.
+
+        Returns False if not all fit.  Only the records up to there are counted.
+        """
         keyed = [(number, key, offset) for number, (key, offset) in enumerate(records) if key is not None]
         done = 0
         if keyed:

@@ -1,11 +1,11 @@
-"""compact: passes over one log, one after the other, until nothing of it is dirty: for who asks for it now.
+"""compact: runs passes over one log on request, one after the other, until nothing in it is dirty.
 
-What of the log may be cleaned, how far it is, who keeps it from being cleaned: all that is LogCleanerManager's, as for
-the threads of a LogCleaner; a pass is Cleaner's.  Only the share of dirty bytes does not matter, unless it is asked
-for, and the map is no larger than the dirty offsets could fill.
+LogCleanerManager decides what may be cleaned, records how far the log is cleaned, and pauses the cleaning, as for the
+threads of a LogCleaner.  Cleaner runs a pass.  There are two differences: the share of dirty bytes does not matter
+unless it is requested, and the map is no larger than the dirty offsets could fill.
 
-A pass that somebody stops, who truncates the log or deletes segments, begins again when he is done; what it had
-exchanged by then stays, and is not in the numbers.  Runs in the caller's thread.
+If another thread stops a pass, to truncate the log or delete segments, the pass begins again when that thread is done.
+The groups that it had exchanged stay exchanged, and are not in the numbers.  Runs in the caller's thread.
 """
 
 from __future__ import annotations
@@ -30,20 +30,45 @@ from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkalogError, LogCleaningAbortedException
 
 SLOT_BYTES = 24
-STOPS_MAX = 100  # so often in a row a pass begins again
-_REST_S = 0.005  # between two looks whether somebody who stopped us is done
+STOPS_MAX = 100  # how often in a row a pass begins again
+_REST_S = 0.005  # between two checks whether the thread that stopped the pass is done
 _NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionStats:
-    """What a compaction did to a log.  `first_dirty_offset`: where it began; `end_offset`: up to where (exclusive) the
-    log is clean now, which is checkpointed.  Both are the same where there was nothing to do.
+    """The numbers of a compaction.
 
-    Bytes are those of .log files: of all segments before, and what they became; what was appended meanwhile is not
-    among them.  Records that went are counted once, by why: `superseded` by a later one of the same key, `tombstones`
-    past their delete horizon, `without_key`, of `aborted` transactions, `markers` of transactions of which nothing is
-    left.  `segments` and `batches` are those that are fewer now.
+    Sizes are bytes of .log files.  Records that were appended meanwhile are not in the numbers.  A removed record is
+    counted once, by the reason of its removal.
+
+    Attributes:
+        passes: How many passes the compaction took.
+        first_dirty_offset: The offset at which it began.
+        end_offset: The offset up to which (exclusive) the log is clean now, which is checkpointed.  It is equal to
+            `first_dirty_offset` if there was nothing to do.
+        bytes_before: The size of all segments before.
+        bytes_after: The size of what these segments became.
+        superseded: Removed records with a later record of the same key.
+        tombstones: Removed tombstones past their delete horizon.
+        without_key: Removed records without a key.
+        aborted: Removed records of aborted transactions.
+        markers: Removed markers of transactions of which no record is left.
+        batches: How many batches less the log has.
+        segments: How many segments less the log has.
+        bytes_read: The bytes that both walks of each pass read.
+        bytes_written: The bytes that the passes wrote.
+        elapsed_s: The duration in seconds.
+
+    Example:
+        >>> import tempfile
+        >>> import kafkalog
+        >>> from kafkalog.config import CleanerConfig
+        >>> with tempfile.TemporaryDirectory() as log_dir, kafkalog.LogManager(log_dir) as manager:
+        ...     manager.set_topic_config("prices", {"cleanup.policy": "compact"})
+        ...     stats = manager.compact(manager.get_or_create_log("prices-0"), CleanerConfig())
+        >>> stats.records, stats.bytes_gained
+        (0, 0)
     """
 
     passes: int
@@ -58,28 +83,31 @@ class CompactionStats:
     markers: int
     batches: int
     segments: int
-    bytes_read: int  # by both walks of each pass
+    bytes_read: int
     bytes_written: int
     elapsed_s: float
 
     @property
     def records(self) -> int:
-        """All that went."""
+        """How many records were removed, for all reasons together."""
         return self.superseded + self.tombstones + self.without_key + self.aborted + self.markers
 
     @property
     def bytes_gained(self) -> int:
-        """Below 0 where what was built anew compresses worse than before."""
+        """How many bytes the log shrank.  Negative if rebuilt batches compress worse than before."""
         return self.bytes_before - self.bytes_after
 
 
 def _nothing(*_: object) -> None:
-    """The default of callbacks."""
+    """The default callback: does nothing."""
 
 
 class Callbacks(NamedTuple):
-    """`check` is called before each chunk, and raises to end it all; `progress` with the bytes of each read and write;
-    `mapped` with what a pass cleans and the offset that it will end at."""
+    """The callbacks of a compaction.
+
+    `check` is called before each chunk, and raises to end the compaction.  `progress` is called with the number of
+    bytes of each read and write.  `mapped` is called with the range of a pass and the offset at which it will end.
+    """
 
     check: Callable[[], object] = _nothing
     progress: Callable[[int], object] = _nothing
@@ -87,11 +115,11 @@ class Callbacks(NamedTuple):
 
 
 class CompactOptions(TypedDict, total=False):
-    """The options of `compact`, which each door before it passes on."""
+    """The options of `compact`, which each public function above it passes on."""
 
     passes_max: int | None
     by_ratio: bool
-    callbacks: Callbacks | None  # of `Cleaning.compact`, whose own `check` counts
+    callbacks: Callbacks | None  # `Cleaning.compact` replaces `check`
     lasts: LastOffsets | None
 
 
@@ -105,13 +133,25 @@ def compact(
     callbacks: Callbacks | None = None,
     lasts: LastOffsets | None = None,
 ) -> CompactionStats:
-    """Passes until nothing is dirty, or `passes_max` of them; `by_ratio`: only while the share of dirty bytes is above
-    the topic's min.cleanable.dirty.ratio.  The log is one of the manager's, and compacted.  `lasts`: what somebody else
-    has found, for one pass without a map.
+    """Runs passes until nothing is dirty, or `passes_max` of them.  Waits while another thread cleans the log.
 
-    Waits while another thread cleans the log.  IllegalStateException if this one is compacting it already; else the
-    errors of `Cleaner.do_clean`, among them KafkaStorageException where the log was closed, and
-    LogCleaningAbortedException where it was cut again and again.
+    Args:
+        manager: The cleaner manager that has the log.
+        log: A compacted log of the manager.
+        config: The settings of the compaction.
+        passes_max: The largest number of passes.  No limit by default.
+        by_ratio: Run a pass only while the share of dirty bytes is above the topic's min.cleanable.dirty.ratio.
+        callbacks: Called during the compaction.
+        lasts: Last offsets that the caller already knows, for one pass without a map.
+
+    Returns:
+        The numbers of all passes.
+
+    Raises:
+        IllegalStateException: This thread is already compacting the log.
+        KafkaStorageException: The log was closed, or the disk failed.
+        LogCleaningAbortedException: The log was truncated again and again.
+        KafkalogError: Other errors as for `Cleaner.do_clean`.
     """
     return _Compaction(manager, log, config, callbacks or Callbacks(), by_ratio, lasts).run(
         passes_max if lasts is None else 1
@@ -119,7 +159,7 @@ def compact(
 
 
 class _Compaction:
-    """One call while it goes on."""
+    """One running call of `compact`."""
 
     def __init__(
         self,
@@ -136,7 +176,7 @@ class _Compaction:
         self.callbacks = callbacks
         self.by_ratio = by_ratio
         self.lasts = lasts
-        self.done: list[CleanerStats] = []  # of each pass
+        self.done: list[CleanerStats] = []  # one a pass
 
     def run(self, passes_max: int | None) -> CompactionStats:
         log, clock = self.log, self.manager.clock
@@ -155,14 +195,14 @@ class _Compaction:
                 stops += 1
                 if stops > STOPS_MAX:
                     raise LogCleaningAbortedException(
-                        f"{log.topic_partition} was cut or lost segments while it was cleaned, {stops} times"
+                        f"{log.topic_partition} was truncated or lost segments while it was cleaned, {stops} times"
                     )
                 continue
             stops = 0
             segments_gone += segments - len(log.log_segments(0, grabbed.to_clean.first_uncleanable_offset))
             end = reached
             if reached <= grabbed.to_clean.first_dirty_offset:
-                break  # the next one would come no further
+                break  # another pass would reach no further
         return self._stats(first, end, bytes_before, segments_gone, clock.nanoseconds() - begin_ns)
 
     def _stats(self, first: int, end: int, bytes_before: int, segments: int, elapsed_ns: int) -> CompactionStats:
@@ -188,7 +228,7 @@ class _Compaction:
         )
 
     def _grab(self) -> Grabbed | None:
-        """None where nothing is to be cleaned; waits for who stopped us, or keeps us from beginning."""
+        """Claims the log; None if nothing is to be cleaned.  Waits for other cleanings and pauses to end."""
         while True:
             self._check()
             grabbed = self.manager.grab(self.log, by_ratio=self.by_ratio)
@@ -196,12 +236,12 @@ class _Compaction:
                 return grabbed
             state = self.manager.cleaning_state(self.log.topic_partition)
             if state is None:
-                self._check()  # one that has moved or was closed meanwhile has not nothing to clean
+                self._check()  # raises if the log was moved or closed meanwhile
                 return None
             if state == IN_PROGRESS and self.manager.states.is_mine(self.log.topic_partition):
                 raise IllegalStateException(
                     f"{self.log.topic_partition} is being compacted right now",
-                    hint="a signal handler, or a finalizer, called for it in the middle of the same",
+                    hint="a signal handler or a finalizer called this in the middle of the same compaction",
                 )
             time.sleep(_REST_S)
 
@@ -219,12 +259,12 @@ class _Compaction:
         )
 
     def _pass(self, grabbed: Grabbed, cleaner: Cleaner) -> int | None:
-        """The offset that it reached; None where it was stopped, and is to begin again."""
+        """Runs a pass.  Returns the offset that it reached; None if it was stopped, and must begin again."""
         claim, to_clean = grabbed
         log, end = to_clean.log, to_clean.first_dirty_offset
         truncations = log.local_log.truncations
         try:
-            self._check()  # behind the claim: whoever waits for all claims to end has said so before
+            self._check()  # after the claim: a shutdown that waits for all claims to end is visible by now
             result = cleaner.clean(to_clean)
             end = result.end_offset
         except LogCleaningAbortedException:
@@ -234,7 +274,7 @@ class _Compaction:
         except KafkalogError:
             if log.local_log.truncations == truncations:
                 raise
-            return None  # what it read was cut away meanwhile
+            return None  # the records that it read were truncated meanwhile
         finally:
             if self.manager.states.holds(claim):
                 self.manager.done_cleaning(claim, log.parent_dir, end)

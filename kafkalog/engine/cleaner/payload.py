@@ -1,4 +1,4 @@
-"""The records of a batch as the native loops of compaction want them: decompressed, where they are compressed."""
+"""Returns the records of a batch for the native loops of compaction: decompressed, if they are compressed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def payload_of(data: memoryview, header: BatchHeader, max_record_bytes: int) -> Buffer | None:
-    """The records of the batch of magic 2 at `header.position`; None where the plain way must read them, which knows
-    what to say of a payload that does not decompress, or of a record that is too large."""
+    """Returns the records of the batch of magic 2 at `header.position`; None if the plain path must read them.
+
+    The plain path has the error messages for a payload that does not decompress, and for a record that is too large.
+    """
     body = data[header.position + RECORD_BATCH_OVERHEAD : header.position + header.size]
     if header.magic < 2 or header.count <= 0:
         return None
@@ -25,7 +27,7 @@ def payload_of(data: memoryview, header: BatchHeader, max_record_bytes: int) -> 
 
 
 def inflated(max_record_bytes: int, codec: int, body: memoryview) -> Buffer | None:
-    """What `payload_of` says of a compressed batch."""
+    """Returns the decompressed records of a batch; None as `payload_of`."""
     try:
         payload = codecs.decompress(codec, bytes(body), max_bytes=STREAM_BYTES_MAX)
     except KafkalogError:

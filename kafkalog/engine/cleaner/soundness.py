@@ -1,9 +1,9 @@
-"""Soundness: whether what a pass reads of a segment is what was written.
+"""Soundness: checks that the bytes that a pass reads of a segment are those that were written.
 
-Kafka's cleaner looks at no checksum: a flipped bit in a key drops another key's record, and one in a batch that is
-built anew gets a checksum that is right.  Where nobody compares us with Kafka's class a pass stops instead: at a
-checksum that is another, at offsets that do not fit between their neighbours, at a segment that ends inside of a batch,
-or before one that its index names.  Costs no read: it looks at the chunks that a pass reads anyway.
+Kafka's cleaner checks no checksum.  A flipped bit in a key then drops another key's record, and one in a batch that is
+rebuilt gets a valid checksum.  So a pass stops here, except in comparisons with Kafka's class.  It stops at a wrong
+checksum, at offsets that do not fit between their neighbours, and at a segment that ends inside a batch, or before a
+batch that its index names.  Costs no read: it checks the chunks that a pass reads anyway.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kafkalog.engine.segment.loss import reason
 from kafkalog.engine.segment.order import highest_offset, misfits
 from kafkalog.errors import CorruptRecordException
 
-_HINT = "`kafkalog verify` says more, `kafkalog salvage` copies what can be read"
+_HINT = "run `kafkalog verify` for details; `kafkalog salvage` copies the readable records"
 
 
 class Soundness:
-    """Of one segment while a pass reads it; `following`: the base offset of the segment behind it.
+    """Checks one segment while a pass reads it.  `following` is the base offset of the next segment.
 
-    CorruptRecordException, with file and position, from each of its calls.
+    Each call raises CorruptRecordException, with file and position, if it finds damage.
     """
 
     def __init__(self, segment: LogSegment, following: int | None) -> None:
@@ -31,14 +31,14 @@ class Soundness:
         self._size = segment.log.size
         self._expected = segment.base_offset
         self._limit = highest_offset(segment.base_offset, following)
-        self._seen = 0  # the file is looked at up to here
+        self._seen = 0  # the file is checked up to here
         self._timed = segment.time_index.last_entry.offset if segment.time_index.entries else -1
         named = segment.offset_index.lookup(LONG_MAX).position
         if named and named >= self._size:
             raise self._error(f"The file ends before the batch at {named} that its index names", self._size)
 
     def check(self, chunk: Chunk) -> None:
-        """The batches of a chunk that were not seen before; the end of the file, where the chunk reaches that."""
+        """Checks the batches of a chunk that were not checked before, and the end of the file if the chunk has it."""
         table = chunk.table[np.searchsorted(chunk.table["position"], self._seen - chunk.position) :]
         if len(table):
             wrong = misfits(table, self._expected, self._limit)
@@ -50,12 +50,12 @@ class Soundness:
             self._end(chunk)
 
     def finish(self) -> None:
-        """At the end of the file."""
+        """Checks the end of the file."""
         if self._timed >= self._expected:
             raise self._error(f"The file ends before offset {self._timed} that its time index names", self._size)
 
     def _end(self, chunk: Chunk) -> None:
-        """Of a chunk with the file's last byte, behind whose last row there is something left."""
+        """Raises, because the chunk has the file's last byte and bytes that are no whole batch remain."""
         chunk.check_end()
         at = chunk.position + chunk.valid_bytes
         raise self._error(f"Found {reason(chunk.why)}, expected a batch that ends with the file", at)

@@ -1,18 +1,18 @@
-"""CleaningStates: which partitions are being cleaned, which must not be, and who waits for which.
+"""CleaningStates: records which partitions are being cleaned, which must not be, and waits for cleanings to end.
 
-    none              nobody cleans it, anybody may begin
+    none              no thread cleans it, and any may begin
     InProgress        a thread has claimed it: it cleans it, or deletes its old segments
-    Aborted           claimed, and somebody wants it left alone: the thread stops at its next look
-    Paused(n)         nobody cleans it until n pauses have ended
+    Aborted           claimed, and a pause wants it left alone: the thread stops at its next check
+    Paused(n)         no thread cleans it until n pauses have ended
 
-Who truncates, moves or deletes a log holds a `Pause`, which waits until whoever cleans it has left.  A state is no
-thing of its own that could be forgotten: it follows from one `Claim` and any number of pauses, and both count only
-while somebody holds them.  So an interrupt that passes every handler of a caller, and a thread that dies anywhere,
-leave no partition Aborted, Paused or InProgress: what they held goes with their frames.
+Code that truncates, moves or deletes a log holds a `Pause`, which waits until the thread that cleans it has left.  A
+state is not stored, so it cannot be left behind: it follows from one `Claim` and any number of pauses, and both count
+only while an owner holds them.  So an interrupt that passes every handler of a caller, or a thread that dies anywhere,
+leaves no partition Aborted, Paused or InProgress: the claims and pauses are freed with their frames.
 
-`lock` (Kafka's LogCleanerManager.lock) is held for a change of states, and for reading and writing a checkpoint; under
-it nobody waits for a thread, and no log is asked for what takes its own lock.  A pause waits without it, for a lock of
-C that the claim holds: looking again each 100 ms, as Kafka's.  Knows no log, file or thread.
+`lock` (Kafka's LogCleanerManager.lock) is held to change states, and to read or write a checkpoint.  Under it no thread
+waits for another, and no operation on a log acquires the log's lock.  A pause waits outside of it, for a C lock that
+the claim holds, and checks again each 100 ms, as Kafka's.  Knows no log, file or thread.
 Mirrors inProgress and pausedCleaningCond of LogCleanerManager (4.4.0).
 """
 
@@ -36,7 +36,7 @@ POLL_SECS = 0.1
 
 
 class CleaningState(NamedTuple):
-    """LogCleaningState; of a partition in none of them there is None."""
+    """LogCleaningState.  A partition in none of the states has None."""
 
     name: str
     pauses: int = 0
@@ -50,14 +50,14 @@ ABORTED = CleaningState("LogCleaningAborted")
 
 
 class Claim:
-    """One thread's right to clean a partition: until it is released, or forgotten."""
+    """One thread's right to clean a partition, until it is released or dropped."""
 
     __slots__ = ("__weakref__", "ended", "partition", "thread")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.thread = _thread.get_ident()
-        self.ended = _thread.allocate_lock()  # taken until then
+        self.ended = _thread.allocate_lock()  # held until the claim ends
         self.ended.acquire()
 
 
@@ -67,8 +67,8 @@ class Pause(Closing):
         with states.pause(partition) as pause:
             pause.begin()
 
-    Begun in the block, so that an interrupt finds it either not begun or closed.  Of no states it does nothing.
-    `check` is called before it waits, and raises in a thread for which whoever cleans may be waiting.
+    It begins inside the block, so that an interrupt finds it either not begun, or closes it.  Without states it does
+    nothing.  `check` is called before it waits, and raises in a thread for which the cleaning thread may be waiting.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Pause(Closing):
         return self
 
     def begin(self, patience_s: float = math.inf) -> None:
-        """Returns when nobody cleans the partition, or after so many seconds; until it is closed nobody begins."""
+        """Returns when no thread cleans the partition, or after `patience_s`; none begins until the pause is closed."""
         if self._states is not None:
-            self._states.check_outside()  # or what it is at would be done over what now comes
+            self._states.check_outside()  # otherwise the interrupted change would overwrite this one
             self._states.add(self)
             self._states.wait(self.partition, self._check, patience_s)
 
@@ -94,17 +94,17 @@ class Pause(Closing):
 
 
 class CleaningStates:
-    """Thread-safe.  In a forked child nothing is cleaned, and all is refused by name."""
+    """Thread-safe.  A forked child cleans nothing, and each call there raises an error."""
 
     def __init__(self) -> None:
         self.lock = PartitionLock()
         self._life = Life()
-        # All guarded by lock; the tuples are replaced whole, so that `is_aborted` may look without it.
+        # All guarded by lock; the tuples are replaced whole, so that `is_aborted` may read them without it.
         self._claims: dict[TopicPartition, weakref.ref[Claim]] = {}
         self._pauses: dict[TopicPartition, tuple[weakref.ref[Pause], ...]] = {}
 
     def disown(self) -> None:
-        """In a forked child: whoever held the lock may be gone."""
+        """Resets the object in a forked child: the thread that held the lock may not exist there."""
         self.lock = PartitionLock()
         self._claims = {}
         self._pauses = {}
@@ -114,14 +114,15 @@ class CleaningStates:
             raise self._life.elsewhere("the log cleaner")
 
     def check_outside(self) -> None:
-        """IllegalStateException in a thread that holds the lock, for which those it would wait for are waiting."""
+        """Raises IllegalStateException in a thread that holds the lock: the threads to wait for may wait for it."""
         if self.lock.is_mine():
             raise IllegalStateException(
                 "this thread is in the middle of a change of what is cleaned",
-                hint="a signal handler or a finalizer runs inside of what it interrupts: do it outside",
+                hint="a signal handler or a finalizer runs in the middle of the code that it interrupts: do this "
+                "outside of it",
             )
 
-    # --- looking -------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------
 
     def state_of(self, partition: TopicPartition) -> CleaningState | None:
         with self.lock:
@@ -131,21 +132,21 @@ class CleaningStates:
         return CleaningState("LogCleaningPaused", pauses) if pauses else None
 
     def claimed(self) -> list[TopicPartition]:
-        """All that somebody is at."""
+        """Returns all partitions that a thread has claimed."""
         with self.lock:
             return [partition for partition in self._claims if self._claim_of(partition) is not None]
 
     def is_mine(self, partition: TopicPartition) -> bool:
-        """Whether this thread has claimed it."""
+        """Returns whether this thread has claimed it."""
         claim = self._claim_of(partition)
         return claim is not None and claim.thread == _thread.get_ident()
 
     def is_aborted(self, partition: TopicPartition) -> bool:
-        """For the thread that cleans it, which asks before each piece: whether it is to stop.  Takes no lock."""
+        """Returns whether the cleaning of a partition should stop.  The cleaning thread asks often; takes no lock."""
         return partition in self._pauses and bool(self._pauses_of(partition))
 
     def check_cleaning_aborted(self, partition: TopicPartition) -> None:
-        """LogCleaningAbortedException in the state Aborted."""
+        """Raises LogCleaningAbortedException in the state Aborted."""
         if self.is_aborted(partition) and self.state_of(partition) == ABORTED:
             raise LogCleaningAbortedException(f"the cleaning of {partition} was aborted")
 
@@ -159,7 +160,7 @@ class CleaningStates:
     # --- claims --------------------------------------------------------------------------------------
 
     def claim(self, partition: TopicPartition) -> Claim | None:
-        """none -> InProgress; None in any other state."""
+        """none -> InProgress.  Returns None in any other state."""
         with self.lock:
             self.check_process()
             if self.state_of(partition) is not None:
@@ -172,8 +173,10 @@ class CleaningStates:
         return self._claim_of(claim.partition) is claim
 
     def release(self, claim: Claim) -> CleaningState | None:
-        """InProgress -> none, Aborted -> Paused(n): the state that it ends.  IllegalStateException where there is no
-        such claim."""
+        """InProgress -> none, Aborted -> Paused(n).  Returns the state that it ends.
+
+        Raises IllegalStateException if there is no such claim.
+        """
         partition = claim.partition
         with self.lock:
             state = self.state_of(partition)
@@ -186,11 +189,11 @@ class CleaningStates:
     # --- pauses --------------------------------------------------------------------------------------
 
     def pause(self, partition: TopicPartition) -> Pause:
-        """One that has not begun."""
+        """Returns a pause that has not begun."""
         return Pause(self, partition)
 
     def add(self, pause: Pause) -> None:
-        """For `Pause.begin`: none -> Paused(1), Paused(n) -> Paused(n + 1), InProgress -> Aborted."""
+        """Begins a pause: none -> Paused(1), Paused(n) -> Paused(n + 1), InProgress -> Aborted."""
         with self.lock:
             self.check_process()
             pauses = self._pauses_of(pause.partition)
@@ -203,8 +206,11 @@ class CleaningStates:
     def wait(
         self, partition: TopicPartition, check: Callable[[], object] | None = None, patience_s: float = math.inf
     ) -> None:
-        """Until nobody cleans it, or so many seconds; whoever cleans it itself does not wait.  Interrupted, it may be
-        called again.  IllegalStateException as `nested.Patience`."""
+        """Waits until no thread cleans the partition, or until `patience_s` is over.
+
+        Does not wait if this thread has the claim.  May be called again after an interrupt.  Raises
+        IllegalStateException as `nested.Patience`.
+        """
         until = time.monotonic() + patience_s
         patience: Patience | None = None
         while True:
@@ -217,10 +223,10 @@ class CleaningStates:
             patience.check()
             if claim.ended.acquire(True, POLL_SECS):
                 claim.ended.release()
-            del claim  # of a thread that died nobody else may keep it
+            del claim  # a claim of a thread that died must not be kept here
 
     def remove(self, pause: Pause) -> None:
-        """For `Pause.close`: Paused(n) -> Paused(n - 1), Paused(1) -> none, Aborted -> InProgress."""
+        """Ends a pause: Paused(n) -> Paused(n - 1), Paused(1) -> none, Aborted -> InProgress."""
         partition = pause.partition
         with self.lock:
             left = tuple(each for each in self._pauses_of(partition) if each() is not pause)

@@ -1,6 +1,6 @@
-"""CleanerStats: what one pass of the cleaner read, wrote and took; plain numbers, for metrics and for the log.
+"""CleanerStats: the numbers of one pass, for metrics and for the log.
 
-Counts of records are `messages`, as in Kafka; bytes are those of .log files.  Written by the pass alone.
+Counts of records are called `messages`, as in Kafka.  Bytes are bytes of .log files.  Only the pass writes the object.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _MS_PER_SECOND = 1000.0
 
 @dataclass(slots=True)
 class CleanerStats:
-    """The numbers of a pass; times in ms, -1 where it has not come so far.  Mirrors the class of that name (4.4.0)."""
+    """The numbers of a pass.  Times are in ms; -1 if the pass did not get so far.  Mirrors Kafka's class (4.4.0)."""
 
     start_ms: int
     map_complete_ms: int = -1
@@ -24,14 +24,14 @@ class CleanerStats:
     messages_read: int = 0
     messages_written: int = 0
     invalid_messages_read: int = 0  # without a key, below the end of the map: dropped
-    # What else was dropped, and batches; these Kafka does not count.
-    superseded: int = 0  # another record of the same key lies behind
-    tombstones: int = 0  # the last of their key, past their delete horizon
+    # Kafka does not count the following: other dropped records, and batches.
+    superseded: int = 0  # a later record has the same key
+    tombstones: int = 0  # the last record of its key, past its delete horizon
     aborted: int = 0
-    markers: int = 0  # of transactions that nothing is left of
+    markers: int = 0  # the markers of transactions of which no record is left
     batches_read: int = 0
     batches_written: int = 0
-    buffer_utilization: float = 0.0  # entries of the offset map for each of its slots
+    buffer_utilization: float = 0.0  # entries of the offset map divided by its slots
 
     @property
     def elapsed_secs(self) -> float:
@@ -39,5 +39,5 @@ class CleanerStats:
 
     @property
     def elapsed_index_secs(self) -> float:
-        """What building the map took."""
+        """The time to build the map, in seconds."""
         return (self.map_complete_ms - self.start_ms) / _MS_PER_SECOND

@@ -1,7 +1,7 @@
-"""Records as a pass looks at them: no further than it must, so that damage matters where it does with Kafka.
+"""Records as a pass reads them: parsed no further than needed, so that damage is an error only where it is with Kafka.
 
-Records of magic 2 are parsed whole, one after the other.  A message of magic 0 or 1 (`legacy.Entry`) gives its key, and
-whether it has a value, and is parsed once it is kept; one that is dropped may have any value.
+Records of magic 2 are parsed completely, one after the other.  A message of magic 0 or 1 (`legacy.Entry`) shows its
+key, and whether it has a value, and is parsed only if it is kept.  A dropped message may have any value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Stored: TypeAlias = Record | legacy.Entry
 
 
 def stored_records(data: memoryview, header: BatchHeader, max_record_bytes: int) -> Iterator[Stored]:
-    """The records of the batch that begins at `header.position` in `data`; errors are those of `stream`."""
+    """Returns the records of the batch at `header.position` in `data`.  Raises as `stream`."""
     if header.magic >= 2:
         return stream(data, header, max_record_bytes=max_record_bytes)
     return iter(
@@ -32,20 +32,20 @@ def stored_records(data: memoryview, header: BatchHeader, max_record_bytes: int)
 
 
 def has_key(record: Stored) -> bool:
-    """Whether its key's size says so; the key itself may not be there."""
+    """Returns whether the record has a key, by the key's size; the bytes of the key may be missing."""
     return record.key is not None if isinstance(record, Record) else record.has_key
 
 
 def has_value(record: Stored) -> bool:
-    """Whether it is no tombstone."""
+    """Returns whether the record is no tombstone."""
     return record.value is not None if isinstance(record, Record) else record.has_value
 
 
 def parsed(records: Sequence[Stored]) -> list[Record]:
-    """Records whole; errors of what had not been looked at yet."""
+    """Returns parsed records.  Raises the errors of parts that were not parsed before."""
     return [record if isinstance(record, Record) else record.to_record() for record in records]
 
 
 def column(keys: Sequence[bytes | memoryview]) -> tuple[bytes, array[int]]:
-    """Keys joined, and where each begins, as SkimpyOffsetMap takes them; key i is [bounds[i], bounds[i + 1])."""
+    """Returns the keys joined and their bounds, for SkimpyOffsetMap.  Key i is [bounds[i], bounds[i + 1])."""
     return b"".join(keys), array("q", itertools.accumulate(map(len, keys), initial=0))

@@ -1,12 +1,13 @@
-"""Survival: what a pass of the cleaner keeps of a batch, and which of its records.
+"""Survival: decides what a pass of the cleaner keeps of a batch, and which of its records.
 
-A record stays if it is the last of its key, as far as the offset map knows, or lies behind what the map knows.  A
-tombstone stays, too, until its delete horizon, which the first pass that keeps it sets (batches of magic 0 and 1 have
-none: there the age of the segment decides).  Records of aborted transactions go whatever their key; a marker goes at
-the horizon that it was given when its transaction was found empty.  A batch of which no record is left keeps its header
-where it is the last of its producer, whose sequence numbers would be lost with it, or ends at the high watermark.
+A record stays if it is the last one of its key in the offset map, or is after the end of the map.  A tombstone also
+stays until its delete horizon, which the first pass that keeps it sets.  Batches of magic 0 and 1 have no delete
+horizon: the age of the segment decides.  Records of aborted transactions are removed whatever their key.  A marker is
+removed at the horizon that it got when its transaction was found empty.  A batch without remaining records keeps its
+header if it is the last one of its producer, whose sequence numbers would be lost otherwise, or if it ends at the high
+watermark.
 
-Knows no file and writes nothing: `filter` makes bytes of what is decided here.  One for each segment that is copied, in
+Knows no file and writes nothing: `filter` builds the bytes.  There is one object for each segment that is copied, in
 the pass's thread.  Mirrors the RecordFilter of Cleaner and shouldRetainRecord (4.4.0).
 """
 
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class BatchRetention(enum.Enum):
-    """What becomes of a batch of which no record stays."""
+    """The treatment of a batch of which no record stays."""
 
-    DELETE = "goes, and its records are not even looked at"
-    DELETE_EMPTY = "goes"
+    DELETE = "deleted, without reading its records"
+    DELETE_EMPTY = "deleted"
     RETAIN_EMPTY = "its header stays"
 
 
 class BatchDecision(NamedTuple):
-    """BatchRetentionResult; `discards_records`: no record stays, whatever its key."""
+    """BatchRetentionResult.  `discards_records`: no record stays, whatever its key."""
 
     retention: BatchRetention
     discards_records: bool
@@ -45,10 +46,10 @@ class BatchDecision(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What does not change while a segment is copied.
+    """The values that do not change while a segment is copied.
 
-    `now_ms` is the time of the pass; `retains_legacy_deletes` goes by the segment's age; `high_watermark` is an offset,
-    `last_records` are by producer id.
+    `now_ms` is the time of the pass.  `retains_legacy_deletes` depends on the segment's age.  `high_watermark` is an
+    offset.  `last_records` are by producer id.
     """
 
     now_ms: int
@@ -60,7 +61,7 @@ class Terms(NamedTuple):
 
 
 class Survival:
-    """The decisions over one segment's batches, in their order."""
+    """Decides about one segment's batches, in order."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Survival:
         )
 
     def check_batch(self, data: memoryview, header: BatchHeader) -> BatchDecision:
-        """Follows the batch that begins at `header.position` in `data`, and says what becomes of it."""
+        """Follows the batch at `header.position` in `data`, and decides about it."""
         is_control = header.is_control
         if is_control:
             is_discardable = self.transactions.on_control_batch_read(data, header)
@@ -107,7 +108,7 @@ class Survival:
         return header.is_control and header.producer_epoch == last.producer_epoch
 
     def retained(self, header: BatchHeader, decision: BatchDecision, records: Sequence[Stored]) -> list[Stored]:
-        """Those records of a batch that stay; the others are counted by why they go."""
+        """Returns the records of a batch that stay; counts the others by the reason of their removal."""
         if decision.discards_records:
             return []
         if header.is_control:
@@ -131,14 +132,14 @@ class Survival:
         return kept
 
     def count_discarded(self, header: BatchHeader, records: int) -> None:
-        """So many records of a batch go, whatever their keys."""
+        """Counts removed records of a batch that are removed whatever their keys."""
         if header.is_control:
             self.stats.markers += records
         else:
             self.stats.aborted += records
 
     def _known_offsets(self, records: Sequence[Stored]) -> array[int]:
-        """The last offset that the map has for each record's key; -1 where it has none."""
+        """Returns the last offset that the map has for each record's key; -1 if it has none."""
         known = array("q")
         if records:
             keys = column([record.key or b"" for record in records])

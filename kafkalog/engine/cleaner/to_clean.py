@@ -1,13 +1,13 @@
-"""What of a log may be cleaned, and whether it is worth it: LogToClean and the rules of its range, as pure functions.
+"""LogToClean: computes which part of a log may be cleaned, and whether a pass is worth it, as pure functions.
 
     clean            cleanable (dirty)        uncleanable
     | first_dirty_offset .. first_uncleanable_offset | ...
 
-Clean is what the previous pass reached, by the checkpoint.  Uncleanable is what no transaction has decided, the active
-segment, and what is younger than min.compaction.lag.ms; the bound lies between segments, rounded down.  Knows no other
-log, no checkpoint file and no state of a partition: who picks the filthiest of many logs stands on top of this.
-Takes no lock: it works on views of the segments that are replaced whole, and what it finds is an estimate as soon as it
-is found.  Mirrors LogToClean and the static methods of LogCleanerManager (4.4.0).
+The clean part ends where the previous pass ended, by the checkpoint.  The uncleanable part is what no transaction has
+decided, the active segment, and segments younger than min.compaction.lag.ms.  The bound is between segments, rounded
+down.  Knows no other log, no checkpoint file and no state of a partition: LogCleanerManager chooses among many logs.
+Takes no lock: it reads views of the segments that are replaced whole, so that its result may be outdated at once.
+Mirrors LogToClean and the static methods of LogCleanerManager (4.4.0).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafkalog.engine.segment.log_segments import size_in_bytes
 
 
 class Stretch(Protocol):
-    """What the rules ask of a segment."""
+    """The part of a segment that the rules read."""
 
     @property
     def base_offset(self) -> int: ...
@@ -40,7 +40,7 @@ class Stretch(Protocol):
 
 
 class Dirty(Protocol):
-    """What they ask of a log: a UnifiedLog, or what files tell of one."""
+    """The part of a log that the rules read: a UnifiedLog, or a description read from files."""
 
     @property
     def config(self) -> LogConfig: ...
@@ -66,7 +66,7 @@ class Dirty(Protocol):
 
 
 class Bound(enum.Enum):
-    """What keeps a pass from going on."""
+    """The reason why a pass must end at an offset."""
 
     ACTIVE = "active"
     LAG = "lag"
@@ -75,7 +75,7 @@ class Bound(enum.Enum):
 
 
 class Uncleaned(NamedTuple):
-    """The first offset that a pass must leave alone, and why; `until_ms`: when that is over, where it is known."""
+    """The first offset that a pass must leave alone, and why.  `until_ms`: when that ends, if it is known."""
 
     offset: int
     bound: Bound
@@ -83,7 +83,7 @@ class Uncleaned(NamedTuple):
 
 
 class OffsetsToClean(NamedTuple):
-    """LogCleanerManager.OffsetsToClean; `force_update_checkpoint`: the checkpoint was beside the log, and is mended."""
+    """LogCleanerManager.OffsetsToClean.  `force_update_checkpoint`: the checkpoint was outside the log."""
 
     first_dirty_offset: int
     first_uncleanable_dirty_offset: int
@@ -91,9 +91,9 @@ class OffsetsToClean(NamedTuple):
 
 
 class LogToClean(NamedTuple):
-    """A log and the range of offsets that a pass would clean; made by `of`.  Sizes are bytes of .log files.
+    """A log and the range of offsets that a pass would clean, created by `of`.  Sizes are bytes of .log files.
 
-    A segment that the clean section ends in counts for both sections, as in Kafka.
+    A segment in which the clean section ends counts for both sections, as in Kafka.
     """
 
     log: UnifiedLog
@@ -107,7 +107,7 @@ class LogToClean(NamedTuple):
     def of(
         cls, log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int, need_compaction_now: bool = False
     ) -> LogToClean:
-        """`uncleanable_offset` is any offset; what is kept is the base of the segment that it lies in."""
+        """Creates one.  `uncleanable_offset` is any offset; it is rounded down to the base of its segment."""
         first_uncleanable, cleanable_bytes = calculate_cleanable_bytes(log, first_dirty_offset, uncleanable_offset)
         clean_bytes = size_in_bytes(log.log_segments(-1, first_dirty_offset))
         return cls(log, first_dirty_offset, first_uncleanable, clean_bytes, cleanable_bytes, need_compaction_now)
@@ -118,17 +118,17 @@ class LogToClean(NamedTuple):
 
     @property
     def cleanable_ratio(self) -> float:
-        """The share of bytes that is dirty; not a number where there are none."""
+        """The share of bytes that is dirty; NaN if there are none."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else math.nan
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether a pass would be made: the dirty share is above the topic's, or something has waited too long."""
+        """Whether a pass is worth it: the dirty share is above the topic's limit, or a segment is overdue."""
         return is_worth_a_pass(self.clean_bytes, self.cleanable_bytes, self.need_compaction_now, self.log.config)
 
 
 def is_worth_a_pass(clean_bytes: int, cleanable_bytes: int, is_overdue: bool, config: LogConfig) -> bool:
-    """Whether the dirty share is above the topic's, or something dirty has waited too long."""
+    """Returns whether the dirty share is above the topic's limit, or a dirty segment is overdue."""
     total_bytes = clean_bytes + cleanable_bytes
     if total_bytes == 0:
         return False
@@ -136,9 +136,9 @@ def is_worth_a_pass(clean_bytes: int, cleanable_bytes: int, is_overdue: bool, co
 
 
 def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: int) -> OffsetsToClean:
-    """Where the next pass would begin, and the first offset that it must leave alone.
+    """Returns where the next pass would begin, and the first offset that it must leave alone.
 
-    `last_clean_offset`: where the previous pass ended; None: there was none.
+    `last_clean_offset`: where the previous pass ended; None if there was none.
     """
     first_dirty, beside = first_dirty_offset(log, last_clean_offset)
     is_passed_by_retention = log.config.compact and log.config.delete and beside == "below it"
@@ -152,7 +152,10 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
 
 
 def first_dirty_offset(log: Dirty, last_clean_offset: int | None) -> tuple[int, str]:
-    """Where the next pass would begin; how the checkpoint lies beside the log, if it does, which then has no say."""
+    """Returns where the next pass would begin, and how the checkpoint is outside the log ("" if it is inside).
+
+    A checkpoint outside the log is ignored.
+    """
     log_start = log.log_start_offset
     if last_clean_offset is None:
         return log_start, ""
@@ -164,7 +167,7 @@ def first_dirty_offset(log: Dirty, last_clean_offset: int | None) -> tuple[int, 
 
 
 def first_uncleaned(log: Dirty, first_dirty_offset: int, now_ms: int) -> Uncleaned:
-    """Of all that keeps a pass from going on, what comes first; the active segment, where several do."""
+    """Returns the first of all bounds of a pass; the active segment if several are equal."""
     stable = log.last_stable_offset
     is_open = stable < log.high_watermark
     bounds = [
@@ -182,7 +185,7 @@ def first_uncleaned(log: Dirty, first_dirty_offset: int, now_ms: int) -> Unclean
 
 
 def max_compaction_delay(log: Dirty, first_dirty_offset: int, now_ms: int) -> int:
-    """For how many ms the earliest dirty segment has been older than max.compaction.lag.ms; 0: it is not."""
+    """Returns for how many ms the earliest dirty segment has been older than max.compaction.lag.ms; 0 if it is not."""
     dirty = log.non_active_log_segments_from(first_dirty_offset)
     timestamps = [segment.first_batch_timestamp for segment in dirty]
     earliest = min([timestamp for timestamp in timestamps if timestamp > 0], default=LONG_MAX)
@@ -191,7 +194,7 @@ def max_compaction_delay(log: Dirty, first_dirty_offset: int, now_ms: int) -> in
 
 
 def calculate_cleanable_bytes(log: Dirty, first_dirty_offset: int, uncleanable_offset: int) -> tuple[int, int]:
-    """The base of the segment that holds the uncleanable offset, and the dirty bytes below it."""
+    """Returns the base offset of the segment with the uncleanable offset, and the dirty bytes below it."""
     uncleanable = log.non_active_log_segments_from(uncleanable_offset)
     first_uncleanable = uncleanable[0].base_offset if uncleanable else log.active_segment.base_offset
     dirty = log.log_segments(min(first_dirty_offset, first_uncleanable), first_uncleanable)
@@ -199,7 +202,7 @@ def calculate_cleanable_bytes(log: Dirty, first_dirty_offset: int, uncleanable_o
 
 
 def next_to_clean(log: UnifiedLog, last_clean_offset: int | None, now_ms: int) -> LogToClean:
-    """What the next pass over a log would clean: `cleanable_offsets` with everything that follows from them."""
+    """Returns what the next pass over a log would clean."""
     first_dirty, uncleanable, _ = cleanable_offsets(log, last_clean_offset, now_ms)
     overdue = max_compaction_delay(log, first_dirty, now_ms) > 0
     return LogToClean.of(log, first_dirty, uncleanable, overdue)

@@ -1,12 +1,13 @@
-"""CleanedTransactionMetadata: which transactions a pass of the cleaner is in, and which markers nobody needs any more.
+"""CleanedTransactionMetadata: follows the transactions during a walk of the cleaner, and finds unneeded markers.
 
-Fed with the batches of the log in order, once while the offset map is built and once while survivors are copied; the
-aborted transactions are known beforehand, from the transaction indexes.  A data batch of one is dropped.  A marker may
-go when nothing of its transaction is left: an abort's when no data batch was met since the transaction began, a
-commit's likewise.  An abort that still has something to abort goes into the cleaned segment's own transaction index.
+It is fed with the batches of the log in order, once while the offset map is built and once while records are copied.
+The aborted transactions are known beforehand, from the transaction indexes, and their data batches are dropped.  A
+marker may be removed when no data batch of its transaction is left: the walk met none since the transaction began.
+This holds for aborts and commits.  An abort that still has data batches goes into the cleaned segment's transaction
+index.
 
-Knows no record but the first of a control batch, no file but that index.  Not thread-safe.  One pass has one of them
-for each of its two walks, over all groups of segments.  Mirrors the class of that name (4.4.0).
+Knows no record except the first of a control batch, and no file except that index.  Not thread-safe.  A pass has one
+object for each of its two walks, over all groups of segments.  Mirrors the class of that name (4.4.0).
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Aborted:
-    """AbortedTransactionMetadata: an aborted transaction under way, and whether it still has a batch."""
+    """AbortedTransactionMetadata: an aborted transaction that has begun, and whether it still has a batch."""
 
     aborted_txn: AbortedTxn
     last_observed_batch_offset: int | None = None
 
 
 class CleanedTransactionMetadata:
-    """`cleaned_index` is that of the segment that is being written; None where nothing is."""
+    """Follows transactions.  `cleaned_index` is the index of the segment that is being written; None during a read."""
 
     def __init__(self) -> None:
         self.cleaned_index: TransactionIndex | None = None
         self._ongoing_committed: set[int] = set()
         self._ongoing_aborted: dict[int, _Aborted] = {}
         self._to_come: list[tuple[int, int, AbortedTxn]] = []  # a heap, by first offset
-        self._numbers = itertools.count()  # what was added first comes first
+        self._numbers = itertools.count()  # keeps the order of addition among equal offsets
 
     def add_aborted_transactions(self, aborted: Iterable[AbortedTxn]) -> None:
-        """Makes transactions known that are not behind us yet; one may be told of twice."""
+        """Adds transactions that begin later in the walk; one may be added twice."""
         for txn in aborted:
             heapq.heappush(self._to_come, (txn.first_offset, next(self._numbers), txn))
 
@@ -56,7 +57,7 @@ class CleanedTransactionMetadata:
         return bool(self._ongoing_committed)
 
     def on_batch_read(self, header: BatchHeader) -> bool:
-        """Follows a data batch; whether it is of an aborted transaction, and so to be dropped."""
+        """Follows a data batch.  Returns whether it belongs to an aborted transaction, and is to be dropped."""
         self._begin_aborted_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -68,10 +69,10 @@ class CleanedTransactionMetadata:
         return True
 
     def on_control_batch_read(self, data: Buffer, header: BatchHeader) -> bool:
-        """Follows a control batch, which begins at `header.position` in `data`; whether its transaction is empty.
+        """Follows the control batch at `header.position` in `data`.  Returns whether its transaction is empty.
 
-        Errors of its first record as `format.records.iterate` and `format.control` raise them; what the transaction
-        index refuses.
+        Raises as `format.records.iterate` and `format.control` for its first record, and what the transaction index
+        refuses.
         """
         self._begin_aborted_up_to(header.last_offset)
         record = next(records.iterate(data, header), None)
@@ -95,7 +96,7 @@ class CleanedTransactionMetadata:
         return False
 
     def _begin_aborted_up_to(self, offset: int) -> None:
-        """Those that begin at or below an offset are under way; of a producer the first, while it is."""
+        """Begins the aborted transactions up to an offset; a producer's first one counts while it lasts."""
         while self._to_come and self._to_come[0][0] <= offset:
             txn = heapq.heappop(self._to_come)[2]
             self._ongoing_aborted.setdefault(txn.producer_id, _Aborted(txn))

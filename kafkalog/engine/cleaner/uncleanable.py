@@ -1,8 +1,8 @@
-"""Uncleanable partitions: those whose last pass failed on what lies in their log, and why.
+"""Uncleanable partitions: partitions whose last pass failed because of their log, and why.
 
-Such a partition is left alone until its log is gone or the process starts anew, as in Kafka; what it is that failed,
-and where, is kept, so that somebody can be told.  A mark is one log's, not a name's: a partition that was deleted and
-made again is clean.  Guarded by the lock of whoever owns it.
+Such a partition is left alone until its log is deleted or the process starts again, as in Kafka.  The error and its
+place are kept for reports.  A mark belongs to a log, not to a name: a partition that was deleted and created again has
+none.  Guarded by the owner's lock.
 """
 
 from __future__ import annotations
@@ -16,8 +16,17 @@ from kafkalog.engine.log.unified_log import UnifiedLog
 
 
 class Uncleanable(NamedTuple):
-    """Why a partition is not cleaned any more: the error's kind and text, the file and the byte where it names them,
-    and when that was (ms since the epoch)."""
+    """Why a partition is not cleaned any more.
+
+    Attributes:
+        partition: The partition.
+        log_dir: Its log directory.
+        error: The class name of the error.
+        reason: The text of the error.
+        path: The file with the damage, if the error names it.
+        position: The byte in that file, if the error names it.
+        since_ms: When it was marked, in milliseconds since 1970.
+    """
 
     partition: TopicPartition
     log_dir: str
@@ -58,17 +67,17 @@ class UncleanablePartitions:
         return mark is not None and mark.log() is log
 
     def listed(self) -> list[Uncleanable]:
-        """Those there are, in the order in which they were marked."""
+        """Returns all marks in the order in which they were set."""
         return [mark.why for mark in list(self._marks.values())]
 
     def move(self, partition: TopicPartition, log: UnifiedLog) -> None:
-        """The same records are another log's now, which is as uncleanable."""
+        """Moves a mark to another log that has the same records, and is as uncleanable."""
         mark = self._marks.get(partition)
         if mark is not None:
             self._marks[partition] = _Mark(weakref.ref(log), mark.why._replace(log_dir=log.parent_dir))
 
     def keep(self, is_there: Callable[[UnifiedLog], bool]) -> None:
-        """Forgets the marks of logs that are gone."""
+        """Drops the marks of logs that no longer exist."""
         for partition, mark in list(self._marks.items()):
             log = mark.log()
             if log is None or not is_there(log):

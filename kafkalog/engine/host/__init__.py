@@ -1,1 +1,1 @@
-"""Many partitions on many disks: log directories as this process holds them, and what looks like one."""
+"""Many partitions on several disks: holds log directories, and recognizes them."""

@@ -1,9 +1,10 @@
-"""A manager's changes of several steps, made whole, one at a time; and its background tasks, which die with it.
+"""Runs a manager's changes of several steps one at a time and to their end, and its background tasks.
 
-`lock` is Kafka's logCreationOrDeletionLock, taken before a partition's lock.  Under it a change that is cut short by
-what is no error of ours or the disk's (KeyboardInterrupt, MemoryError, between any two of its lines) is made again,
-from its beginning, before the next one: each may be made twice.  What then fails is logged, for who began it is gone.
-Knows nothing of logs or directories.
+`lock` is Kafka's logCreationOrDeletionLock.  It is acquired before a partition's lock.  An exception that is neither
+kafkalog's nor the disk's (KeyboardInterrupt, MemoryError) can interrupt a change between any two of its lines.  The
+next change then first runs the interrupted one again from its beginning, so each change must be safe to run twice.
+An error in this second run is logged, because the caller that began the change has already left.
+The background tasks end with their manager.  This module knows nothing about logs or directories.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LOGGER = "kafkalog.manager"
 
 T = TypeVar("T")
 
-_BUGS = (TypeError, ValueError, LookupError, AttributeError, AssertionError)  # would come again for ever
+_BUGS = (TypeError, ValueError, LookupError, AttributeError, AssertionError)  # they would occur again forever
 
 
 class Changes:
@@ -32,24 +33,24 @@ class Changes:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._unfinished: Callable[[], object] | None = None  # guarded by lock
-        self._making = threading.Lock()  # held in the middle of a change; a lock, for no interrupt leaves that held
+        self._making = threading.Lock()  # held during a change; a Lock, because no interrupt leaves it held
 
     def disown(self) -> None:
-        """In a forked child: whoever held the lock may be gone."""
+        """Resets the locks in a forked child: the thread that held them may not exist there."""
         self.lock = threading.RLock()
         self._unfinished = None
         self._making = threading.Lock()
 
     @property
     def cut_short(self) -> bool:
-        """Whether there is something to settle, as a look-up asks without the lock."""
+        """Whether an interrupted change waits for `settle`.  Look-ups check this without the lock."""
         return self._unfinished is not None and not self._making.locked()
 
     def whole(self, change: Callable[[], T], again: Callable[[], object] | None = None) -> T:
-        """Makes a change under the lock.  What it raises of the disk's, or of ours, ends it.
+        """Runs a change under the lock.  A disk error or a KafkalogError ends the change.
 
-        `again` is what is made where it was cut short, if that is not the same: for a change whose premise others may
-        have taken away meanwhile.
+        `again` runs instead of `change` if the change was interrupted.  A change needs it if other threads may
+        invalidate its premise meanwhile.
         """
         with self.lock:
             self.settle()
@@ -57,11 +58,13 @@ class Changes:
             return self._make(change)
 
     def settle(self) -> None:
-        """Makes what was interrupted again.  IllegalStateException to who is called in the middle of a change, by a
-        signal handler or a finalizer."""
+        """Runs an interrupted change again.
+
+        Raises IllegalStateException if a signal handler or a finalizer calls this in the middle of a change.
+        """
         with self.lock:
             if self._making.locked():
-                raise inside("making or removing a log of this manager")
+                raise inside("creating or removing a log of this manager")
             if self._unfinished is not None:
                 self._finish(self._unfinished)
 
@@ -70,7 +73,7 @@ class Changes:
         try:
             self._make(change)
         except (KafkalogError, OSError):
-            Lines(LOGGER).warning("what was interrupted could not be finished", exc_info=True)
+            Lines(LOGGER).warning("the interrupted change of logs could not be finished", exc_info=True)
         except _BUGS:
             self._unfinished = None
             raise
@@ -87,17 +90,18 @@ class Changes:
 
 
 def inside(what: str) -> IllegalStateException:
-    """What to raise to a signal handler, or a finalizer, that would begin anew what it interrupts."""
+    """Returns the error for a signal handler or a finalizer that would begin again the change that it interrupts."""
     return IllegalStateException(
         f"this thread is {what} just now",
-        hint="a signal handler or a finalizer runs inside of what it interrupts: do it outside",
+        hint="a signal handler or a finalizer runs in the middle of the code that it interrupts: do this outside of it",
     )
 
 
 class BackgroundTasks:
-    """What a manager has done by its scheduler, which may outlive it: by weak references, and until `cancel`.
+    """The background tasks of a manager, run by a scheduler that may outlive the manager.
 
-    `goes_on`: a method of the manager, False from when it begins to close: what a task is refused by then is no error.
+    The tasks hold weak references to the manager, and stop at `cancel`.  `goes_on` is a method of the manager that
+    returns False once the manager begins to close.  An IllegalStateException that a task gets then is no error.
     """
 
     def __init__(self, scheduler: Scheduler, goes_on: Callable[[], bool]) -> None:
@@ -105,7 +109,7 @@ class BackgroundTasks:
         self.scheduler = scheduler
         self._goes_on = weakref.WeakMethod(goes_on)
         self._cancelled = False
-        self._tasks: set[Task] = set()  # those that repeat
+        self._tasks: set[Task] = set()  # the repeating ones
 
     def every(self, name: str, work: Work, delay_ms: int, period_ms: int) -> None:
         self._tasks.add(self.scheduler.schedule(name, self._weak(work), delay_ms, period_ms))
@@ -115,13 +119,13 @@ class BackgroundTasks:
             self.scheduler.schedule_once(name, self._weak(work), delay_ms)
 
     def cancel(self) -> None:
-        """None of them begins any more; one that runs goes on."""
+        """Starts no task any more.  A task that is running continues."""
         self._cancelled = True
         for task in list(self._tasks):
             task.cancel()
 
     def _weak(self, work: Work) -> Work:
-        assert isinstance(work, MethodType), work  # a closure would keep its manager
+        assert isinstance(work, MethodType), work  # a closure would keep its manager alive
         found = weakref.WeakMethod(work)
         tasks = weakref.ref(self)
 

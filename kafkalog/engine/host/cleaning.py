@@ -1,15 +1,16 @@
-"""A manager's cleaner, and what the manager tells it; and compaction by hand, with a cleaner and without.
+"""The manager's side of compaction: the cleaner, pauses of it, and compaction by hand with or without a cleaner.
 
-Both go by the same states, and by the same lines of `cleaner-offset-checkpoint`.
+The cleaner and compaction by hand use the same states and the same lines of `cleaner-offset-checkpoint`.
 
-What changes a log that may be cleaned does so in the block of a `pause`, which waits for the cleaner to leave:
+Code that changes a log which may be cleaned does so in the block of a `pause`, which waits until the cleaner has left
+the log:
 
     with cleaning.pause(partition) as pause:
         pause.begin()
 
-A change that is made again, since an interrupt cut it short, begins its pause again with it.  Whoever holds a
-partition's lock may begin one only where another is held already: a cleaner would wait for that lock, and a signal
-handler that comes out of an append is refused by name.
+A change that runs again after an interrupt also begins its pause again.  A thread that holds a partition's lock may
+begin a pause only if it already holds another pause of it: the cleaner would wait for the lock.  A signal handler that
+interrupts an append gets an error that names the log.
 Knows no LogManager.  Thread-safe.
 """
 
@@ -43,7 +44,7 @@ _PATIENCE_S = 1.0
 
 
 class Cleaning:
-    """With a cleaner, where the settings want one; with None they want none."""
+    """Owns a cleaner if `config` enables one.  None means that the settings want no cleaner."""
 
     def __init__(
         self,
@@ -60,15 +61,14 @@ class Cleaning:
             self.cleaner = LogCleaner(config, directories, registry, failed, clock, metrics)
             self._manager = self.cleaner.manager
         else:
-            self._manager = LogCleanerManager(directories, registry, failed, clock)  # of who compacts by hand
+            self._manager = LogCleanerManager(directories, registry, failed, clock)  # for compaction by hand
             belongs_here(self._manager)
         self._keeps_lines = self.cleaner is not None  # the checkpoints are written here: by a cleaner, or by hand
 
-    # --- its life --------------------------------------------------------------------------------------
+    # --- lifetime ------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Returns when nothing is cleaned any more; whoever compacts by hand finds out that the manager ends.  May be
-        called again."""
+        """Returns when nothing is cleaned any more.  A compaction by hand is aborted.  May be called again."""
         if self.cleaner is not None:
             self.cleaner.shutdown()
         for partition in self._manager.states.claimed():
@@ -77,13 +77,13 @@ class Cleaning:
     def reconfigure(self, config: CleanerConfig) -> None:
         if self.cleaner is None:
             raise IllegalStateException(
-                "this manager has no log cleaner", hint="ManagerSettings(cleaner=CleanerConfig()) gives it one"
+                "this manager has no log cleaner", hint="create it with ManagerSettings(cleaner=CleanerConfig())"
             )
         checked_cleaner(config)
         if not config.enable_cleaner:
             raise ConfigException(
-                "log.cleaner.enable: found false, and a cleaner that runs is not turned off",
-                hint="a manager that is made with CleanerConfig(enable_cleaner=False) has none",
+                "log.cleaner.enable: found false, and a running cleaner cannot be turned off",
+                hint="create the manager with CleanerConfig(enable_cleaner=False) to have none",
             )
         self.cleaner.reconfigure(config)
 
@@ -96,31 +96,33 @@ class Cleaning:
         rolls: bool,
         **options: Unpack[CompactOptions],
     ) -> CompactionStats:
-        """Compacts a log now, in this thread; `check` is called all the while, and raises to end it."""
-        from kafkalog.engine.cleaner import passes  # the offset map and its loops are nothing that an open needs
+        """Compacts a log now, in this thread.  `check` is called repeatedly, and raises to end the compaction."""
+        from kafkalog.engine.cleaner import passes  # an open needs neither the offset map nor its loops
 
         self.check_outside()
         log.refuse_without_tier("compaction")
         self._keeps_lines = True
         if rolls:
-            with log.lock:  # of two who ask for it one closes the segment
+            with log.lock:  # if two threads request it, only one closes the segment
                 if log.active_segment.size > 0:
                     log.roll()
         options["callbacks"] = (options.get("callbacks") or passes.Callbacks())._replace(check=check)
         return passes.compact(self._manager, log, config, **options)
 
-    # --- what is told ------------------------------------------------------------------------------------
+    # --- pauses and events -------------------------------------------------------------------------------
 
     def pause(self, partition: TopicPartition | None) -> Pause:
-        """A pause that has not begun; of None one that does nothing."""
+        """Returns a pause that has not begun.  The pause of None does nothing."""
         if partition is None:
             return Pause(None, TopicPartition("", 0))
         return Pause(self._manager.states, partition, self.check_outside)
 
     def check_outside(self) -> None:
-        """Raises in a thread that is inside of a log, or of a change of what is cleaned, by a signal handler or a
-        finalizer: a cleaner would wait for it.  Of any log: while it deletes the old segments of one, it has claimed
-        all compacted ones."""
+        """Raises if this thread is in the middle of an operation on a log, or of a change of the cleaning states.
+
+        This happens in a signal handler or a finalizer; a cleaner would wait for this thread.  All logs are checked,
+        because a cleaner has claimed all compacted logs while it deletes the old segments of one.
+        """
         self._manager.states.check_outside()
         for log in self._registry.all_logs():
             if log.lock.is_mine():
@@ -131,35 +133,37 @@ class Cleaning:
             pause.begin()
 
     def leave_failed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions of a directory that failed, whose logs are closed: whoever cleans one stops, and is waited for a
-        moment.  On a disk that hangs it finds that out later."""
+        """Stops the cleaning of partitions of a failed directory, whose logs are closed.
+
+        Waits a moment for each cleaning to stop.  A cleaning that hangs in the disk notices it later.
+        """
         until = time.monotonic() + _PATIENCE_S
         for partition in partitions:
             with self.pause(partition) as pause:
                 pause.begin(until - time.monotonic())
 
     def retained_logs(self) -> list[tuple[UnifiedLog, Pause]]:
-        """Those whose old segments retention deletes, each with a pause to close."""
+        """Returns the logs whose old segments retention deletes, each with a pause that the caller must close."""
         return self._manager.pause_cleaning_for_non_compacted_partitions()
 
     def cut(self, log: UnifiedLog, offset: int) -> None:
-        """The log ends at `offset`, or is about to, and so does what is clean of it."""
+        """Reports that the log ends at `offset`, or is about to; the cleaned part ends there too."""
         self._manager.maybe_truncate_checkpoint(log.parent_dir, log.topic_partition, offset)
 
     def moved(self, partition: TopicPartition, source_dir: str, destination_dir: str) -> None:
         self._manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
 
     def loaded(self, log_dir: str) -> None:
-        """All logs of a directory are there, and nobody appends yet."""
+        """Reports that all logs of a directory are loaded, and nobody appends yet."""
         self._manager.mend_checkpoints(log_dir)
 
     def removed(self, log_dir: str) -> None:
-        """Logs of a directory are gone, and their checkpoints go."""
+        """Reports that logs of a directory were removed; their checkpoint lines are removed."""
         if self._keeps_lines:
             self._manager.update_checkpoints(log_dir)
 
     def failed(self, log_dir: str) -> None:
-        """The directory's checkpoints are not touched again; what is cleaned of it ends by itself."""
+        """Reports a failed directory: its checkpoints are not touched again, and cleanings in it end automatically."""
         if self._keeps_lines:
             self._manager.handle_log_dir_failure(log_dir)
 

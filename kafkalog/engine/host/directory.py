@@ -1,13 +1,15 @@
-"""A log directory of which this process opens single partitions, all by one LogManager, which loads on demand.
+"""A log directory of which this process opens single partitions, all through one LogManager that loads on demand.
 
-Whoever opens a partition has a `Lease` of it; the leases of a directory share its manager through a table by real path.
-`enter` is the one way in and `Lease.leave` the one way out.  The first lease makes the manager, which takes the lock;
-the last one shuts it down, which writes checkpoints and the marker where everything went well.  Whoever enters
-meanwhile waits, and then holds the directory anew.  A lease may be of a partition without a log, for who works on its
-files himself, or has others do that.  Thread-safe.
+Each user of a partition holds a `Lease` of it.  The leases of a directory share its manager through a table keyed by
+real path.  `enter` is the only way in and `Lease.leave` the only way out.  The first lease creates the manager, which
+acquires the lock file.  The last lease shuts the manager down, which writes the checkpoints, and the clean-shutdown
+marker if all went well.  A thread that enters meanwhile waits, and then acquires the directory again.  A lease may
+also cover a partition that has no log open, for a caller that works on the partition's files, or has another process
+work on them.  Thread-safe.
 
-An interrupt may come between any two steps.  So nothing here is owned by a count: the directory lives by its leases,
-and a lease by whoever holds it.  One that is forgotten is left as a crash leaves it; every step out may be done again.
+An interrupt may come between any two steps, so nothing here depends on a counter that the code keeps.  A directory
+exists as long as its leases, and a lease as long as its holder.  A lease that is dropped without `leave`
+leaves its partition as a crash would.  Every step of leaving may be repeated.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorageException
 
 _TABLE: weakref.WeakValueDictionary[tuple[int, str], LogDirectory] = weakref.WeakValueDictionary()
-_TABLE_LOCK = threading.RLock()  # guards _TABLE; nothing that waits or touches the disk is done inside
+_TABLE_LOCK = threading.RLock()  # guards _TABLE; code that waits or touches the disk runs outside of it
 held_over_forks(_TABLE_LOCK)
 
-# A log directory's life; GIVEN_BACK is for ever, the next to enter makes another object.
+# The states of a LogDirectory.  GIVEN_BACK is final: the next `enter` creates another object.
 _NEW, _HELD, _GIVEN_BACK, _FORKED = "new", "held", "given back", "forked"
 SETTINGS = ManagerSettings(
     producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)),
@@ -51,14 +53,15 @@ SETTINGS = ManagerSettings(
 
 
 def _nobody() -> None:
-    """As the weak reference of a lease that was forgotten."""
+    """Stands in for the weak reference of a lease that was forgotten."""
 
 
 class Lease:
-    """The right to one partition of a directory, until `leave`; made by `enter`.
+    """The right to one partition of a directory, from `enter` until `leave`.
 
-    `recovery_point`: from where the log is not trusted; `log_start_offset`: where it starts; `clean`: whether its last
-    close was.  `closing` is held by whoever closes the log; `life` says whether it is open.
+    `recovery_point`: the offset from which the log must be recovered.  `log_start_offset`: the offset at which it
+    starts.  `clean`: whether its last close was clean.  `closing` is a lock that is held while the log is closed;
+    `life` tells whether the lease is still valid.
     """
 
     def __init__(self, directory: LogDirectory, partition: TopicPartition) -> None:
@@ -67,36 +70,39 @@ class Lease:
         self.life = Life()
         self.where = opened_at()
         self.closing = threading.RLock()
-        self._is_clean: bool | None = None  # how it was left; the first word counts
-        self.log_is_closed = False  # when it was left: others may have opened it since
+        self._is_clean: bool | None = None  # as the first call of `leave` said
+        self.log_is_closed = False  # set by `leave`: afterwards another lease may open the log
         waiting = directory.manager.registry.waiting(partition)
         self.recovery_point = (waiting and waiting.recovery_point) or 0
         self.log_start_offset = (waiting and waiting.log_start_offset) or 0
         self.clean = directory.had_clean if waiting is None else waiting.clean
 
     def load(self, opening: Opening) -> UnifiedLog:
-        """Opens the partition's log, made where it is missing.  Errors as `LogManager.get_or_create_log`."""
+        """Opens the partition's log, or creates it if it is missing.  Raises as `LogManager.get_or_create_log`."""
         with self.directory.guard:
             self.check()
             self.directory.manager.lent.discard(self.partition)
             return self.directory.manager.open_log(self.partition, opening)
 
     def check(self) -> None:
-        """Under the directory's guard.  IllegalStateException once the lease is over: the files are another's then."""
+        """Raises IllegalStateException once the lease is over, because the files may be another holder's then.
+
+        The caller holds the directory's guard.
+        """
         if not self.life.live:
             raise self.life.refusal(f"{self.partition} of {self.directory.path}")
 
     def checkpoint(self) -> None:
-        """The log's recovery point and start go to the disk.  KafkaStorageException where it refuses them."""
+        """Writes the log's recovery point and log start offset.  KafkaStorageException if the disk refuses them."""
         with self.directory.guard:
             self.check()
             self.directory.manager.checkpoint_now(self.directory.path)
 
     def set_line(self, name: str, offset: int | None) -> None:
-        """Write the partition's line of the checkpoint of that name, others kept; None takes it away.  For who holds a
-        partition that has no log open; a line of the cleaner's may be set of one that has.
+        """Writes the partition's line of the checkpoint `name` and keeps the other lines; None removes the line.
 
-        CorruptCheckpointException where the file cannot be read: writing it anew would take the others' lines;
+        The partition must have no log open, except for a line of the cleaner's checkpoint.  Raises
+        CorruptCheckpointException if the file cannot be read, because rewriting it would lose the other lines, and
         IllegalStateException once the lease is over.
         """
         with self.directory.guard:
@@ -104,28 +110,34 @@ class Lease:
             self.directory.manager.set_line(self.directory.path, name, self.partition, offset)
 
     def line(self, name: str) -> int | None:
-        """The partition's line of the checkpoint of that name; None without one.  CorruptCheckpointException;
-        KafkaStorageException, and the directory is offline, where the disk refuses."""
+        """Returns the partition's line of the checkpoint `name`; None if there is none.
+
+        Raises CorruptCheckpointException.  If the disk fails, raises KafkaStorageException, and the directory is
+        offline.
+        """
         with self.directory.guard:
             self.check()
             return self.directory.held.line(name, self.partition)
 
     def take_topic_config(self, log_dir: str) -> bool:
-        """Take the settings of the partition's topic over from another directory, where this one has none; whether it
-        was.  As `topic_configs.take_over`; IllegalStateException once the lease is over."""
+        """Copies the settings of the partition's topic from another directory if this directory has none.
+
+        Returns whether it copied them.  Raises as `topic_configs.take_over`; IllegalStateException once the lease is
+        over.
+        """
         directory = self.directory
         with directory.guard:
             self.check()
             return take_over(log_dir, directory.path, self.partition.topic, directory.files)
 
     def leave(self, *, clean: bool) -> None:
-        """Whoever held the partition is done, with a log that is closed, and says whether all went well; the last one
-        out gives the directory back.
+        """Ends the lease after its log was closed.  `clean` tells whether all went well.
 
-        May be called again: it does nothing, or the rest of what was interrupted.  KafkaStorageException where the
-        disk refuses checkpoints, or the marker; OSError.
+        The last lease to leave gives the directory back.  May be called again: it does nothing, or the rest of a call
+        that was interrupted.  Raises KafkaStorageException if the disk refuses the checkpoints or the marker, and
+        OSError.
         """
-        if not self.life.live:  # also in a forked child, where it ends by itself
+        if not self.life.live:  # also in a forked child, where the lease ends automatically
             return
         with self.directory.guard:
             if self._is_clean is None:
@@ -133,7 +145,7 @@ class Lease:
             self.directory.leave(self, clean=self._is_clean)
 
     def give_up(self) -> None:
-        """Leave, not cleanly; what fails on the way is only logged."""
+        """Leaves, not cleanly.  Errors are only logged."""
         try:
             self.leave(clean=False)
         except (KafkalogError, OSError):
@@ -141,18 +153,20 @@ class Lease:
 
 
 class Tenant(Protocol):
-    """What lives on a directory as long as anybody holds a partition of it, and is no partition."""
+    """An object, other than a partition, that exists on a directory as long as somebody holds a lease of it."""
 
     def end(self) -> None:
-        """Everybody leaves in good order: what it has in the logs is ended now, while they can be opened.  May be
-        called again."""
+        """Ends what the tenant keeps in the logs, while they can still be opened: all leases have left cleanly.
+
+        May be called again.
+        """
 
     def let_go(self) -> None:
-        """The directory is not ours any more.  Writes nothing; may be called again."""
+        """Releases the directory, which no longer belongs to this process.  Writes nothing; may be called again."""
 
 
 class LogDirectory:
-    """Made by `enter`, never directly.  `tenant` is set with `guard` held, by whoever makes one."""
+    """Created by `enter`, never directly.  The code that creates a tenant sets `tenant` with `guard` held."""
 
     tenant: Tenant | None = None
 
@@ -176,24 +190,24 @@ class LogDirectory:
 
     @property
     def held(self) -> HeldDirectory:
-        """KafkaStorageException once its disk has failed."""
+        """Raises KafkaStorageException once the directory's disk has failed."""
         return self.manager.directories.must(self.path)
 
     def disown(self) -> None:
-        """In a forked child: the lock file's lock lets go by itself; the rest is not ours to touch."""
+        """Resets the object in a forked child, which must not touch the files.  The lock file stays the parent's."""
         self.guard = threading.RLock()
         self._state = _FORKED
         self._leases.clear()
         self.tenant = None
 
     def __del__(self) -> None:
-        if self._state is _HELD:  # its leases were forgotten: each owner has warned
+        if self._state is _HELD:  # its leases were dropped without `leave`: each owner has warned
             if self.tenant is not None:
                 self.tenant.let_go()
             let_go_later(self.manager.abandon)
 
     def enter(self, partition: TopicPartition) -> Lease | None:
-        """A lease; None when the directory was given back meanwhile."""
+        """Returns a lease; None if the directory was given back meanwhile."""
         with self.guard:
             if self._state is _FORKED:
                 raise opened_elsewhere(self.path, self.pid)
@@ -210,7 +224,7 @@ class LogDirectory:
             try:
                 if self._state is _NEW:
                     self._take()
-                if self.manager.registry.get(partition) is not None:  # for the end of a transaction
+                if self.manager.registry.get(partition) is not None:  # it was opened to end a transaction
                     self.manager.close_log(partition, clean=True)
                 self.manager.lent.add(partition)
                 lease = Lease(self, partition)
@@ -222,24 +236,24 @@ class LogDirectory:
                 raise
 
     def _take(self) -> None:
-        self.manager = LogManager.__new__(LogManager)  # here before it holds anything: an interrupt may come behind
+        self.manager = LogManager.__new__(LogManager)  # assigned before it holds anything: an interrupt may come next
         LogManager.__init__(
             self.manager, [self.path], SETTINGS, scheduler=self._scheduler, clock=self._clock, files=self.files,
-            topic_configs=FixedTopicConfigs({}), take_over=True,  # whoever opens a log says its settings
+            topic_configs=FixedTopicConfigs({}), take_over=True,  # each caller that opens a log gives its settings
         )  # fmt: skip
         self.manager.startup()
         self.had_clean = self.manager.had_clean_shutdown(self.path)
         self._state = _HELD
 
     def _reclaim(self) -> None:
-        """Partitions whose lease was forgotten are as a crash leaves them."""
+        """Closes the partitions whose lease was forgotten, as a crash would leave them."""
         for partition, lease in list(self._leases.items()):
             if lease() is None:
                 self.manager.close_log(partition, clean=False)
                 self._drop(partition)
 
     def leave(self, lease: Lease, *, clean: bool) -> None:
-        """For `Lease.leave`."""
+        """Does the work of `Lease.leave`."""
         partition = lease.partition
         found = self._leases.get(partition)
         if self._state is not _HELD or found is None or found() is not lease:
@@ -268,7 +282,11 @@ class LogDirectory:
         self.manager.lent.discard(partition)
 
     def forget(self, lease: Lease) -> None:
-        """What could not leave: its log is let go of by whoever comes or leaves next; with no other one all is."""
+        """Drops a lease that could not leave.
+
+        The next lease that enters or leaves closes its log.  If there is no other lease, the whole directory is
+        released.
+        """
         with self.guard:
             found = self._leases.get(lease.partition)
             if found is not None and found() is lease:
@@ -280,13 +298,15 @@ class LogDirectory:
             lease.life.end()
 
     def has_unclean(self, topic: str) -> bool:
-        """Whether a partition of a topic that nobody has opened yet was not closed cleanly."""
+        """Returns whether a partition of the topic that nobody has opened yet was not closed cleanly."""
         waiting = self.manager.registry.waiting_of(topic)
         return not all(each.clean for each in waiting.values())
 
     def _recover_the_rest(self) -> None:
-        """Partitions of Kafka's own topics, which nobody opens by name.  Where only these were not closed cleanly they
-        are recovered now, and the directory is clean again."""
+        """Recovers unclean partitions of Kafka's internal topics, which no caller opens by name.
+
+        Does so only if no other partition is unclean; then the directory is clean again.
+        """
         waiting = self.manager.registry.waiting_in(self.path)
         unclean = [partition for partition, each in waiting.items() if not each.clean]
         if all(partition.topic in INTERNAL_TOPICS for partition in unclean):
@@ -310,16 +330,22 @@ class LogDirectory:
             if _TABLE.get(key) is self:
                 del _TABLE[key]
 
-    # --- others who work for us --------------------------------------------------------------------
+    # --- guests: other processes that work on partitions here --------------------------------------
 
     def share(self, token: bytes) -> None:
-        """Let guests who know the token work on partitions of the directory, in other processes, while everyone else is
-        kept out.  Whose partition a guest works on is for the caller to say, who has a lease of it.  OSError."""
+        """Admits guests, which are other processes that know the token, to partitions of the directory.
+
+        All other processes stay locked out.  The caller, which has leases of the partitions, decides which guest works
+        on which partition.  Raises OSError.
+        """
         with self.guard:
             self.held.share(token)
 
     def take_back(self) -> bool:
-        """Hold the directory alone again, before leases are left; False while guests are at work.  OSError."""
+        """Locks the directory for this process alone again, before leases are left.
+
+        Returns False while guests are still active.  Raises OSError.
+        """
         with self.guard:
             return self.held.take_back()
 
@@ -333,12 +359,15 @@ def enter(
     *,
     create: bool,
 ) -> Lease:
-    """The right to open a partition; the first one takes the directory for this process.
+    """Returns the right to open a partition.  The first lease acquires the directory for this process.
 
-    LogDirLockedException when another process has it; UnknownTopicOrPartitionException when it does not exist and
-    `create` is off; IllegalArgumentException when this process has the partition open already, when `path` is a
-    partition's own folder, or when it is a folder of something else; KafkaStorageException when the directory cannot
-    be read or written, and nothing is held then.
+    After an error nothing is held.  Raises:
+
+    - LogDirLockedException: another process has the directory.
+    - UnknownTopicOrPartitionException: it does not exist and `create` is False.
+    - IllegalArgumentException: this process already has the partition open, or `path` is a partition's directory, or
+      belongs to another program.
+    - KafkaStorageException: the directory cannot be read or written.
     """
     wait_for_dropped()
     try:
@@ -354,7 +383,7 @@ def enter(
             lease = held.enter(partition)
             if lease is not None:
                 return lease
-            held._give_back()  # where an interrupt came before it
+            held._give_back()  # an interrupt may have prevented it
     except OSError as error:
         if isinstance(error, KafkalogError):
             raise

@@ -1,5 +1,7 @@
-"""Logs that were renamed `-delete` and wait for file.delete.delay.ms, in the order in which they came (Kafka's
-logsToBeDeleted).  Knows no scheduler: the manager asks when the next one is due.  Thread-safe."""
+"""The logs that were renamed `-delete` and wait for file.delete.delay.ms, in order of arrival.
+
+Kafka's name for them is logsToBeDeleted.  Knows no scheduler: the manager asks when the next log is due.  Thread-safe.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from kafkalog.engine.files import Clock
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import DiskFull, KafkaStorageException, TooManyOpenFilesException
 
-AGAIN_MS = 10_000  # after a shortage
+AGAIN_MS = 10_000  # wait after a full disk or a lack of file descriptors
 
 
 class DoomedLogs:
@@ -19,11 +21,11 @@ class DoomedLogs:
         self._since_ms: dict[UnifiedLog, int] = {}  # guarded by _lock
 
     def disown(self) -> None:
-        """In a forked child: whoever held the lock may be gone."""
+        """Resets the lock in a forked child: the thread that held it may not exist there."""
         self._lock = threading.RLock()
 
     def add(self, log: UnifiedLog) -> None:
-        """From now on it waits; one that does already goes on."""
+        """Adds a log that waits from now on.  A log that already waits keeps its time."""
         with self._lock:
             self._since_ms.setdefault(log, self._clock.milliseconds())
 
@@ -32,7 +34,10 @@ class DoomedLogs:
             return list(self._since_ms)
 
     def delete_due(self, delay_ms: int) -> int:
-        """Deletes what has waited for so long, files and all; in how many milliseconds to ask again."""
+        """Deletes the logs that have waited for `delay_ms`, with their files.
+
+        Returns in how many milliseconds to call again.
+        """
         while True:
             log, wait_ms = self._take(delay_ms)
             if log is None:
@@ -41,7 +46,7 @@ class DoomedLogs:
                 log.delete()
                 log.context.logger.info("Deleted log in %s.", log.dir)
             except (DiskFull, TooManyOpenFilesException) as error:
-                log.context.logger.info("%s is deleted later: %s", log.dir, error)
+                log.context.logger.info("%s will be deleted later: %s", log.dir, error)
                 self.add(log)
                 return AGAIN_MS
             except KafkaStorageException:

@@ -1,13 +1,12 @@
-"""Several folders of one partition, as a start finds them where moves were cut short: which one counts, what of the
-others.
+"""Decides which directory of a partition counts if a start finds several, because moves were interrupted.
 
-Whole logs: moves' notes say which one counts (`move_notes`), and the others are deleted if nothing came to them since;
-without a note, ones that were never written to give way; else the start is refused with Kafka's error, or, for a
-partition of a coordinator, with one that says how both are kept.  Copies in the making: the one that has most stays in
-sight, the others are deleted once it is known that the partition itself is there.  What may be all that is left of
-something is never deleted.
-The loading threads, several at a time, only say whom they found in their place (`set_aside`); which one counts is seen
-when all are there, for of three folders two may say nothing of each other.
+Complete logs: the notes of moves say which one counts (`move_notes`).  The others are deleted if nothing was written
+to them since.  Without a note, directories that were never written to give way.  Otherwise the start is refused with
+Kafka's error; for a partition of a coordinator's topic, with an error that says how to keep both.
+Unfinished copies (`-future`): the longest one is kept.  The others are deleted if the partition itself is loaded.
+A directory that may be the last remainder of its records is never deleted.
+Several loading threads run at a time.  They only report the log whose place in the registry they took (`set_aside`).
+`finish` decides when all logs are loaded, because with three directories two of them may have no note of each other.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kafkalog.errors import IllegalStateException, KafkaStorageException
 
 
 class Duplicates:
-    """Of one start."""
+    """Holds the duplicates of one start."""
 
     def __init__(self, registry: LogRegistry, doomed: DoomedLogs, files: Files) -> None:
         self._registry = registry
@@ -34,18 +33,21 @@ class Duplicates:
         self._aside: list[UnifiedLog] = []
 
     def set_aside(self, log: UnifiedLog) -> None:
-        """Another folder of the partition took its place in the registry."""
+        """Reports a log whose place in the registry another directory of the partition took."""
         self._aside.append(log)
 
     def finish(self) -> None:
-        """When everything is loaded: leaves the ones in the registry that count.  IllegalStateException."""
-        for is_future in (False, True):  # a copy is given up only where the partition is there
+        """Decides, when everything is loaded, and leaves in the registry the logs that count.
+
+        Raises IllegalStateException if it cannot decide.
+        """
+        for is_future in (False, True):  # a copy is deleted only if the partition itself is loaded
             for partition in dict.fromkeys([log.topic_partition for log in self._aside if log.is_future == is_future]):
                 aside = [log for log in self._aside if (log.topic_partition, log.is_future) == (partition, is_future)]
                 current = self._registry.get(partition, is_future=is_future)
                 found = aside if current is None else [current, *aside]
                 if current is not None:
-                    self._aside.append(current)  # it may give way, and then the registry has it no more
+                    self._aside.append(current)  # if it gives way, the registry no longer has it
                 if is_future:
                     self._settle_futures(found)
                 else:
@@ -53,11 +55,11 @@ class Duplicates:
         self._aside = []
 
     def close_quietly(self) -> None:
-        """Where the start ends otherwise."""
+        """Closes the logs that were set aside, if the start fails."""
         for aside in self._aside:
             aside.close_quietly()
 
-    # --- whole logs ----------------------------------------------------------------------------------
+    # --- complete logs -------------------------------------------------------------------------------
 
     def _settle(self, found: Sequence[UnifiedLog]) -> None:
         kept = self._that_counts(found)
@@ -65,22 +67,25 @@ class Duplicates:
         others = [log for log in found if log is not kept]
         for given_up in others:
             if kept.context.is_offline or given_up.context.is_offline:
-                given_up.close_quietly()  # the handler of failures takes it away; the folder stays as it is
+                given_up.close_quietly()  # the failure handler takes the log out; its directory stays
             elif not self._is_left_behind(given_up, kept):
                 raise duplicate(
                     found[0],
                     found[1],
                     hint=f"a move went to {kept.dir}, which ends at offset {kept.log_end_offset}, but {given_up.dir} "
-                    f"was written to since and ends at {given_up.log_end_offset}",
+                    f"was written to since and ends at offset {given_up.log_end_offset}",
                 )
         for given_up in others:
             if not (kept.context.is_offline or given_up.context.is_offline):
-                kept.context.logger.warning("finishing the move to here from %s", given_up.parent_dir)
+                kept.context.logger.warning("finishing the move from %s to here", given_up.parent_dir)
                 self._give_up(given_up)
 
     def _that_counts(self, found: Sequence[UnifiedLog]) -> UnifiedLog:
-        """The one that counts beside each other one; where a disk fails that would have to say it, one of that disk:
-        the partition is offline, as it may be the one that counts."""
+        """Returns the log that counts against each other one.
+
+        If the disk that would have to say it fails, returns a log of that disk: the partition is offline then, because
+        that log may be the one that counts.
+        """
         for log in found:
             try:
                 if all(
@@ -95,11 +100,11 @@ class Duplicates:
             raise _two_of_a_coordinator(used)
         if len(used) > 1 or not are_ours:
             raise duplicate(found[0], found[1], hint=None)
-        # A folder was made on a disk that failed at it, and then elsewhere: what was never written to holds nothing.
+        # A directory was created on a disk that then failed, and again elsewhere: an empty log holds nothing.
         return used[0] if used else max(found, key=lambda log: log.topic_id is not None)
 
     def _is_left_behind(self, log: UnifiedLog, kept: UnifiedLog) -> bool:
-        """Also where a disk fails meanwhile, which keeps the folder as it is."""
+        """Returns whether a move left `log` behind.  Also True if a disk fails, which keeps the directory as it is."""
         try:
             return move_notes.is_left_behind(log, kept, self._files)
         except OSError as error:
@@ -108,14 +113,14 @@ class Duplicates:
 
     @staticmethod
     def _failed(found: Sequence[UnifiedLog], error: OSError) -> UnifiedLog:
-        """The log whose directory failed, which is offline from now on."""
+        """Takes the failed directory offline, and returns its log."""
         path = str(error.filename or "")
         failed = next((log for log in found if path.startswith(log.parent_dir) or log.context.is_offline), found[0])
         message = f"Error while reading notes of moves in {failed.parent_dir}"
         failed.context.log_dir_failure_channel.give_up(failed.parent_dir, message, error)
         return failed
 
-    # --- copies in the making ------------------------------------------------------------------------
+    # --- unfinished copies ---------------------------------------------------------------------------
 
     def _settle_futures(self, found: Sequence[UnifiedLog]) -> None:
         kept = max(found, key=lambda log: log.log_end_offset)
@@ -124,7 +129,7 @@ class Duplicates:
             if aside is kept:
                 continue
             if self._registry.get(aside.topic_partition) is None:
-                aside.context.logger.warning("a second copy of a partition that is not here: passed over, not deleted")
+                aside.context.logger.warning("skipped a second copy of a partition that is not here; it is not deleted")
                 aside.close_quietly()
             else:
                 self._give_up(aside)
@@ -132,14 +137,14 @@ class Duplicates:
     def _give_up(self, log: UnifiedLog) -> None:
         try:
             log.rename_dir(names.log_delete_dir_name(log.topic_partition), True)
-        except KafkaStorageException:  # its disk fails just now
-            log.context.logger.warning("the folder that a move left is not given up", exc_info=True)
+        except KafkaStorageException:  # its disk has just failed
+            log.context.logger.warning("the directory that a move left was not renamed for deletion", exc_info=True)
             log.close_quietly()
         else:
             self._doomed.add(log)
 
 
-# How to see what a folder of a coordinator's partition holds.
+# How to see what a directory of a coordinator's partition holds.
 _COPIES_SHOWN_BY = {
     names.GROUP_METADATA_TOPIC: "`kafkalog cursors DIR` shows its cursors, and `kafkalog cursors --to-offset` with all "
     "directories of the store sets those that should count",
@@ -148,19 +153,23 @@ _COPIES_SHOWN_BY = {
 
 
 def _two_of_a_coordinator(found: Sequence[UnifiedLog]) -> IllegalStateException:
-    """One was perhaps made while the directory of the other was away.  Neither is all: nothing is to be deleted."""
+    """Returns the error for two logs of a coordinator's partition.
+
+    One of them was perhaps created while the directory of the other was missing.  Neither is complete, so that the user
+    must delete neither.
+    """
     partition = found[0].topic_partition
     folders = " and ".join(f"{log.dir}, which ends at offset {log.log_end_offset}" for log in found)
     return IllegalStateException(
-        f"Duplicate log directories for {partition}: found {folders}. One was made while the other was away",
+        f"Duplicate log directories for {partition}: found {folders}. One was created while the other was missing",
         hint="nothing was changed; delete neither. Move the one with fewer cursors or transactions to an empty "
-        f"directory DIR (mv {found[-1].dir} DIR/), and open the store. For what you moved, "
+        f"directory DIR (mv {found[-1].dir} DIR/), and open the store. For the one that you moved, "
         + _COPIES_SHOWN_BY[partition.topic],
     )
 
 
 def duplicate(log: UnifiedLog, previous: UnifiedLog, hint: str | None) -> IllegalStateException:
-    """Kafka's error for two folders of one partition."""
+    """Returns Kafka's error for two directories of one partition."""
     if log.is_future:
         return IllegalStateException(f"Duplicate log directories found: {log.dir}, {previous.dir}", hint=hint)
     return IllegalStateException(

@@ -1,10 +1,10 @@
-"""The end of a manager in order: its logs are closed, then each directory gets its checkpoints, and the marker last.
+"""The orderly end of a manager: closes its logs, then writes each directory's checkpoints, and last the marker.
 
-The marker says that all of that went well.  A directory in which a log did not close, or was never loaded, or whose
-disk failed, gets none, and the next start recovers it.  Mirrors the middle of LogManager.shutdown (4.4.0).
+The clean-shutdown marker says that all of this went well.  A directory gets none if a log in it did not close or was
+never loaded, or if its disk failed; the next start recovers it.  Mirrors the middle of LogManager.shutdown (4.4.0).
 
-Who calls holds `Changes.lock`, and has stopped the cleaner and the tasks before.  The threads that close logs take the
-logs' own locks only: they are waited for under that one.
+The caller holds `Changes.lock`, and has stopped the cleaner and the tasks before.  The threads that close logs acquire
+only the logs' locks, so waiting for them under `Changes.lock` cannot deadlock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOGGER = "kafkalog.manager"
 
 
 class End:
-    """Of one manager, whose `start` knows what was loaded."""
+    """The end of one manager.  `start` knows what was loaded."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class End:
         self._distrusted: set[str] = set()
 
     def distrust(self, log_dir: str) -> None:
-        """Somebody could not say that all went well there: no marker is written."""
+        """Reports that something in a directory may not have gone well: it gets no marker."""
         self._distrusted.add(log_dir)
 
     def close_all(self, broker_epoch: int) -> BaseException | None:
-        """All directories; the first error, when all is done."""
+        """Closes the logs of all directories.  Returns the first error when everything is done."""
         jobs = {
             log_dir: [functools.partial(self._close, log) for log in self._logs_of(log_dir)]
             for log_dir in self._directories.live
@@ -63,22 +63,28 @@ class End:
                 errors[0] = _because_of(errors[0], f"a log in {log_dir} was not closed in order")
             first = first or (errors[0] if errors else None)
             if not errors and all(outcome.done for outcome in of):
-                # Where nothing is open any more the checkpoints are as the last close wrote them, if there was one.
+                # If no log is open any more, the checkpoints are as the last close wrote them, if there was one.
                 is_written = self._start.on_demand and not of and log_dir in self._directories.checkpointed
                 first = self._finish_dir(log_dir, broker_epoch, is_written=is_written) or first
         return first
 
     def _logs_of(self, log_dir: str) -> list[UnifiedLog]:
-        """Those to close: all of a directory, future ones too."""
+        """Returns the logs of a directory to close, future ones too."""
         return self._registry.all_of(log_dir)
 
     def _close(self, log: UnifiedLog, thread: int) -> None:
-        """A job.  KafkaStorageException where the log was let go before: it is recovered by the next start."""
+        """Closes one log, as a job.
+
+        Raises KafkaStorageException if the log was released before, not in order: the next start recovers it.
+        """
         if not log.shut_down():
-            raise KafkaStorageException(f"{log.topic_partition} of {log.parent_dir} was let go before, not in order")
+            raise KafkaStorageException(f"{log.topic_partition} of {log.parent_dir} was released before, not in order")
 
     def _finish_dir(self, log_dir: str, broker_epoch: int, *, is_written: bool) -> BaseException | None:
-        """Checkpoints, then the marker: it says that they are right.  Lines of logs that were never loaded would go."""
+        """Writes the checkpoints, then the marker, which says that they are right.
+
+        Writes nothing if some logs were never loaded, because their lines would be lost.
+        """
         if not self._start.all_loaded.get(log_dir):
             return None
         directories, registry = self._directories, self._registry
@@ -98,7 +104,10 @@ class End:
         return None
 
     def _is_clean_elsewhere(self, log_dir: str) -> bool:
-        """Whether what was not open at the end was closed cleanly before: the marker speaks for the whole directory."""
+        """Returns whether all logs that were not open at the end were closed cleanly before.
+
+        The marker speaks for the whole directory.
+        """
         waiting = self._registry.waiting_in(log_dir)
         if log_dir in self._distrusted or not all(each.clean for each in waiting.values()):
             return False

@@ -1,10 +1,10 @@
-"""What a failed directory takes with it: its logs are closed and forgotten, its files are not touched again.
+"""Takes a failed directory out of a manager: closes and forgets its logs, and never touches its files again.
 
-Who meets the error tells the LogDirFailureChannel; the manager calls `take_out` in its own time, while the directory is
-still among the live ones.  Mirrors LogManager.handleLogDirFailure (4.4.0).
+The code that meets the disk error reports it to the LogDirFailureChannel.  The manager calls `take_out` later, while
+the directory is still among the live ones.  Mirrors LogManager.handleLogDirFailure (4.4.0).
 
-Who calls holds `Changes.lock`.  Under it, when the logs are closed, whoever cleans one is waited for a moment; who just
-writes one of the directory's own files is waited for at the end (LogDirectories).
+The caller holds `Changes.lock`.  After the logs are closed, `take_out` waits a moment for running cleanings.  At the
+end it waits for a thread that is writing one of the directory's files (LogDirectories).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Failures:
         self.topic_configs = topic_configs
 
     def take_out(self, log_dir: str) -> None:
-        """May be called again where it was interrupted."""
+        """Takes a directory out.  May be called again after an interrupt."""
         Lines(LOGGER, log_dir).warning("Stopping serving logs in dir %s", log_dir)
         gone = self._registry.all_of(log_dir)
         self._cleaning.failed(log_dir)

@@ -1,7 +1,7 @@
 """A log directory that this process holds: its lock, its clean-shutdown marker, its checkpoints, its id.
 
-The one place of what is done to these files, for a LogManager, which holds several.  Knows nothing of it, or of logs.
-What fails on the disk is told to the failure channel.
+All access to these files goes through this class.  A LogManager holds several.  This class knows nothing of the
+manager, or of logs.  Disk errors are reported to the failure channel.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from kafkalog.errors import KafkalogError
 
 LOGGER = "kafkalog.manager"
 
-# What it means that a checkpoint cannot be read.
+# The consequence if a checkpoint cannot be read.
 _MEANING = {
     names.RECOVERY_POINT_CHECKPOINT_FILE: "all records count as not flushed",
     names.LOG_START_OFFSET_CHECKPOINT_FILE: "records that were deleted may come back",
-    names.HIGH_WATERMARK_CHECKPOINT_FILE: "a broker's readers wait for its replicas anew",
+    names.HIGH_WATERMARK_CHECKPOINT_FILE: "a broker's readers wait for its replicas again",
     names.CLEANER_OFFSET_CHECKPOINT_FILE: "compacted logs are cleaned from their start",
 }
 
 
 class HeldDirectory:
-    """Nobody's until `lock`; the caller sees to it that one thread at a time writes a file."""
+    """A directory; not held until `lock`.  The caller makes sure that only one thread at a time writes a file."""
 
     def __init__(self, path: str, files: Files, failure_channel: LogDirFailureChannel) -> None:
         self.path = path
@@ -50,16 +50,16 @@ class HeldDirectory:
     # --- the lock ------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Takes `.lock`.  LogDirLockedException when a broker or another process has it; OSError."""
+        """Acquires `.lock`.  LogDirLockedException if a broker or another process has it; OSError."""
         self._lock = self.files.lock(os.path.join(self.path, names.LOCK_FILE))
 
     @property
     def is_locked(self) -> bool:
-        """Whether it is ours."""
+        """Whether this process has the lock."""
         return self._lock is not None
 
     def unlock(self) -> None:
-        """Gives `.lock` up and removes it; may be done again."""
+        """Releases `.lock` and removes it.  May be called again."""
         if self._lock is not None:
             try:
                 self._lock.release()
@@ -68,20 +68,20 @@ class HeldDirectory:
         self._lock = None
 
     def share(self, token: bytes) -> None:
-        """Let guests who know the token work in it.  OSError."""
+        """Admits guests (other processes) that know the token.  OSError."""
         assert self._lock is not None
         self._lock.share(token)
 
     def take_back(self) -> bool:
-        """Hold it alone again; False while guests are at work.  OSError."""
+        """Holds the directory alone again; returns False while guests are active.  OSError."""
         return self._lock is None or self._lock.take_back()
 
-    # --- its id --------------------------------------------------------------------------------------
+    # --- the id --------------------------------------------------------------------------------------
 
     def directory_id(self) -> str | None:
-        """The id in meta.properties (a Uuid of 22 characters); None where there is no such file, or no id in it.
+        """Returns the id in meta.properties (a Uuid of 22 characters); None if there is no such file or no id in it.
 
-        CorruptCheckpointException, OSError.
+        Raises CorruptCheckpointException, OSError.
         """
         try:
             return read_meta_properties(os.path.join(self.path, names.META_PROPERTIES_FILE), self.files).directory_id
@@ -91,12 +91,12 @@ class HeldDirectory:
     # --- checkpoints ---------------------------------------------------------------------------------
 
     def make_checkpoints(self) -> None:
-        """Makes those of recovery points and log starts, empty, where they are missing.  OSError."""
+        """Creates the checkpoints of recovery points and log starts, empty, if they are missing.  OSError."""
         self.make(self.recovery_points)
         self.make(self.log_starts)
 
     def make(self, checkpoint: OffsetCheckpointFile) -> None:
-        """An empty file where there is none, as Kafka's constructor leaves it.  OSError."""
+        """Creates an empty file if there is none, as Kafka's constructor does.  OSError."""
         if not self.files.exists(checkpoint.path):
             self.files.create(checkpoint.path)
             self._made.add(checkpoint.path)
@@ -108,9 +108,11 @@ class HeldDirectory:
         is_new: bool = False,
         emptied: Collection[str] = (),
     ) -> dict[TopicPartition, int]:
-        """What a checkpoint says.  One that is missing is made, empty; what cannot be read counts for nothing, as in
-        Kafka at start, and a warning says what that means unless the directory is new, or the file is blank and not
-        one of `emptied`: a process that was killed when it was young has written none.  OSError where it is not made.
+        """Returns the lines of a checkpoint.  A missing file is created, empty.
+
+        A file that cannot be read counts as empty, as in Kafka at start.  A warning then names the consequence.  There
+        is no warning if the directory is new, or if the file is blank and not one of `emptied`: a process that was
+        killed soon after its start has written no lines.  Raises OSError if the file cannot be created.
         """
         lines: dict[TopicPartition, int] = {}
         problem: str | None = None
@@ -121,7 +123,7 @@ class HeldDirectory:
                 problem = f"{path}: found {'no such file' if path in self._made else NO_ENTRIES}"
         except FileNotFoundError:
             problem = None if is_new else f"{path}: found no such file"
-            self.write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one
+            self.write(checkpoint, {})  # Kafka creates an empty one, which looks the same as a lost one
         except (KafkalogError, OSError) as error:
             problem = str(error)
         if problem is not None:
@@ -130,14 +132,15 @@ class HeldDirectory:
         return lines
 
     def line(self, name: str, partition: TopicPartition) -> int | None:
-        """A partition's line of the checkpoint of that name; None without one.
+        """Returns a partition's line of the checkpoint `name`; None if there is none.
 
-        CorruptCheckpointException; KafkaStorageException, and the directory is offline, where the disk refuses.
+        Raises CorruptCheckpointException.  If the disk fails, raises KafkaStorageException, and the directory is
+        offline.
         """
         return self.lines(name).get(partition)
 
     def lines(self, name: str) -> dict[TopicPartition, int]:
-        """Those of the checkpoint of that name; none where there is no such file.  Errors as `line`."""
+        """Returns all lines of the checkpoint `name`; none if there is no such file.  Raises as `line`."""
         checkpoint = self._checkpoint(name)
         try:
             return checkpoint.read() if self.files.exists(checkpoint.path) else {}
@@ -148,11 +151,13 @@ class HeldDirectory:
             raise self.failure_channel.failed(self.path, message, error) from error
 
     def write(self, checkpoint: OffsetCheckpointFile, lines: Mapping[TopicPartition, int]) -> None:
-        """Replaces a checkpoint; KafkaStorageException, and the directory is offline, where the disk refuses, but for a
-        shortage (DiskFull, TooManyOpenFilesException).
+        """Replaces a checkpoint.
 
-        A folder's name that the format cannot hold has no line, which a warning says once: Kafka writes one, and at the
-        next start no partition of the directory has any."""
+        If the disk fails, raises KafkaStorageException, and the directory is offline.  A shortage raises DiskFull or
+        TooManyOpenFilesException, and the directory stays online.
+        A partition whose name the format cannot hold gets no line, and a warning says so once.  Kafka writes such a
+        line, and at the next start no partition of the directory has one.
+        """
         odd = [partition for partition in lines if not checkpoint.can_hold(partition)]
         if odd:
             lines = {partition: offset for partition, offset in lines.items() if partition not in odd}
@@ -172,7 +177,7 @@ class HeldDirectory:
         self._told.add((checkpoint.path, partition))
         meaning = _MEANING[os.path.basename(checkpoint.path)]
         Lines(LOGGER, self.path).warning(
-            "%s has no line for the folder %r, whose name it cannot hold; at the next start, for it: %s",
+            "%s has no line for the directory %r, whose name it cannot hold; consequence at the next start: %s",
             checkpoint.path,
             str(partition),
             meaning,

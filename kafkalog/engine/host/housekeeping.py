@@ -1,7 +1,7 @@
-"""What a manager does by the clock with its logs: deletes old segments, flushes.
+"""A manager's periodic work on its logs: deletes old segments, and flushes.
 
-A log that fails keeps no other one from its turn.  Mirrors LogManager.cleanupLogs and flushDirtyLogs (4.4.0).
-Holds no lock: each log takes its own.  Retention keeps its logs from the cleaner until it is through.
+A log that fails does not keep the others from their turn.  Mirrors LogManager.cleanupLogs and flushDirtyLogs (4.4.0).
+Holds no lock: each log acquires its lock.  Retention pauses the cleaning of its logs until it is done.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Housekeeping:
         self._clock = clock
 
     def cleanup(self) -> int:
-        """Retention of the logs that are not compacted; how many segments went."""
+        """Applies retention to the logs that are not compacted.  Returns how many segments were deleted."""
         retained = self._cleaning.retained_logs()
         try:
             return self._retain(list(map(operator.itemgetter(0), retained)))
         finally:
-            retained.clear()  # in one step, and whoever keeps the traceback of an interrupt keeps no pause
+            retained.clear()  # in one step, so that the traceback of an interrupt keeps no pause alive
 
     def _retain(self, retained: Sequence[UnifiedLog]) -> int:
         deleted, first = 0, None
@@ -39,13 +39,13 @@ class Housekeeping:
                         deleted += each.delete_old_segments()
                     except KafkalogError as error:
                         if self._registry.get(each.topic_partition, is_future=each.is_future) is each:
-                            first = first or error  # else it was removed, or moved, meanwhile
+                            first = first or error  # otherwise the log was removed or moved meanwhile
         if first is not None:
             raise first
         return deleted
 
     def flush_dirty(self, logs: Iterable[UnifiedLog]) -> None:
-        """Those whose last flush is flush.ms ago."""
+        """Flushes the logs whose last flush is at least flush.ms ago."""
         for log in logs:
             try:
                 if self._clock.milliseconds() - log.last_flush_time >= log.config.flush_ms:

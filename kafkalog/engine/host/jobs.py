@@ -1,9 +1,9 @@
-"""Jobs of several directories side by side, each directory with threads of its own: loading logs, and closing them.
+"""Runs jobs of several directories in parallel, each directory with its threads: to load logs, and to close them.
 
-A job's error ends nothing: all jobs run, and each outcome is told.  Interrupted, or told to stop, what has begun ends,
-the rest is left undone, and the interrupt goes on.  Who lets go of what the jobs work on calls `stop` before: a second
-interrupt may have come while the first one waited.  The threads are no daemons; their names are Kafka's:
-`<prefix>-<directory>-<n>`.
+An error of one job does not stop the others: all jobs run, and each outcome is returned.  After an interrupt or a
+`stop`, jobs that have begun run to their end, the rest do not begin, and the interrupt is raised again.  Call `stop`
+before you release the objects that the jobs work on: a second interrupt may have ended the wait for the threads.  The
+threads are no daemons.  Their names are Kafka's: `<prefix>-<directory>-<n>`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 from kafkalog.engine.files.turns import Turns
 
-Job = Callable[[int], object]  # is told the number of its thread
+Job = Callable[[int], object]  # receives the number of its thread
 
 
 class Outcome(NamedTuple):
-    """How a job ended: `error` is None where it went well, or was left undone."""
+    """How a job ended: `error` is None if it went well, or did not begin."""
 
     done: bool
     error: BaseException | None
 
 
 class _Stop:
-    """Whether to stop.  An Event's methods are Python: interrupted, they keep its lock."""
+    """Whether to stop.  Not an Event: its methods are Python, and keep its lock if they are interrupted."""
 
     asked = False
 
@@ -46,7 +46,7 @@ class _Pool:
             pass
 
     def _did_one(self, thread: int, stop: _Stop) -> bool:
-        """Does the next job; False when there is none, or none is wanted."""
+        """Does the next job.  Returns False if there is none, or a stop was requested."""
         with self.lock:
             number = self.next
             self.next += 1
@@ -61,15 +61,15 @@ class _Pool:
 
 
 class Jobs:
-    """The threads of one owner's jobs; `run` once after the other."""
+    """The threads of one owner's jobs.  One `run` at a time."""
 
     def __init__(self) -> None:
         self._stop = _Stop()
-        self._ends: list[_thread.LockType] = []  # each is released at the end of a thread, should it begin
+        self._ends: list[_thread.LockType] = []  # one a thread, released when that thread ends, if it begins
         self._begun: list[int] = []
 
     def disown(self) -> None:
-        """In a forked child, which has none of the threads."""
+        """Forgets the threads in a forked child, which has none of them."""
         self._stop = _Stop()
         self._ends, self._begun = [], []
 
@@ -81,8 +81,8 @@ class Jobs:
     def run(
         self, prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
     ) -> dict[str, list[Outcome]]:
-        """Runs the jobs of each directory in order, by that many threads; the outcomes in the jobs' order."""
-        assert all(threads[directory] > 0 for directory in jobs), threads  # else nothing is done, and nobody is told
+        """Runs the jobs of each directory, in order, by that many threads.  Returns the outcomes in the jobs' order."""
+        assert all(threads[directory] > 0 for directory in jobs), threads  # otherwise jobs would silently not run
         self._ends, self._begun = [], []
         turns = Turns(max((threads[directory] for directory in jobs), default=1))
         pools = {directory: _Pool(of, turns) for directory, of in jobs.items()}
@@ -93,7 +93,7 @@ class Jobs:
                     end.acquire()
                     self._ends.append(end)
                     arguments = (f"{prefix}-{directory}-{number}", pool, number, self._stop, end)
-                    # One call from bytecode: an interrupt finds the thread among the begun, or none.
+                    # One call from bytecode: after an interrupt the thread is counted as begun, or was never started.
                     self._begun.extend(map(_thread.start_new_thread, (_start,), (arguments,)))
             self._wait()
         except BaseException:
@@ -102,7 +102,7 @@ class Jobs:
         return {directory: pool.outcomes for directory, pool in pools.items()}
 
     def stop(self, *, wait: bool = True) -> None:
-        """Nothing begins any more; waits for what has begun.  Interrupted, it is called again."""
+        """Begins no more jobs, and waits for those that run.  If it is interrupted, call it again."""
         self._stop.asked = True
         if wait:
             self._wait()
@@ -114,7 +114,10 @@ class Jobs:
 
 
 def _start(name: str, pool: _Pool, number: int, stop: _Stop, end: _thread.LockType) -> None:
-    """In a thread of its own, which no signal reaches: Thread.start does not bear being interrupted."""
+    """Starts the real thread from a helper thread, which no signal reaches.
+
+    `Thread.start` must not be interrupted.
+    """
 
     def run() -> None:
         try:

@@ -1,9 +1,9 @@
-"""What want of space, or of a descriptor, kept from being tidied up: the folder of a partition that could not be made,
-and the folder of a partition that has moved and could not be renamed.
+"""Directories that could not be tidied up because the disk was full or file descriptors ran out.
 
-The partition's name would be taken by it: a start would load it, and what is made or moved there would meet it.  So it
-is tried again before anything else happens to the partition, in the background, and at the end.  Who calls holds
-`Changes.lock`.
+A leftover is a directory of a partition whose creation failed, or of a partition that has moved, and that could not be
+renamed.  It occupies the partition's name: a start would load it, and a creation or a move to that place would meet
+it.  So the manager tries again before anything else happens to the partition, in the background, and at the end.  The
+caller holds `Changes.lock`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ class Leftovers:
         self._left: list[_Left] = []
 
     def add(self, partition: TopicPartition, tidy: Callable[[], object], log: UnifiedLog | None = None) -> None:
-        """`tidy()` removes what is left, and raises DiskFull or TooManyOpenFilesException while it cannot; `log`: what
-        is still open there."""
+        """Adds a leftover.
+
+        `tidy()` removes it, and raises DiskFull or TooManyOpenFilesException while it cannot.  `log`: a log that is
+        still open there.
+        """
         self._left.append(_Left(partition, tidy, log))
 
     def __bool__(self) -> bool:
         return bool(self._left)
 
     def settle(self, topic: str | None = None) -> None:
-        """Tidies up what is left of a topic, or of all.  DiskFull, TooManyOpenFilesException.  What lies on a disk that
-        has failed meanwhile is left to the next start."""
+        """Removes the leftovers of a topic, or all.  Raises DiskFull, TooManyOpenFilesException.
+
+        A leftover on a disk that has failed meanwhile is left to the next start.
+        """
         for left in list(self._left):
             if topic is None or left.partition.topic == topic:
                 try:
@@ -55,5 +60,5 @@ class Leftovers:
             pass
 
     def logs(self) -> list[UnifiedLog]:
-        """Those that are still open."""
+        """Returns the logs that are still open."""
         return [left.log for left in self._left if left.log is not None]

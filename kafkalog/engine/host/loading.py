@@ -1,8 +1,8 @@
-"""Loading the logs of several directories: what is in each, who is loaded by which thread, how far it is.
+"""Loads the logs of several directories: lists each directory, assigns logs to threads, and counts the progress.
 
-A directory is first looked at (`look`): the clean-shutdown marker goes at once, so that a crash while loading counts as
-one; checkpoints that cannot be read count for nothing; folders that are no partition's are told.  Then `load` runs a
-job a log, several side by side in each directory, and counts.  What a job does with a log is Start's (`starting`).
+`look` reads a directory first.  It deletes the clean-shutdown marker at once, so that a crash during the load counts as
+a crash.  Checkpoints that cannot be read count as empty, and directories that are no partition's are logged.  Then
+`load` runs one job a log, several in parallel in each directory, and counts.  `starting.Start` does the work on a log.
 Mirrors LogManager.loadLogs (4.4.0).
 """
 
@@ -33,18 +33,18 @@ _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
 
 
 class Found(NamedTuple):
-    """A log directory at start: its logs' folders in the order in which Kafka loads them, and what it says of them."""
+    """A log directory at start: its checkpoints, and its logs' directories in the order in which Kafka loads them."""
 
     held: HeldDirectory
     had_clean_shutdown: bool
     recovery_points: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
     folders: list[str]
-    strangers: list[str]  # folders that are no partition's
+    strangers: list[str]  # names of directories that are no partition's
 
 
 def look(held: HeldDirectory) -> Found:
-    """What there is to load.  OSError."""
+    """Reads what a directory has to load.  OSError."""
     clean = held.marker.exists()
     if clean:
         held.marker.delete()
@@ -54,13 +54,16 @@ def look(held: HeldDirectory) -> Found:
     log_starts = held.read(held.log_starts, is_new=not folders, emptied=emptied)
     strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
     if strange:
-        Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))
+        Lines(LOGGER, held.path).warning("skipped %s, which are no partitions' directories", ", ".join(strange))
     return Found(held, clean, recovery_points, log_starts, folders, strange)
 
 
 def log_folders(log_dir: str, files: Files) -> tuple[list[str], list[str]]:
-    """(paths, names): the folders that a start loads, `-future`, `-delete` and `-stray` ones too, and those that are no
-    partition's, by their name or by what is in them.  OSError."""
+    """Returns (paths, names): the directories that a start loads, and the names of those that are no partition's.
+
+    The first include `-future`, `-delete` and `-stray` directories.  The second are recognized by name or content.
+    Raises OSError.
+    """
     folders: list[str] = []
     strangers: list[str] = []
     for name in files.names_in(log_dir):
@@ -80,11 +83,11 @@ def log_folders(log_dir: str, files: Files) -> tuple[list[str], list[str]]:
 
 
 class LoadProgress(NamedTuple):
-    """How far a start is.  `seconds_left` is an estimate from the logs loaded so far; None before there are any."""
+    """How far a start is.  `seconds_left` is an estimate from the logs loaded so far; None before the first one."""
 
     logs: int
     logs_remaining: int
-    segments_remaining: int  # of the logs that are being recovered now
+    segments_remaining: int  # in logs that are being recovered now
     seconds: float
     seconds_left: float | None
 
@@ -102,7 +105,7 @@ class Remaining:
     ) -> None:
         self._lock = threading.Lock()
         self.logs = dict(logs)
-        self.threads = threads  # of each directory
+        self.threads = threads  # the number in each directory
         self.segments: dict[tuple[str, int], int] = {}
         self._total = sum(logs.values())
         self._began = time.monotonic()
@@ -114,7 +117,7 @@ class Remaining:
         self._report()
 
     def log_done(self, directory: str) -> int:
-        """One less; how many are left in that directory."""
+        """Counts one log as done.  Returns how many are left in that directory."""
         with self._lock:
             self.logs[directory] -= 1
             left = self.logs[directory]
@@ -133,18 +136,20 @@ class Remaining:
             self._tell(self.progress())
 
 
-LoadOne = Callable[[str, Found, Callable[[int], object]], object]  # a folder, its directory, whom to tell of segments
+LoadOne = Callable[[str, Found, Callable[[int], object]], object]  # (directory of the log, Found, segments_left)
 
 
 class LoadingStopped(BaseException):
-    """A recovery was told to end, between two segments: as a crash there would leave it.  No error of ours or of the
-    disk's, which whoever loads takes for damage."""
+    """Ends a recovery between two segments, and leaves it as a crash there would.
+
+    It is a BaseException, because the code that loads a log would treat an Exception as damage.
+    """
 
 
 def load(
     found: Sequence[Found], remaining: Remaining, load_one: LoadOne, settings: ManagerSettings, jobs: Jobs
 ) -> dict[str, list[Outcome]]:
-    """Runs `load_one` for each folder; the outcomes by directory, in the order of its folders."""
+    """Runs `load_one` for each log.  Returns the outcomes by directory, in the order of its logs."""
 
     def job(folder: str, of: Found) -> Callable[[int], object]:
         directory = of.held.path

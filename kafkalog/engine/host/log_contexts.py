@@ -1,10 +1,11 @@
-"""What a manager's logs are made with: a context each, with its topic's settings as they are when the log is ready.
+"""Creates the context of each of a manager's logs, with the topic's settings as they are when the log is ready.
 
-A topic's settings are its overrides on the defaults, kept until they change.  A log that is being made (`begin` to
-`finish`) when its topic's settings change takes them anew at the end (KAFKA-8813): a change finds it here, or among the
-logs that there are.
-Knows no log but the one that is being made, and no directory.  Thread-safe, but for one thing without a lock: a step of
-a dict each.  What was copied to a remote tier that is not open is read once.
+A topic's settings are its overrides on the defaults, and are cached until they change.  If they change while a log is
+being created (`begin` to `finish`), the log gets the new ones at the end (KAFKA-8813): a change finds each log either
+here or in the registry.
+Knows no log except the one that is being created, and no directory.  Thread-safe without a lock, because each step is
+one operation on a dict.  Only `_copies`, which tells what was copied to a remote tier that is not open, has a lock; it
+is read once.
 """
 
 from __future__ import annotations
@@ -29,22 +30,24 @@ from kafkalog.metrics.registry import MetricsRegistry
 
 
 class Opening(NamedTuple):
-    """What is different of one log, from the manager's others; None: nothing.  `on_damage` is told of each cut that a
-    recovery is about to make (`kafkalog.engine.log.damage`)."""
+    """The settings of one log that differ from the manager's others; None means no difference.
+
+    `on_damage` is called with each truncation that a recovery is about to make (`kafkalog.engine.log.damage`).
+    """
 
     config: LogConfig | None = None
     producers: ProducerSettings | None = None
     clock: Clock | None = None
     metrics: MetricsRegistry | None = None
     on_damage: Callable[[Damage], None] | None = None
-    topic_id: str | None = None  # of a log that has none
+    topic_id: str | None = None  # for a log that has none
 
 
 AS_ALL = Opening()
 
 
 def _nothing(log: UnifiedLog) -> None:
-    """Nobody wants to know."""
+    """Ignores a log: no listener is set."""
 
 
 class LogContexts:
@@ -66,10 +69,10 @@ class LogContexts:
         self._clock = clock
         self._failure_channel = failure_channel
         self._files = files
-        self.when_ready: Callable[[UnifiedLog], object] = _nothing  # told of each log, before anybody else has it
-        self.base_of: Callable[[str, LogConfig], LogConfig] | None = None  # what counts beneath a topic's overrides
-        self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
-        self._beside_metadata: list[str] = []  # directories, if one of them has events of remote segments
+        self.when_ready: Callable[[UnifiedLog], object] = _nothing  # called with each log before anyone else gets it
+        self.base_of: Callable[[str, LogConfig], LogConfig] | None = None  # the settings below a topic's overrides
+        self._configs: dict[str, LogConfig] = {}  # by topic; created at first use
+        self._beside_metadata: list[str] = []  # all directories, if one of them has events of remote segments
         self._copies: Copies | None = None  # guarded by _asking
         self._asking = threading.Lock()
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
@@ -86,7 +89,7 @@ class LogContexts:
             metrics=self.metrics if opening.metrics is None else opening.metrics,
         )
         context.has_one_replica = True
-        # Also where nobody opened the tier: the log starts there, and what nobody has copied is not to be deleted.
+        # Also if the tier is not open: the log starts there, and segments that were not copied must not be deleted.
         context.has_remote_tier = True
         context.is_tier_open = self.settings.has_remote_tier
         if self._beside_metadata and not context.is_tier_open:
@@ -94,45 +97,45 @@ class LogContexts:
         return context
 
     def found(self, folders: Mapping[str, Iterable[str]]) -> None:
-        """A start tells which folders of logs it has found in each directory."""
+        """Reports which directories of logs a start has found in each log directory."""
         if names.has_remote_metadata(os.path.basename(each) for paths in folders.values() for each in paths):
             self._beside_metadata = list(folders)
 
     def _known_copies(self) -> Copies:
         with self._asking:
             if self._copies is None:
-                # It lies above, and is wanted where somebody deletes, cuts or appends without a tier that is known.
+                # An upper layer has it.  It is needed only to delete, truncate or append without a known tier.
                 above = importlib.import_module("kafkalog.engine.remote.known_copies")
                 self._copies = above.KnownCopies(self._beside_metadata, self._files)
             return self._copies
 
     def config_of(self, topic: str) -> LogConfig:
-        """A topic's settings."""
+        """Returns a topic's settings."""
         found = self._configs.get(topic)
         if found is None:
             self._configs[topic] = found = self.config_with(topic, self._topic_configs.overrides(topic))
         return found
 
     def config_with(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
-        """A topic's settings with these overrides.  ConfigException."""
+        """Returns a topic's settings with these overrides.  ConfigException."""
         base = self.default_config if self.base_of is None else self.base_of(topic, self.default_config)
         return LogConfig.from_props(base, overrides) if overrides else base
 
     def set_default(self, config: LogConfig) -> None:
-        """Of logs that are made from now on."""
+        """Sets the defaults of logs that are created from now on."""
         self.default_config = config
         self._configs = {}
 
     def set_topic_configs(self, topic_configs: TopicConfigs) -> None:
-        """Who knows the topics' overrides from now on."""
+        """Sets the source of the topics' overrides from now on."""
         self._topic_configs = topic_configs
         self._configs = {}
 
     def forget(self, topic: str) -> None:
-        """Its settings are put together again."""
+        """Drops a topic's cached settings."""
         self._configs.pop(topic, None)
 
-    # --- logs that are being made --------------------------------------------------------------------
+    # --- logs that are being created -----------------------------------------------------------------
 
     def begin(self, partition: TopicPartition) -> None:
         self._initializing[partition] = False
@@ -143,14 +146,14 @@ class LogContexts:
             log.update_config(self.config_of(partition.topic))
         if log.remote_log_enabled and not log.context.is_tier_open:
             log.context.logger.warning(
-                "remote.storage.enable: the log goes on in a remote tier, and was opened without: offsets from %d to %d"
-                " are not read, nothing is copied, and no segment goes by retention; kafkalog.open(..., remote=...) "
-                "opens both",
+                "remote.storage.enable: the log continues in a remote tier, and was opened without it: offsets from %d "
+                "to %d are not read, nothing is copied, and retention deletes no segment; kafkalog.open(..., "
+                "remote=...) opens both",
                 log.log_start_offset, log.local_log_start_offset,
             )  # fmt: skip
 
     def topic_updated(self, topic: str) -> None:
-        """The logs of a topic that are being made take its configuration anew when they are ready."""
+        """Makes the logs of a topic that are being created read its settings again when they are ready."""
         for partition in list(self._initializing):
             if partition.topic == topic and partition in self._initializing:
                 self._initializing[partition] = True

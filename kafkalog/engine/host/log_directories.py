@@ -1,8 +1,9 @@
 """The log directories of one manager: which are live, offline, cordoned; their locks, ids and checkpoints.
 
-A directory that the disk refuses is offline, with the error that did it, and stays so.  Writing a checkpoint asks the
-logs under the directory's `writing`, so that of two who write the later one is right; what fails there is logged, as
-in Kafka, for the directory is offline then.  Mirrors the directory part of LogManager (4.4.0).
+A directory whose disk fails is offline, with that error, and stays so.  A checkpoint is computed from the logs and
+written under the directory's lock in `_writing`: of two threads that write it, the later one has the newer values.
+As in Kafka, an error there is only logged, because the directory is offline then.  Mirrors the directory part of
+LogManager (4.4.0).
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from kafkalog.errors import (
 
 LOGGER = "kafkalog.manager"
 
-ALL = "*"  # cordoned.log.dirs: every one
+ALL = "*"  # in cordoned.log.dirs: all directories
 
 
 class LogDirectories:
-    """Nobody's until `hold`.  `live` is replaced whole: path -> what is held, in the order that was given."""
+    """Holds nothing until `hold`.  `live` maps path to HeldDirectory in the given order, and is replaced whole."""
 
     def __init__(
         self,
@@ -47,9 +48,9 @@ class LogDirectories:
         *,
         raises: bool = False,
     ) -> None:
-        """Takes nothing yet: whoever takes locks must be where an interrupt finds it.
+        """Acquires nothing yet: an object that acquires locks must already be stored where an interrupt finds it.
 
-        `raises`: the first one that the disk refuses is told by `hold`, and by nobody else.
+        `raises`: `hold` raises the first error of a disk, and the failure channel does not report it.
         """
         self._raises = raises
         self.paths = list(log_dirs)
@@ -59,21 +60,24 @@ class LogDirectories:
         self.ids: dict[str, str] = {}
         self.cordoned: frozenset[str] = frozenset()
         self._writing = {path: PartitionLock() for path in self.paths}
-        # The cleaner's file has a lock of its own: a cleaner that waited for the other one, with its states' lock held,
-        # would wait for a thread whose signal handler asks for that.
+        # The cleaner's file has another lock.  A cleaner that holds its states' lock and waits for a common lock would
+        # deadlock with a thread that holds the common lock and whose signal handler needs the states' lock.
         self._cleaning = {path: PartitionLock() for path in self.paths}
-        self.checkpointed: set[str] = set()  # directories of which this process has written starts and recovery points
-        self._told: set[str] = set()  # what is wrong with files that are read again and again
+        self.checkpointed: set[str] = set()  # directories whose starts and recovery points this process has written
+        self._told: set[str] = set()  # problems of files that are read repeatedly, already logged
 
     def hold(self) -> None:
-        """Takes the locks.  LogDirLockedException, KafkaException for duplicates, NoLiveLogDirException,
-        IllegalArgumentException for a folder of something else; holds nothing then."""
+        """Acquires the locks.
+
+        Raises LogDirLockedException, KafkaException for duplicates, NoLiveLogDirException, and
+        IllegalArgumentException for a directory of another program.  After an error nothing is held.
+        """
         try:
             self._refuse_foreign()
             self._create_and_validate()
             self._each("Disk error while locking directory", HeldDirectory.lock)
             self._each("Disk error while loading ID", self._load_id)
-            self._each("Error while making the checkpoints of", HeldDirectory.make_checkpoints)
+            self._each("Error while creating the checkpoints of", HeldDirectory.make_checkpoints)
             if not self.live:
                 raise self.lost(f"none of the specified log dirs from {self.shown} can be created or validated")
         except BaseException:
@@ -85,13 +89,13 @@ class LogDirectories:
         return ", ".join(self.paths)
 
     def disown(self) -> None:
-        """In a forked child."""
+        """Resets the object in a forked child."""
         self.live = {}
         self._writing = {path: PartitionLock() for path in self.paths}
         self._cleaning = {path: PartitionLock() for path in self.paths}
 
     def _refuse_foreign(self) -> None:
-        """Of all, before anything is made in one."""
+        """Refuses all paths before anything is created in one."""
         for path in self.paths:
             refuse_foreign(path, self.files)
             refuse_inside(path, self.files)
@@ -105,7 +109,7 @@ class LogDirectories:
                     Lines(LOGGER, path).info("Log directory not found, creating it.")
                     self.files.mkdirs_synced(path)
                 elif self.files.is_dir(path):
-                    self.files.sync_dir(parent_dir(path))  # who made it may have died before this
+                    self.files.sync_dir(parent_dir(path))  # its creator may have died before it synced the parent
                 if not self.files.is_dir(path) or not self.files.is_readable(path):
                     raise OSError(f"{path} is not a readable log directory.")
                 real = os.path.realpath(path)
@@ -117,7 +121,7 @@ class LogDirectories:
                 self.failure_channel.give_up(path, f"Failed to create or validate data directory {path}", error)
 
     def _each(self, failed: str, step: Callable[[HeldDirectory], object]) -> None:
-        """A step of the beginning: a directory whose disk refuses it is none of ours."""
+        """Runs a step of `hold`: a directory whose disk refuses the step is taken out."""
         for path, held in list(self.live.items()):
             try:
                 step(held)
@@ -140,20 +144,20 @@ class LogDirectories:
         return [path for path in self.paths if path not in live]
 
     def is_online(self, path: str) -> bool:
-        """LogDirNotFoundException for a directory that is none of these."""
+        """Raises LogDirNotFoundException for a directory that is not one of these."""
         if path not in self.paths:
             raise LogDirNotFoundException(f"Log dir {path} is not found in the config.", hint=f"there are {self.shown}")
         return path in self.live
 
     def must(self, path: str) -> HeldDirectory:
-        """NoLiveLogDirException for one that is offline: for who has no other."""
+        """Returns a live directory, for a caller that has no other.  NoLiveLogDirException if it is offline."""
         held = self.live.get(path)
         if held is None:
             raise self.lost()
         return held
 
     def take_out(self, path: str) -> None:
-        """It is offline: its lock is given up, its files are not touched again."""
+        """Marks a directory as offline: releases its lock, and never touches its files again."""
         held = self.live.get(path)
         self.live = {each: other for each, other in self.live.items() if each != path}
         self.ids.pop(path, None)
@@ -161,7 +165,7 @@ class LogDirectories:
             self._unlock(held)
 
     def lost(self, why: str | None = None) -> NoLiveLogDirException:
-        """What to raise once none is live; `errno` as of the first that the disk failed."""
+        """Returns the error to raise if no directory is live, with the `errno` of the first failure."""
         causes = {path: self.failure_channel.cause(path) for path in self.failure_channel.offline_log_dirs}
         hint = "; ".join(f"{path}: {cause}" for path, cause in causes.items())
         lost = NoLiveLogDirException(why or f"all log dirs in {self.shown} have failed", hint=hint or None)
@@ -176,11 +180,11 @@ class LogDirectories:
             self._unlock(held)
 
     def _unlock(self, held: HeldDirectory) -> None:
-        with self._writing[held.path], self._cleaning[held.path]:  # whoever writes does so while it is ours
+        with self._writing[held.path], self._cleaning[held.path]:  # waits for a running write to end
             held.unlock()
 
     def cordon(self, log_dirs: Sequence[str]) -> None:
-        """No new partition goes to these; `["*"]` for all.  LogDirNotFoundException."""
+        """Sets the directories that get no new partition; `["*"]` for all.  LogDirNotFoundException."""
         if ALL in log_dirs:
             self.cordoned = frozenset(self.paths)
             return
@@ -190,8 +194,10 @@ class LogDirectories:
         self.cordoned = frozenset(paths)
 
     def next_for_a_partition(self, logs: Mapping[str, int]) -> list[str]:
-        """Those to try for a new partition: not cordoned, the fewest logs first; the first one if all are cordoned.
-        `logs` says how many each has."""
+        """Returns the directories to try for a new partition: not cordoned, the fewest logs first.
+
+        Returns the first live one if all are cordoned.  `logs` maps a directory to its number of logs.
+        """
         live = list(self.live)
         if len(live) <= 1:
             return live
@@ -201,8 +207,11 @@ class LogDirectories:
     # --- checkpoints ---------------------------------------------------------------------------------
 
     def checkpoint(self, log_dir: str, registry: LogRegistry, *, raises: bool = False) -> bool:
-        """Log starts and recovery points.  The start first: raising it lifts the recovery point over what was never
-        flushed.  `raises`: DiskFull, TooManyOpenFilesException for who cannot go on without."""
+        """Writes log starts, then recovery points.
+
+        The order matters: raising the log start can raise the recovery point over records that were never flushed.
+        `raises`: raises DiskFull and TooManyOpenFilesException for a caller that cannot continue without the files.
+        """
         written = self.checkpoint_log_starts(log_dir, registry, raises=raises) and self.checkpoint_recovery_points(
             log_dir, registry, raises=raises
         )
@@ -211,7 +220,7 @@ class LogDirectories:
         return written
 
     def checkpoint_recovery_points(self, log_dir: str, registry: LogRegistry, *, raises: bool = False) -> bool:
-        """Whether it was written; False for one that is offline, too."""
+        """Returns whether the file was written; also False for an offline directory."""
         held = self.live.get(log_dir)
         return held is not None and self._write(
             held, held.recovery_points, lambda: _recovery_points(registry, log_dir), raises=raises
@@ -228,16 +237,19 @@ class LogDirectories:
         return held is not None and self._write(held, held.high_watermarks, lambda: _high_watermarks(registry, log_dir))
 
     def make_cleaner_offsets(self) -> None:
-        """cleaner-offset-checkpoint of each directory, empty where it is missing."""
+        """Creates cleaner-offset-checkpoint in each directory, empty, if it is missing."""
         for path, held in list(self.live.items()):
             try:
                 held.make(held.cleaner_offsets)
             except OSError as error:
-                self.failure_channel.give_up(path, f"Error while making {held.cleaner_offsets.path}", error)
+                self.failure_channel.give_up(path, f"Error while creating {held.cleaner_offsets.path}", error)
 
     def read_cleaner_offsets(self, log_dir: str) -> dict[TopicPartition, int] | None:
-        """The first dirty offset of each partition that was cleaned; None where the directory is offline, or no longer
-        ours.  A file that cannot be read counts for nothing, which is told once."""
+        """Returns the first dirty offset of each partition that was cleaned.
+
+        Returns None if the directory is offline, or no longer held.  A file that cannot be read counts as empty, with
+        one warning.
+        """
         held = self.live.get(log_dir)
         if held is None:
             return None
@@ -259,12 +271,12 @@ class LogDirectories:
                 return None
 
     def write_cleaner_offsets(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether it was written."""
+        """Returns whether the file was written."""
         held = self.live.get(log_dir)
         return held is not None and self._write(held, held.cleaner_offsets, lambda: offsets, self._cleaning)
 
     def write_lines(self, log_dir: str, name: str, lines: Mapping[TopicPartition, int]) -> None:
-        """Replaces the checkpoint of that name.  KafkaStorageException, also where the directory is offline."""
+        """Replaces the checkpoint `name`.  KafkaStorageException, also if the directory is offline."""
         held = self.must(log_dir)
         is_cleaners = name == CLEANER_OFFSET_CHECKPOINT_FILE
         with (self._cleaning if is_cleaners else self._writing)[log_dir]:
@@ -283,7 +295,7 @@ class LogDirectories:
         raises: bool = False,
     ) -> bool:
         lock = (locks or self._writing)[held.path]
-        if lock.is_mine():  # both would write one temporary file
+        if lock.is_mine():  # both calls would write the same temporary file
             raise inside(f"writing a checkpoint of {held.path}")
         with lock:
             if not self._is_ours(held):
@@ -294,7 +306,7 @@ class LogDirectories:
             except (DiskFull, TooManyOpenFilesException) as error:
                 if raises:
                     raise
-                Lines(LOGGER, held.path).warning("%s is written later: %s", checkpoint.path, error)
+                Lines(LOGGER, held.path).warning("%s will be written later: %s", checkpoint.path, error)
                 return False
             except KafkaStorageException:
                 Lines(LOGGER, held.path).exception("Disk error while writing %s", checkpoint.path)
@@ -307,7 +319,7 @@ def _recovery_points(registry: LogRegistry, log_dir: str) -> dict[TopicPartition
 
 
 def _log_starts(registry: LogRegistry, log_dir: str) -> dict[TopicPartition, int]:
-    """Only of logs that start inside their first segment: the others are found to start at its base."""
+    """Returns lines only for logs that start inside their first segment: the others start at its base offset."""
     lines = _waiting_lines(registry, log_dir, "log_start_offset")
     for partition, log in registry.in_dir(log_dir).items():
         lines.pop(partition, None)
@@ -324,7 +336,7 @@ def _high_watermarks(registry: LogRegistry, log_dir: str) -> Mapping[TopicPartit
 
 
 def _waiting_lines(registry: LogRegistry, log_dir: str, name: str) -> dict[TopicPartition, int]:
-    """Of the logs that wait: what was read, or written when they were closed."""
+    """Returns the lines of the logs that are not open: as they were read, or written when the logs were closed."""
     lines = ((partition, getattr(waiting, name)) for partition, waiting in registry.waiting_in(log_dir).items())
     return {partition: line for partition, line in lines if line is not None}
 
@@ -332,7 +344,10 @@ def _waiting_lines(registry: LogRegistry, log_dir: str, name: str) -> dict[Topic
 def absolute_paths(
     log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], files: Files = OS_FILES
 ) -> list[str]:
-    """What a caller gives as log directories; IllegalArgumentException for what is no path, or for none at all."""
+    """Returns a caller's log directories as absolute paths.
+
+    Raises IllegalArgumentException if one is no path, or if there is none.
+    """
     given = [log_dirs] if isinstance(log_dirs, str | bytes | os.PathLike) else log_dirs
     try:
         texts = [_text_of(each) for each in given]
@@ -346,7 +361,7 @@ def absolute_paths(
 
 
 def absolute_path(log_dir: str | os.PathLike[str]) -> str:
-    """What a caller gives as one log directory; IllegalArgumentException for what is no local path."""
+    """Returns a caller's log directory as an absolute path.  IllegalArgumentException if it is no local path."""
     return _absolute(_text_of(log_dir))
 
 

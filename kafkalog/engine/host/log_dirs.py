@@ -1,6 +1,7 @@
-"""What a log directory looks like from outside: which folders are partitions, and what is no log directory at all.
+"""Recognizes log directories from outside: which entries are partitions, and what is no log directory at all.
 
-Knows names and listings; nothing of locks, or of what is inside the files.  Refusals come before anything is made.
+Knows names and listings.  Knows nothing of locks, or of what is inside the files.  A path is refused before anything is
+created there.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from kafkalog.errors import (
 LOGGER = "kafkalog.manager"
 
 _ON_THE_WAY = (names.DELETE_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX)
-EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
+EXPECTED_DIR = "expected the directory that holds topic-0, topic-1 ..."
 _SHOW_LOG_DIR = (names.LOG_DIR_FILES - {names.LOCK_FILE}) | {names.REMOTE_LOG_INDEX_CACHE_DIR}
 _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
 
 
 def partition_of_folder(root: str, name: str, files: Files) -> TopicPartition | None:
-    """The partition that a folder's name says, as it is written; None for a file, or a folder of another name."""
+    """Returns the partition that a directory's name spells exactly; None for a file, or another name."""
     partition = _parsed(name)
     return partition if _is_named(partition, name) and files.is_dir(os.path.join(root, name)) else None
 
@@ -42,8 +43,11 @@ def _is_named(partition: TopicPartition | None, name: str) -> bool:
 
 
 def other_names(root: str, listed: Iterable[str], files: Files) -> dict[str, TopicPartition]:
-    """Folders that a broker takes for a partition's, though they are not named as one (`t-00`, by Integer.parseInt, for
-    t-0): alone it serves them, beside the partition's own folder it does not start.  Their paths, and the partition."""
+    """Returns the paths, and partitions, of directories that a broker reads as a partition's under another spelling.
+
+    Kafka parses the number with Integer.parseInt, so that it reads `t-00` as t-0.  A broker serves such a directory if
+    it is the only one, and does not start if the partition's own directory exists too.
+    """
     found = {
         name: partition
         for name in listed
@@ -54,7 +58,7 @@ def other_names(root: str, listed: Iterable[str], files: Files) -> dict[str, Top
 
 
 def _parsed(name: str) -> TopicPartition | None:
-    """None for the names of folders on their way in or out, too."""
+    """Returns the partition of a name; None also for `-delete`, `-future` and `-stray` directories."""
     if name.endswith(_ON_THE_WAY):
         return None
     try:
@@ -64,14 +68,20 @@ def _parsed(name: str) -> TopicPartition | None:
 
 
 def partitions_in(root: str, listed: Iterable[str], files: Files) -> dict[TopicPartition, str]:
-    """Those that have a folder in a log directory, of which `listed` are the names; and these folders."""
+    """Returns the partitions that have a directory in a log directory, and these directories' paths.
+
+    `listed` are the names in the log directory.
+    """
     found = ((partition_of_folder(root, name, files), name) for name in listed)
     return {partition: os.path.join(root, name) for partition, name in found if partition is not None}
 
 
 class FoldersIn(NamedTuple):
-    """A log directory's folders that are named like partitions, all by their paths: partitions, sorted; those with
-    `is_foreign_partition`, in the same order; and `other_names`."""
+    """The directories in a log directory that are named like partitions.
+
+    `partitions` maps the partitions to their paths, sorted.  `foreign` are the paths for which `is_foreign_partition`
+    holds, in the same order.  `other_names` is the result of the function of that name.
+    """
 
     partitions: dict[TopicPartition, str]
     foreign: list[str]
@@ -79,7 +89,7 @@ class FoldersIn(NamedTuple):
 
 
 def folders_in(root: str, listed: Iterable[str], files: Files) -> FoldersIn:
-    """Those of a log directory, of which `listed` are the names."""
+    """Returns the directories of a log directory.  `listed` are the names in it."""
     parsed = [(name, partition) for name in listed if (partition := _parsed(name)) is not None]
     named = sorted([(partition, name) for name, partition in parsed if _is_named(partition, name)])
     others = [name for name, partition in parsed if not _is_named(partition, name)] if len(named) < len(parsed) else ()
@@ -87,7 +97,7 @@ def folders_in(root: str, listed: Iterable[str], files: Files) -> FoldersIn:
     above = os.path.join(root, "")
     for partition, name in named:
         path = above + name
-        # Nearly every partition has that file, so that it is a folder, and nobody else's, too.
+        # Nearly every partition has this file, which also proves that the path is a directory, and a partition's.
         if not files.has_inside(path, names.LEADER_EPOCH_CHECKPOINT_FILE):
             if not files.is_dir(path):
                 continue
@@ -99,11 +109,33 @@ def folders_in(root: str, listed: Iterable[str], files: Files) -> FoldersIn:
 
 
 def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
-    """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
-    Folders of `other_names` are passed over with a warning, folders without a partition's files without one.
+    """Returns the partitions of a log directory with the paths of their directories, sorted by partition.
 
-    NoSuchFileException (a FileNotFoundError) when there is no such folder; IllegalArgumentException when it is a file,
-    or a partition's own folder; KafkaStorageException when it cannot be read.
+    `-stray`, `-delete` and `-future` directories are left out.  A directory that only a broker reads as a partition's
+    (`t-00` for t-0) is skipped with a warning.  A directory named like a partition that holds other files is skipped
+    silently.  Acquires no lock and opens no log.
+
+    Args:
+        log_dir: The log directory: the directory that holds `topic-0`, `topic-1` and so on.
+        files: The file operations to use.  The operating system's by default.
+
+    Returns:
+        A dict from each TopicPartition to the path of its directory.
+
+    Raises:
+        NoSuchFileException: `log_dir` does not exist.  It is also a FileNotFoundError.
+        IllegalArgumentException: `log_dir` is a file, or a partition's directory.
+        KafkaStorageException: `log_dir` cannot be read.
+
+    Example:
+        >>> import os, tempfile
+        >>> import kafkalog
+        >>> with tempfile.TemporaryDirectory() as log_dir:
+        ...     with kafkalog.LogManager(log_dir) as manager:
+        ...         log = manager.get_or_create_log("orders-0")
+        ...     for partition, path in kafkalog.list_partitions(log_dir).items():
+        ...         print(partition.topic, partition.partition, os.path.basename(path))
+        orders 0 orders-0
     """
     root = local_path(log_dir, what="log_dir", files=files)
     refuse_file(root, files)
@@ -113,13 +145,16 @@ def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES)
     refuse_partition_folder(listed, root)
     found = folders_in(root, listed, files)
     for path, partition in found.other_names.items():
-        Lines(LOGGER, root).warning("passed over %s, which a broker takes for %s", path, partition)
+        Lines(LOGGER, root).warning("skipped %s, which a broker reads as %s", path, partition)
     return found.partitions
 
 
 def listing(path: str, files: Files) -> list[str]:
-    """The names in a log directory.  UnknownTopicOrPartitionException when there is none; IllegalArgumentException when
-    it is a file, or a partition's own folder; KafkaStorageException when it cannot be read."""
+    """Returns the names in a log directory.
+
+    Raises UnknownTopicOrPartitionException if it does not exist, IllegalArgumentException if it is a file or a
+    partition's directory, and KafkaStorageException if it cannot be read.
+    """
     refuse_file(path, files)
     if not files.is_dir(path):
         raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
@@ -136,7 +171,7 @@ def _listed(path: str, files: Files) -> list[str]:
 
 
 def prepare(path: str, files: Files, *, create: bool) -> None:
-    """Refuse what is no log directory; make it where it is missing."""
+    """Refuses a path that is no log directory; creates the directory if it is missing."""
     found: list[str] = []
     if create and not files.is_dir(path):
         refuse_file(path, files)
@@ -146,47 +181,49 @@ def prepare(path: str, files: Files, *, create: bool) -> None:
         refuse_foreign(path, files)
     if not found:
         above = files.nearest_dir(path)
-        # A call before us may have made it and died before it was synced.
+        # An earlier call may have created the directory and died before it synced the parent.
         with contextlib.suppress(PermissionError):
             files.sync_dir(parent_dir(above))
         files.mkdirs_synced(path)
 
 
 def refuse_file(path: str, files: Files) -> None:
-    """IllegalArgumentException when there is something at `path` that is no folder."""
+    """Raises IllegalArgumentException if `path` exists and is no directory."""
     if files.exists(path) and not files.is_dir(path):
         raise IllegalArgumentException("found a file, expected a log directory", path=path, hint=EXPECTED_DIR)
 
 
 def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
-    """IllegalArgumentException when `path` holds segments itself."""
+    """Raises IllegalArgumentException if `path` itself holds segments."""
     for name in entries:
         if name.endswith(names.LOG_FILE_SUFFIX) and name[: -len(names.LOG_FILE_SUFFIX)].isdigit():
             raise IllegalArgumentException(
-                f"found a partition's own files ({name}), expected the folder above it",
+                f"found a partition's own files ({name}), expected the directory above it",
                 path=path,
                 hint=f"use {os.path.dirname(os.path.abspath(path))}",
             )
 
 
 BACKED_UP_DIR = "log-dir-"  # and a number: a log directory in a backup
-_NOTHING_MADE = "nothing was made here; name a new folder, or the one that has the log"
+_NOTHING_MADE = "nothing was created here; name a new directory, or the one that has the log"
 
 
 def refuse_foreign(path: str, files: Files, hint: str = _NOTHING_MADE) -> None:
-    """IllegalArgumentException if `path` is a folder that has something in it, but nothing of a log directory, or is a
-    partition's own folder, with `hint` for what to do.  A missing folder, or one that cannot be read, passes.
+    """Raises IllegalArgumentException if `path` has entries, but nothing of a log directory.
+
+    Also raises it if `path` is a partition's directory.  `hint` says what to do.  A missing or unreadable directory
+    passes.
     """
     try:
         found = files.list_dir(path) if files.is_dir(path) else []
     except OSError:
-        return  # what is done there next says so
+        return  # the next operation on it reports the error
     refuse_partition_folder(found, path)
     foreign = [name for name in found if not _is_ours(name)]
     if not foreign or any(_shows_log_dir(path, name, files) for name in found):
         return
     if all(_is_empty_partition(path, name, files) for name in foreign):
-        return  # a crash came while the first one was made
+        return  # a crash came while the first partition was created
     if MANIFEST_FILE in found:
         inside = next((name for name in sorted(found) if name.startswith(BACKED_UP_DIR)), None)
         if inside is not None:
@@ -194,41 +231,44 @@ def refuse_foreign(path: str, files: Files, hint: str = _NOTHING_MADE) -> None:
                 f"found a backup ({MANIFEST_FILE}), expected a log directory",
                 path=path,
                 hint=f"its log directory is {os.path.join(path, inside)}: open that with read_only=True; `kafkalog "
-                "restore` makes one to write to",
+                "restore` creates a copy to write to",
             )
     taken = [name for name in foreign if is_foreign_partition(os.path.join(path, name), files)]
     shown = [*taken, *(name for name in foreign if name not in taken)]
     some = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
-    named = f"; {', '.join(taken[:3])} is named like a partition, but no file in it is a partition's" if taken else ""
+    named = f"; {', '.join(taken[:3])} is named like a partition, but holds no file of a partition" if taken else ""
     raise IllegalArgumentException(
         f"found {some}, expected a log directory (topic-0, topic-1 ..., or Kafka's {names.META_PROPERTIES_FILE} or "
-        f"checkpoints) or an empty folder{named}",
+        f"checkpoints) or an empty directory{named}",
         path=path,
         hint=hint,
     )
 
 
 def is_of_cluster(directory: str, files: Files) -> bool:
-    """Whether the directory is a broker's (`meta.properties`), or holds a cluster's metadata."""
+    """Returns whether the directory is a broker's (it has `meta.properties`), or holds a cluster's metadata."""
     signs = (names.META_PROPERTIES_FILE, names.CLUSTER_METADATA_DIR)
     return any(files.exists(os.path.join(directory, name)) for name in signs)
 
 
 def check_taken_over(log_dirs: Iterable[str], files: Files, *, take_over: bool) -> None:
-    """IllegalArgumentException if one of `log_dirs` is a cluster's and nobody said that it is to be taken over."""
+    """Raises IllegalArgumentException if one of `log_dirs` is a broker's and `take_over` is False."""
     for directory in log_dirs:
         if not take_over and is_of_cluster(directory, files):
             raise IllegalArgumentException(
                 f"found the directory of a Kafka broker ({names.META_PROPERTIES_FILE}), expected another",
                 path=directory,
-                hint="read_only=True reads it as it is, and so do `kafkalog topics`, `cat`, `export`, `verify` and "
-                "`explain`; take_over=True (--take-over; Spark's option takeOver) writes to it in the broker's place",
+                hint="read_only=True reads it and changes nothing, and so do `kafkalog topics`, `cat`, `export`, "
+                "`verify` and `explain`; take_over=True (--take-over; Spark's option takeOver) writes to it in the "
+                "broker's place",
             )
 
 
 def refuse_inside(path: str, files: Files) -> None:
-    """IllegalArgumentException if `path` is missing, and would be made inside of a broker's directory, or of a
-    partition's folder there: the broker does not start with another folder in it."""
+    """Raises IllegalArgumentException if `path` is missing and inside a broker's directory, or a partition of one.
+
+    The broker does not start with another directory in it.
+    """
     above = os.path.abspath(path)
     if files.exists(above):
         return
@@ -237,15 +277,14 @@ def refuse_inside(path: str, files: Files) -> None:
         if is_of_cluster(each, files):
             raise IllegalArgumentException(
                 f"found that {each} is the directory of a Kafka broker, expected a place outside of it: the broker "
-                "does not start with another folder in it",
+                "does not start with another directory in it",
                 path=path,
-                hint="nothing was made; name a folder elsewhere",
+                hint="nothing was created; name a directory elsewhere",
             )
 
 
 def sign_of_log_dir(path: str, files: Files) -> str | None:
-    """What in the folder `path` says that it is a log directory, of a broker or of this package: a name; None if
-    nothing does."""
+    """Returns a name in `path` that proves that it is a log directory, a broker's or kafkalog's; None if none does."""
     try:
         return next((name for name in sorted(files.names_in(path)) if _shows_log_dir(path, name, files)), None)
     except OSError:
@@ -253,8 +292,10 @@ def sign_of_log_dir(path: str, files: Files) -> str | None:
 
 
 def is_foreign_partition(folder: str, files: Files) -> bool:
-    """Whether a folder that is named like a partition's has files in it, and none of them is a partition's.  It belongs
-    to somebody else, and is never touched."""
+    """Returns whether a directory is named like a partition's, is not empty, and holds no file of a partition.
+
+    It belongs to another program, and is never touched.
+    """
     if not _is_named_like_partition(folder):
         return False
     try:
@@ -265,23 +306,23 @@ def is_foreign_partition(folder: str, files: Files) -> bool:
 
 
 def refuse_foreign_partition(folder: str, files: Files) -> None:
-    """IllegalArgumentException for `is_foreign_partition`."""
+    """Raises IllegalArgumentException if `is_foreign_partition` holds."""
     if is_foreign_partition(folder, files):
         some = ", ".join(files.list_dir(folder)[:3])
         raise IllegalArgumentException(
-            f"found {some}, expected a partition's files (00000000000000000000.log ...) or an empty folder",
+            f"found {some}, expected a partition's files (00000000000000000000.log ...) or an empty directory",
             path=folder,
-            hint="it is somebody else's: nothing was changed; name another partition, or another log directory",
+            hint="it belongs to another program: nothing was changed; name another partition, or another log directory",
         )
 
 
 def _is_ours(name: str) -> bool:
-    """What says nothing of a folder: a file system's own, `.lock` (other programs have one, too), what is staged."""
+    """Returns whether a name proves nothing: a file system's entry, `.lock` (not only Kafka's), a staged file."""
     return name in _NOT_FOREIGN or name == names.LOCK_FILE or name.startswith(names.STAGED_FILE_PREFIX)
 
 
 def _is_named_like_partition(folder: str) -> bool:
-    """By its path, or its name alone; also a folder on its way in or out."""
+    """Decides by path or name alone; also True for `-delete`, `-future` and `-stray` directories."""
     try:
         names.parse_topic_partition_name(folder)
     except KafkaException:
@@ -290,7 +331,7 @@ def _is_named_like_partition(folder: str) -> bool:
 
 
 def _shows_log_dir(root: str, name: str, files: Files) -> bool:
-    """Whether nobody but Kafka, or this package, makes such a file or folder."""
+    """Returns whether only Kafka or this package creates such a file or directory."""
     if name.removesuffix(".tmp") in _SHOW_LOG_DIR:
         return True
     if not _is_named_like_partition(name):

@@ -1,17 +1,17 @@
-"""LogManager: the partitions of several log directories; finds, makes, moves and deletes logs, and keeps the house.
+"""LogManager: the partitions of several log directories.  It finds, creates, moves and deletes logs.
 
-Mirrors org.apache.kafka.storage.internals.log.LogManager (4.4.0): directories are validated and locked when it is made,
-`startup` loads every log (`loading`) and begins the background tasks, `shutdown` closes all and leaves the marker where
-everything went well.  Checkpoints are written a directory, not a partition.  What a log does is UnifiedLog's; what is
-done to a directory's own files is HeldDirectory's.
+Mirrors org.apache.kafka.storage.internals.log.LogManager (4.4.0).  The constructor validates and locks the directories.
+`startup` loads every log (`loading`) and begins the background tasks.  `shutdown` closes all logs, and writes the
+clean-shutdown marker if all went well.  A checkpoint file covers a directory, not a partition.  UnifiedLog does the
+work on a log; HeldDirectory does the work on a directory's own files.
 
-This is the door: what was asked for is checked, whether it may be done now (ManagerLife, which this one is), and the
-lock is taken.  Parts do the work: LogMaker makes logs, `truncating` cuts them, Moves moves them, Removals removes them.
-What cuts, moves or removes a log has the cleaner leave that log first.
+This module is the entry point: it checks the arguments, checks the manager's state (ManagerLife, its base class), and
+acquires the lock.  Parts do the work: LogMaker creates logs, `truncating` truncates them, Moves moves them, and
+Removals removes them.  Code that truncates, moves or removes a log first makes the cleaner leave that log.
 
-Locks: `creation` (Kafka's logCreationOrDeletionLock, `changes`) is held by what makes, moves and removes logs, and by
-`set_topic_config`, and is taken before a partition's lock; a move's turn (`switching`) comes before it.  Look-ups take
-none.  What is interrupted there is finished by whatever comes next.
+Locks: `creation` (Kafka's logCreationOrDeletionLock, `changes`) is held to create, move or remove logs, and by
+`set_topic_config`.  It is acquired before a partition's lock.  A move's turn (`switching`) is acquired before it.
+Look-ups acquire no lock.  If an interrupt cuts a change short, the next call finishes the change.
 """
 
 from __future__ import annotations
@@ -68,18 +68,32 @@ _WITH_LINE: Mapping[str, Callable[[WaitingLog, int | None], WaitingLog]] = {
 
 
 class LogManager(ManagerLife, _shown.Shown):
-    """The logs of `log_dirs`; a context manager that starts and shuts down.  Thread-safe; of one process.  One that is
-    dropped without `shutdown` lets go of its files, with a ResourceWarning, and is recovered at the next start."""
+    """The logs of one or more log directories.
+
+    As a context manager it starts at the beginning of the block and shuts down at its end.  Thread-safe.  It may only
+    be used in the process that created it.  A manager that is dropped without `shutdown` releases its files with a
+    ResourceWarning, and the next start recovers the logs.
+
+    Example:
+        >>> import tempfile
+        >>> import kafkalog
+        >>> with tempfile.TemporaryDirectory() as log_dir:
+        ...     with kafkalog.LogManager(log_dir) as manager:
+        ...         log = manager.get_or_create_log("orders-0")
+        ...         print(log.topic_partition, log.log_end_offset, sorted(manager.topics()))
+        orders-0 0 ['orders']
+    """
 
     # --- directories ---------------------------------------------------------------------------------
 
     @property
     def live_log_dirs(self) -> list[str]:
-        """Those that serve, in the order in which they were given."""
+        """The directories that are online, in the order in which they were given."""
         return list(self.directories.live)
 
     @property
     def offline_log_dirs(self) -> list[str]:
+        """The directories that are offline because their disk failed."""
         return self.directories.offline
 
     @property
@@ -88,18 +102,33 @@ class LogManager(ManagerLife, _shown.Shown):
         return dict(self.directories.ids)
 
     def is_log_dir_online(self, log_dir: str | os.PathLike[str]) -> bool:
-        """LogDirNotFoundException for a directory that this manager was not given."""
+        """Returns whether a directory is online.
+
+        Args:
+            log_dir: One of the directories of this manager.
+
+        Raises:
+            LogDirNotFoundException: `log_dir` is not a directory of this manager.
+        """
         return self.directories.is_online(absolute_path(log_dir))
 
     def next_log_dirs(self) -> list[str]:
-        """Where a new partition goes: the live directories that are not cordoned, those with the fewest logs first; the
-        first live one where all are cordoned."""
+        """Returns the directories to try for a new partition, in order.
+
+        These are the live directories that are not cordoned, the fewest logs first.  If all are cordoned, it is the
+        first live one.
+
+        Raises:
+            NoLiveLogDirException: No directory is online.
+        """
         self._check_not_lost()
         return self.directories.next_for_a_partition(self.registry.counts_by_dir())
 
     def broker_epoch_at_shutdown(self) -> int | None:
-        """The epoch in the clean-shutdown markers, before `startup` removes them; None unless all directories are
-        live and agree."""
+        """Returns the broker epoch in the clean-shutdown markers.
+
+        Returns None unless all directories are live and agree.  Call it before `startup`, which removes the markers.
+        """
         if self.offline_log_dirs:
             return None
         epochs = {held.marker.read() for held in self.directories.live.values()}
@@ -107,13 +136,33 @@ class LogManager(ManagerLife, _shown.Shown):
 
     @property
     def load_progress(self) -> LoadProgress | None:
-        """How far `startup` is; None when it does not run."""
+        """The progress of a running `startup`; None if none is running."""
         return self._start.progress
 
     # --- logs ----------------------------------------------------------------------------------------
 
     def get_log(self, topic_partition: str | TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
-        """The partition's log; None where there is none, or its directory is offline."""
+        """Returns the log of a partition, and loads it if it is not loaded yet.
+
+        Args:
+            topic_partition: A TopicPartition, or its name such as "orders-0".
+            is_future: Look for the unfinished copy of a move instead of the current log.
+
+        Returns:
+            The log; None if there is none, or if its directory is offline.
+
+        Raises:
+            IllegalStateException: The manager is not running.
+            NoLiveLogDirException: All directories have failed.
+
+        Example:
+            >>> import tempfile
+            >>> import kafkalog
+            >>> with tempfile.TemporaryDirectory() as log_dir, kafkalog.LogManager(log_dir) as manager:
+            ...     log = manager.get_or_create_log("orders-0")
+            ...     print(manager.get_log("orders-0") is log, manager.get_log("orders-1"))
+            True None
+        """
         partition = names.partition_of(topic_partition)
         self._check()
         if self.changes.cut_short:
@@ -122,18 +171,20 @@ class LogManager(ManagerLife, _shown.Shown):
         return log or self._load_waiting(partition, is_future=is_future)
 
     def cut_nothing(self) -> None:
-        """Logs that are loaded from now on are refused where their recovery would cut damage off."""
+        """Makes later loads of logs fail if their recovery would truncate damaged records."""
         self.tell_cuts(refuse)
 
     def tell_cuts(self, tell: Callable[[Damage], None] | None) -> None:
-        """Logs that are loaded from now on tell of each cut that their recovery is about to make; what `tell` raises
-        ends the load, and a start."""
+        """Sets a callback for truncations in logs that are loaded from now on.
+
+        A recovery calls `tell` before each truncation.  An exception that `tell` raises ends the load, and a start.
+        """
         self._as_all = self._start.opening = AS_ALL._replace(on_damage=tell)
 
     def _load_waiting(
         self, partition: TopicPartition, opening: Opening | None = None, *, is_future: bool = False
     ) -> UnifiedLog | None:
-        """A log that nobody has asked for yet; None where there is none."""
+        """Loads a log that is not loaded yet.  Returns None if there is none."""
         opening = opening or self._as_all
         if self.registry.waiting(partition, is_future=is_future) is None:
             return self.registry.get(partition, is_future=is_future)
@@ -142,7 +193,8 @@ class LogManager(ManagerLife, _shown.Shown):
             self.changes.settle()
             if partition in self.lent:
                 raise KafkaStorageException(
-                    f"{partition} of {self.directories.shown} is lent: others work on its files, and have no log open"
+                    f"{partition} of {self.directories.shown} is lent: another holder works on its files, and no log "
+                    "may be open"
                 )
             waiting = self.registry.waiting(partition, is_future=is_future)
             if waiting is None:
@@ -159,24 +211,40 @@ class LogManager(ManagerLife, _shown.Shown):
             return self.registry.get(partition, is_future=is_future)
 
     def topics(self) -> set[str]:
-        """Those that have a log, be it one that nobody has asked for yet."""
+        """Returns the topics that have a log, loaded or not.
+
+        Raises:
+            NoLiveLogDirException: All directories have failed.
+        """
         self._settle_to_look()
         return self.registry.topics()
 
     def topic_ids(self, topic: str, numbers: Iterable[int] | None = None) -> Iterator[str | None]:
-        """The ids that the partitions of a topic have, or those of these `numbers`, in their order, each as it is asked
-        for; None: none yet.  Loads nothing.  CorruptCheckpointException, OSError."""
+        """Yields the topic ids of the partitions of a topic; None for a partition that has none.
+
+        Each id is read when it is requested.  Loads no log.
+
+        Args:
+            topic: The topic's name.
+            numbers: The numbers of the partitions to read, in that order.  All partitions by default.
+
+        Raises:
+            CorruptCheckpointException: A `partition.metadata` file cannot be read.
+            OSError: The disk failed.
+        """
         for number in self.registry.numbers_of(topic) if numbers is None else numbers:
             partition = TopicPartition(topic, number)
             waiting, log = self.registry.waiting(partition), self.registry.get(partition)
             if log is not None:
                 yield log.topic_id
-            else:  # None of one that went meanwhile
+            else:  # None if the partition was removed meanwhile
                 yield None if waiting is None else topic_id_of(waiting.folder, self.files)
 
     def log_to_change(self, partition: TopicPartition) -> UnifiedLog | None:
-        """As `get_log`, for whoever found that one refuses changes: waits for the last step of a move or a deletion,
-        and finishes one that an interrupt came out of."""
+        """Returns a log for a caller whose log refuses changes, as `get_log`.
+
+        Waits for the last step of a move or a deletion, and finishes a change that was interrupted.
+        """
         log = self.registry.get(partition)
         if log is not None and log.local_log.life == CLOSING:
             self.changes.settle()
@@ -184,7 +252,7 @@ class LogManager(ManagerLife, _shown.Shown):
         return log or self._load_waiting(partition)
 
     def logs_by_topic(self, topic: str) -> list[UnifiedLog]:
-        """Current and future ones."""
+        """Returns the current and future logs of a topic, and loads those that are not loaded yet."""
         self._settle_to_look()
         for partition in self.registry.waiting_of(topic):
             self._load_waiting(partition)
@@ -202,18 +270,38 @@ class LogManager(ManagerLife, _shown.Shown):
         topic_id: str | None = None,
         log_dir: str | os.PathLike[str] | None = None,
     ) -> UnifiedLog:
-        """The partition's log, made where it is missing: in `log_dir`, the preferred directory, or the live one with
-        the fewest logs.
+        """Returns the log of a partition, and creates it if it is missing.
 
-        `is_new`: that it cannot be in a directory that is offline now; otherwise KafkaStorageException while one is.
-        InconsistentTopicIdException when the log has another topic's id; IllegalArgumentException when it is none.
+        Args:
+            topic_partition: A TopicPartition, or its name such as "orders-0".
+            is_new: The caller knows that the partition is not in a directory that is offline.
+            is_future: Create the copy for a move instead of the current log.
+            topic_id: The topic's id (a Uuid of 22 characters), written if the log has none.
+            log_dir: The directory for a new log.  By default the preferred directory, or the live one with the fewest
+                logs.
+
+        Returns:
+            The log.
+
+        Raises:
+            KafkaStorageException: A directory is offline and `is_new` is False, or the disk failed.
+            InconsistentTopicIdException: The log has another topic's id.
+            IllegalArgumentException: `topic_id` is no topic id.
+            IllegalStateException: The manager is not running.
+
+        Example:
+            >>> import tempfile
+            >>> import kafkalog
+            >>> with tempfile.TemporaryDirectory() as log_dir, kafkalog.LogManager(log_dir) as manager:
+            ...     print(manager.get_or_create_log("orders-0").log_end_offset)
+            0
         """
         partition = names.partition_of(topic_partition)
         if topic_id is not None:
-            topic_id = checked_topic_id(topic_id)  # written as it is, it would end the next start
+            topic_id = checked_topic_id(topic_id)  # an invalid id on the disk would fail the next start
         preferred = None if log_dir is None else absolute_path(log_dir)
         with self.changes.lock:
-            self._check()  # inside: a shutdown may have come before us
+            self._check()  # under the lock: a shutdown may have come first
             self.changes.settle()
             log = self.registry.get(partition, is_future=is_future)
             log = log or self._load_waiting(partition, is_future=is_future)
@@ -228,8 +316,10 @@ class LogManager(ManagerLife, _shown.Shown):
             return log
 
     def open_log(self, partition: TopicPartition, opening: Opening) -> UnifiedLog:
-        """The log of a partition, opened for one user, who has it otherwise than the settings say; made where it is
-        missing.  Errors as `get_or_create_log`; what `opening.on_damage` raises."""
+        """Opens the log of a partition for one user, with settings of its own; creates it if it is missing.
+
+        Raises as `get_or_create_log`, and what `opening.on_damage` raises.
+        """
         with self.changes.lock:
             self._check()
             self.changes.settle()
@@ -239,10 +329,11 @@ class LogManager(ManagerLife, _shown.Shown):
             return log
 
     def close_log(self, partition: TopicPartition, *, clean: bool) -> None:
-        """Closes a partition's log, where it is open, and has it wait for who asks for it next.  `clean`: whether all
-        went well, as its user says, who may have closed it; otherwise it is let go, and recovered next time.
+        """Closes a partition's log if it is open.  The next request loads it again.
 
-        KafkaStorageException where the disk refuses its end, or its checkpoints.
+        `clean`: the user says that all went well, and may already have closed the log.  Otherwise the log is released,
+        and the next load recovers it.  Raises KafkaStorageException if the disk refuses the end of the log, or the
+        checkpoints.
         """
         with self.changes.lock:
             if not self._is_running():
@@ -265,7 +356,7 @@ class LogManager(ManagerLife, _shown.Shown):
                 self.checkpoint_now(log.parent_dir)
 
     def _wait_again(self, partition: TopicPartition, *, clean: bool) -> None:
-        """Others worked on a partition's files: what is there now counts."""
+        """Registers a partition's directory again after another holder has worked on its files."""
         waiting = self.registry.waiting(partition)
         log_dir = self.directories.paths[0] if waiting is None else waiting.log_dir
         folder = os.path.join(log_dir, str(partition))
@@ -278,7 +369,7 @@ class LogManager(ManagerLife, _shown.Shown):
             self._end.distrust(log_dir)
 
     def checkpoint_now(self, log_dir: str) -> None:
-        """Log starts and recovery points of a directory go to the disk.  KafkaStorageException where it refuses."""
+        """Writes the log starts and recovery points of a directory.  KafkaStorageException if the disk fails."""
         if not self.directories.checkpoint(log_dir, self.registry, raises=True):
             message, cause = f"the checkpoints of {log_dir} were not written", self.failure_channel.cause(log_dir)
             if isinstance(cause, OSError):
@@ -286,16 +377,21 @@ class LogManager(ManagerLife, _shown.Shown):
             raise KafkaStorageException(message) from cause
 
     def checkpoint_or_later(self, log_dir: str) -> None:
-        """`checkpoint_now` behind what is done already, as Kafka does it: a shortage is told by a warning, and the
-        next checkpoint, or the close, writes it."""
+        """Calls `checkpoint_now` after work that is already done, as Kafka does.
+
+        If the disk is full or descriptors run out, logs a warning; the next checkpoint, or the close, writes it.
+        """
         try:
             self.checkpoint_now(log_dir)
         except (DiskFull, TooManyOpenFilesException) as error:
-            Lines(LOGGER, log_dir).warning("the checkpoints of %s are written later: %s", log_dir, error)
+            Lines(LOGGER, log_dir).warning("the checkpoints of %s will be written later: %s", log_dir, error)
 
     def set_line(self, log_dir: str, name: str, partition: TopicPartition, offset: int | None) -> None:
-        """Sets a partition's line of the checkpoint of that name, or takes it away; of one that has no log open, but
-        for the cleaner's line.  CorruptCheckpointException where the file cannot be read; KafkaStorageException."""
+        """Sets a partition's line of the checkpoint `name`, or removes it.
+
+        The partition must have no log open, except for the cleaner's line.  Raises CorruptCheckpointException if the
+        file cannot be read, and KafkaStorageException.
+        """
         lines = self.directories.must(log_dir).lines(name)
         if name in _WITH_LINE:
             waiting = self.registry.waiting(partition)
@@ -311,11 +407,20 @@ class LogManager(ManagerLife, _shown.Shown):
         self.directories.write_lines(log_dir, name, lines)
 
     def had_clean_shutdown(self, log_dir: str) -> bool:
-        """Whether the start found that everything in a directory was closed cleanly, or nothing there."""
+        """Returns whether the start found that a directory was closed cleanly, or was empty."""
         return bool(self._start.had_clean.get(log_dir)) or not self.registry.waiting_in(log_dir)
 
     def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
-        """Where the partition's next log is to be made, unless its log or future log is there."""
+        """Sets the directory for the partition's next log, unless its log or future log is already there.
+
+        Args:
+            topic_partition: A TopicPartition, or its name such as "orders-0".
+            log_dir: One of the directories of this manager.
+
+        Raises:
+            LogDirNotFoundException: `log_dir` is not a directory of this manager.
+            NoLiveLogDirException: All directories have failed.
+        """
         partition, path = names.partition_of(topic_partition), absolute_path(log_dir)
         self._check_not_lost()
         self.is_log_dir_online(path)
@@ -324,18 +429,46 @@ class LogManager(ManagerLife, _shown.Shown):
     # --- configuration -------------------------------------------------------------------------------
 
     def set_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Replaces a topic's overrides, beside the data and in its open logs.  ConfigException; IllegalStateException
-        when this manager has its topics' settings from elsewhere (then `update_topic_config`)."""
+        """Replaces a topic's overrides, on the disk and in its open logs.
+
+        Args:
+            topic: The topic's name.
+            overrides: Kafka's topic keys and their values as text, such as `{"segment.bytes": "1048576"}`.
+
+        Raises:
+            ConfigException: A key is unknown, or a value is out of range.
+            IllegalStateException: The manager was given other `topic_configs`.  Call `update_topic_config` instead.
+            KafkaStorageException: No disk accepts the settings.
+
+        Example:
+            >>> import tempfile
+            >>> import kafkalog
+            >>> with tempfile.TemporaryDirectory() as log_dir, kafkalog.LogManager(log_dir) as manager:
+            ...     log = manager.get_or_create_log("orders-0")
+            ...     manager.set_topic_config("orders", {"retention.ms": "60000"})
+            ...     print(log.config.retention_ms)
+            60000
+        """
         if not isinstance(self.topic_configs, StoredTopicConfigs):
-            raise IllegalStateException("this manager's topic_configs are not kept beside the data")
+            raise IllegalStateException("this manager's topic_configs are not stored with the data")
         overrides = checked_overrides(overrides)
-        with self.changes.lock:  # of two who set one topic the later is right, on disk and in the logs
+        with self.changes.lock:  # if two threads set a topic, the later one wins, on disk and in the logs
             self._check()
             self.topic_configs.set(topic, overrides)
             self.update_topic_config(topic, overrides)
 
     def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Gives the open logs of a topic these overrides; those that are being made take them when they are ready."""
+        """Gives the open logs of a topic these overrides, and stores nothing.
+
+        Logs that are being created get them when they are ready.
+
+        Args:
+            topic: The topic's name.
+            overrides: Kafka's topic keys and their values as text.
+
+        Raises:
+            ConfigException: A key is unknown, or a value is out of range.
+        """
         self._check_not_lost()
         overrides = checked_overrides(overrides)
         new = self._contexts.config_with(topic, overrides)
@@ -347,105 +480,173 @@ class LogManager(ManagerLife, _shown.Shown):
                 self._cleaning.abort(log.topic_partition)
 
     def tidy_up(self, topic: str) -> None:
-        """Removes what a creation or a move of the topic's partitions has left for want of space or descriptors.
-        DiskFull, TooManyOpenFilesException while it cannot."""
+        """Removes what a creation or a move of the topic's partitions has left because of a full disk.
+
+        Also covers a lack of file descriptors.  Raises DiskFull, TooManyOpenFilesException while it cannot.
+        """
         with self.changes.lock:
             self._leftovers.settle(topic)
 
     def set_config_base(self, base_of: Callable[[str, LogConfig], LogConfig]) -> None:
-        """`base_of(topic, default_config)` is what counts beneath a topic's overrides, in logs that are opened from now
-        on; without it the default does."""
+        """Sets the source of the settings below a topic's overrides, for logs that are opened from now on.
+
+        `base_of(topic, default_config)` returns them.  By default they are `default_config`.
+        """
         self._contexts.base_of = base_of
 
     def config_of(self, topic: str) -> LogConfig:
-        """A topic's settings, as the logs that are opened from now on have them."""
+        """Returns a topic's settings, as logs that are opened from now on get them."""
         return self._contexts.config_of(topic)
 
     def config_with(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
-        """What a topic's settings would be with these overrides.  ConfigException."""
+        """Returns what a topic's settings would be with these overrides.  ConfigException."""
         return self._contexts.config_with(topic, overrides)
 
     def tell_of_logs(self, when_ready: Callable[[UnifiedLog], object]) -> None:
-        """`when_ready` is told of each log that is opened from now on, before anybody else has it."""
+        """Calls `when_ready` with each log that is opened from now on, before any other code gets the log."""
         self._contexts.when_ready = when_ready
 
     def topic_config_updated(self, topic: str) -> None:
-        """The logs of a topic that are being made take its configuration anew when they are ready."""
+        """Makes the logs of a topic that are being created read its settings again when they are ready."""
         self._contexts.topic_updated(topic)
 
     @property
     def current_default_config(self) -> LogConfig:
-        """The settings of topics that do not say otherwise."""
+        """The settings of topics without overrides."""
         return self._contexts.default_config
 
     def reconfigure_default_config(self, config: LogConfig) -> None:
-        """The defaults of logs that are opened from now on."""
+        """Sets the defaults of logs that are opened from now on.
+
+        Args:
+            config: The new defaults.
+
+        Raises:
+            IllegalArgumentException: `config` is no LogConfig.
+        """
         if not isinstance(config, LogConfig):
             raise IllegalArgumentException(f"config: found {values.shown(config)}, expected a LogConfig")
         self._contexts.set_default(config)
 
     @property
     def cleaner(self) -> LogCleaner | None:
-        """What compacts; None where the settings have none."""
+        """The cleaner, which compacts logs; None if the settings have none."""
         return self._cleaning.cleaner
 
     def reconfigure_cleaner(self, config: CleanerConfig) -> None:
-        """Gives the cleaner other threads, memory or rates.  ConfigException for less than half or more than twice as
-        many threads, and for `enable_cleaner=False`, which as in Kafka counts only from the start;
-        IllegalStateException where there is no cleaner; IllegalArgumentException as `ManagerSettings.checked`."""
+        """Gives the running cleaner other threads, memory or rates.
+
+        Args:
+            config: The cleaner's new settings.
+
+        Raises:
+            ConfigException: The number of threads is less than half or more than twice the current one, or
+                `enable_cleaner` is False, which as in Kafka only a start can apply.
+            IllegalStateException: The manager has no cleaner, or is not running.
+            IllegalArgumentException: A value is out of range, as for `ManagerSettings.checked`.
+        """
         self._check()
         self.check_outside()
         self._cleaning.reconfigure(config)
 
     def uncleanable_partitions(self) -> list[Uncleanable]:
-        """The compacted partitions that are not cleaned any more, and why of each."""
+        """Returns the compacted partitions that are not cleaned any more, each with the reason."""
         return self._cleaning.uncleanable
 
     def compact(
         self, log: UnifiedLog, config: CleanerConfig, *, rolls: bool = False, **options: Unpack[CompactOptions]
     ) -> CompactionStats:
-        """Compacts one of its logs now, in this thread, beside the cleaner's threads and also without a cleaner.
-        Options and errors as `kafkalog.engine.cleaner.passes.compact`; `rolls`: an active segment that has records is
-        closed first."""
+        """Compacts a log of this manager now, in this thread.
+
+        Works while the cleaner's threads are running, and also without a cleaner.
+
+        Args:
+            log: A log of this manager.
+            config: The settings of the compaction.
+            rolls: First close the active segment if it has records, so that they are compacted too.
+            **options: As for `kafkalog.engine.cleaner.passes.compact`.
+
+        Returns:
+            The numbers of what the compaction read, wrote and removed.
+
+        Raises:
+            IllegalStateException: The manager is not running.
+            LogCleaningAbortedException: Another operation on the log ended the compaction.
+            KafkalogError: Other errors as for `kafkalog.engine.cleaner.passes.compact`.
+
+        Example:
+            >>> import tempfile
+            >>> import kafkalog
+            >>> from kafkalog.config import CleanerConfig
+            >>> with tempfile.TemporaryDirectory() as log_dir, kafkalog.LogManager(log_dir) as manager:
+            ...     manager.set_topic_config("prices", {"cleanup.policy": "compact"})
+            ...     log = manager.get_or_create_log("prices-0")
+            ...     print(manager.compact(log, CleanerConfig(), rolls=True).records)
+            0
+        """
         self._check()
         try:
             return self._cleaning.compact(log, config, self._check_goes_on, rolls=rolls, **options)
         except LogCleaningAbortedException:
-            self._check()  # says so if the manager has ended it
+            self._check()  # raises the manager's error if its shutdown ended the compaction
             raise
 
     def pause(self, partition: TopicPartition) -> Pause:
-        """A pause of a partition's compaction that has not begun (`cleaning`): who compacts it stops, and waits."""
+        """Returns a pause of a partition's compaction that has not begun (`cleaning`).
+
+        Once it begins, a compaction of the partition stops, and the caller waits for that.
+        """
         return self._cleaning.pause(partition)
 
     def _check_goes_on(self) -> None:
-        """Stops a compaction in good order where the manager ends."""
+        """Stops a compaction in order if the manager shuts down."""
         try:
             self._check()
         except KafkalogError as error:
-            raise LogCleaningAbortedException("the manager ends") from error
+            raise LogCleaningAbortedException("the manager is shutting down") from error
 
     # --- truncation ----------------------------------------------------------------------------------
 
     def truncate(self, log: UnifiedLog, offset: int) -> None:
-        """Drops what lies at and above an offset, of one of its logs.  IllegalArgumentException for an offset inside a
-        batch, between records of a transaction and its end, or one that the remote tier has; KafkaStorageException
-        where the log was moved, or is gone, or the disk refuses the checkpoints."""
+        """Removes the records at and above an offset of a log of this manager.
+
+        Args:
+            log: A log of this manager.
+            offset: The offset at which the log ends afterwards.
+
+        Raises:
+            IllegalArgumentException: The offset is inside a batch, or between the records of a transaction and its
+                end, or the remote tier already has it.
+            KafkaStorageException: The log was moved or deleted, or the disk refuses the checkpoints.
+            IllegalStateException: The manager is not running.
+        """
         offset = values.offset(offset, "target_offset")
         self._check()
         log.local_log.check_changeable()
         refuse_copied(log, offset)
         refuse_parting(log, offset)
         if 0 <= offset < log.recovery_point:
-            # Before the cut, too: other records may take these offsets, and they are not on the disk.
+            # Before the truncation: new records may get these offsets, and they are not flushed.
             log.local_log.recovery_point = offset
             self.checkpoint_now(log.parent_dir)
         cut(self._cleaning, offset, True, log)
         self.checkpoint_now(log.parent_dir)
 
     def delete_old_segments(self, log: UnifiedLog) -> int:
-        """Retention of one of its logs now; how many segments went.  KafkaStorageException as `truncate`, but
-        for a disk that has no room for the checkpoints: they are written later."""
+        """Applies retention to a log of this manager now.
+
+        If the disk has no room for the checkpoints, they are written later.
+
+        Args:
+            log: A log of this manager.
+
+        Returns:
+            The number of segments that were deleted.
+
+        Raises:
+            KafkaStorageException: The log was moved or deleted, or the disk failed.
+            IllegalStateException: The manager is not running.
+        """
         self._check()
         log.local_log.check_changeable()
         with self._cleaning.pause(log.topic_partition) as pause:
@@ -455,7 +656,17 @@ class LogManager(ManagerLife, _shown.Shown):
         return count
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
-        """Drops what lies at and above an offset, of several partitions; those that are not here are passed over."""
+        """Removes the records at and above an offset, of several partitions.
+
+        Args:
+            offsets: Maps each partition to the offset at which it ends afterwards.  Partitions that the manager does
+                not have are skipped.
+            is_future: Truncate the future logs instead of the current ones.
+
+        Raises:
+            IllegalArgumentException: `offsets` is no mapping, or an offset is no offset.
+            KafkaStorageException: The disk failed.
+        """
         if not isinstance(offsets, Mapping):
             raise IllegalArgumentException(f"offsets: found {values.shown(offsets)}, expected partitions and offsets")
         self._check()
@@ -476,7 +687,18 @@ class LogManager(ManagerLife, _shown.Shown):
         is_future: bool = False,
         log_start_offset: int | None = None,
     ) -> None:
-        """Throws a partition's records away; its log goes on at `new_offset`."""
+        """Removes all records of a partition.  Its log continues at `new_offset`.
+
+        Args:
+            topic_partition: A TopicPartition, or its name such as "orders-0".
+            new_offset: The offset of the next record.
+            is_future: Change the future log instead of the current one.
+            log_start_offset: The log start offset.  By default `new_offset`.
+
+        Raises:
+            IllegalArgumentException: `new_offset` is no offset.
+            KafkaStorageException: The disk failed.
+        """
         partition = names.partition_of(topic_partition)
         new_offset = values.offset(new_offset, "new_offset", low=0)
         log, _ = self._change_log(
@@ -488,8 +710,7 @@ class LogManager(ManagerLife, _shown.Shown):
     def _change_log(
         self, partition: TopicPartition, is_future: bool, change: Callable[[UnifiedLog], T]
     ) -> tuple[UnifiedLog | None, T | None]:
-        """Makes a change of a partition's log, of the new one where a move came between; (None, None) where there is
-        none."""
+        """Changes a partition's log, or the new log if a move came between.  Returns (None, None) if there is none."""
         while True:
             log = self.get_log(partition, is_future=is_future)
             if log is None:
@@ -504,14 +725,21 @@ class LogManager(ManagerLife, _shown.Shown):
 
     @property
     def creation(self) -> AbstractContextManager[object]:
-        """The lock of what makes, moves and removes logs."""
+        """The lock that is held to create, move and remove logs."""
         return self.changes.lock
 
     def replace_current_with_future_log(self, topic_partition: str | TopicPartition) -> None:
-        """The future log takes the partition's place, and the present one is deleted later.
+        """Puts the future log in the partition's place.  The old log is deleted later.
 
-        KafkaStorageException when one of the two is not there, or the disk refuses.  A crash between the two renames
-        leaves both folders: a note in the destination says which one counts, and the next start goes on.
+        A crash between the two renames leaves both directories.  A note in the destination says which one counts, and
+        the next start finishes the switch.
+
+        Args:
+            topic_partition: A TopicPartition, or its name such as "orders-0".
+
+        Raises:
+            KafkaStorageException: One of the two logs does not exist or is offline, or the disk failed.
+            IllegalStateException: The manager is not running.
         """
         partition = names.partition_of(topic_partition)
         with self.changes.lock:
@@ -520,11 +748,11 @@ class LogManager(ManagerLife, _shown.Shown):
             source = self._load_waiting(partition)
             self._load_waiting(partition, is_future=True)
             if source is not None:
-                source.settle()  # out of the middle of it nothing is moved away: it goes on there
+                source.settle()  # a log must not move in the middle of a change: the change ends first
             self.switch_to_future_log(partition)
 
     def switch_to_future_log(self, partition: TopicPartition) -> None:
-        """`replace_current_with_future_log` for a Move, which has claimed the present log's lock as `busy`."""
+        """Does the switch for a Move, which has claimed the current log's lock as `busy`."""
         with self.changes.lock:
             self._check()
             self.changes.settle()
@@ -536,7 +764,7 @@ class LogManager(ManagerLife, _shown.Shown):
             given_up = names.log_delete_dir_name(partition)
 
             def again() -> None:
-                # Where the present log takes changes it took some, perhaps, since the future one had them all.
+                # If the current log accepts changes again, it may have records that the future one does not have.
                 if source.refuses_changes:
                     self._moves.replace(source, destination, given_up)
 
@@ -550,12 +778,37 @@ class LogManager(ManagerLife, _shown.Shown):
         log_dir: str | os.PathLike[str],
         progress: Callable[[MoveProgress], object] | None = None,
     ) -> UnifiedLog:
-        """Moves a partition to another directory, while it is written and read; answers its log there.
+        """Moves a partition to another directory while it is written and read.
 
-        From the switch on the log that was there before refuses changes with KafkaStorageException, and `get_log`
-        answers the new one; who reads the old one may do so until it is deleted, after file.delete.delay.ms.  What ends
-        a move early leaves the log as it was, and a future log from which the next `move` goes on.  Two moves of
-        one partition come one after the other; IllegalStateException to one out of the middle of another.
+        The switch at the end replaces the log: from then on the old one refuses changes with KafkaStorageException, and
+        `get_log` returns the new one.  The old one can be read until it is deleted, after file.delete.delay.ms.  A move
+        that ends early leaves the log as it was, and a future log from which the next `move` continues.  Two moves of
+        one partition run one after the other.
+
+        Args:
+            topic_partition: A TopicPartition, or its name such as "orders-0".
+            log_dir: One of the directories of this manager.
+            progress: Called after each copied piece with the progress so far.
+
+        Returns:
+            The partition's log in its new place.
+
+        Raises:
+            LogDirNotFoundException: `log_dir` is not a directory of this manager.
+            UnknownTopicOrPartitionException: The partition does not exist.
+            KafkaStorageException: A directory is offline, or its disk failed.
+            IllegalStateException: The call comes from inside another move of the partition, or the partition was
+                deleted or moved meanwhile, or the manager is not running.
+
+        Example:
+            >>> import os, tempfile
+            >>> import kafkalog
+            >>> with tempfile.TemporaryDirectory() as base:
+            ...     disks = [os.path.join(base, "disk1"), os.path.join(base, "disk2")]
+            ...     with kafkalog.LogManager(disks) as manager:
+            ...         log = manager.get_or_create_log("orders-0", log_dir=disks[0])
+            ...         print(os.path.basename(manager.move("orders-0", disks[1]).parent_dir))
+            disk2
         """
         self._check()
         return self._moves.run(Move(self, topic_partition, log_dir), progress)
@@ -568,11 +821,32 @@ class LogManager(ManagerLife, _shown.Shown):
         is_stray: bool = False,
         checkpoint: bool = True,
     ) -> UnifiedLog | None:
-        """Renames a partition's folder `-delete` (or `-stray`); its files go after file.delete.delay.ms.  With a
-        current log goes its future one.
+        """Removes a partition: renames its directory `-delete` (or `-stray`).
 
-        The log that was removed; None where there was none.  KafkaStorageException when it may be in a directory that
-        is offline.
+        The files of a `-delete` directory are deleted after file.delete.delay.ms.  The future log of a current log is
+        removed too.
+
+        Args:
+            topic_partition: A TopicPartition, or its name such as "orders-0".
+            is_future: Remove only the future log.
+            is_stray: Rename the directory `-stray`; its files are kept.
+            checkpoint: Write the directory's checkpoints afterwards.
+
+        Returns:
+            The log that was removed; None if there was none.
+
+        Raises:
+            KafkaStorageException: The partition may be in a directory that is offline, or the disk failed.
+            IllegalStateException: The manager is not running.
+
+        Example:
+            >>> import tempfile
+            >>> import kafkalog
+            >>> with tempfile.TemporaryDirectory() as log_dir, kafkalog.LogManager(log_dir) as manager:
+            ...     _ = manager.get_or_create_log("orders-0")
+            ...     _ = manager.async_delete("orders-0")
+            ...     print(manager.topics())
+            set()
         """
         partition = names.partition_of(topic_partition)
         with self.changes.lock:
@@ -597,8 +871,17 @@ class LogManager(ManagerLife, _shown.Shown):
             return log
 
     def async_delete_all(self, partitions: Iterable[TopicPartition], *, is_stray: bool = False) -> None:
-        """`async_delete` of many, future logs included, with checkpoints written once a directory; the first error is
-        raised when all were tried."""
+        """Removes several partitions with their future logs, as `async_delete`.
+
+        Writes the checkpoints once a directory.
+
+        Args:
+            partitions: The partitions to remove.
+            is_stray: Rename the directories `-stray`; their files are kept.
+
+        Raises:
+            KafkalogError: The first error, after all partitions were tried.
+        """
         try:
             given = [names.partition_of(each) for each in partitions]
         except TypeError:

@@ -1,12 +1,12 @@
-"""Makes the log of a partition that has none: where, under which name, and what is refused first.
+"""Creates the log of a partition that has none: chooses the place and the name, and refuses what cannot be.
 
-It goes to the directory that was asked for, to the one that was preferred before, or to the live one with the fewest
-logs; a disk that refuses the folder is offline (one that is full is not), and the next one is tried.  Mirrors the
-second half of LogManager.getOrCreateLog (4.4.0).
+The log goes to the directory that the caller names, else to the one that was preferred before, else to the live one
+with the fewest logs.  If a disk refuses to create the directory, it is offline (a full one is not), and the next one
+is tried.  Mirrors the second half of LogManager.getOrCreateLog (4.4.0).
 
-Who calls holds `Changes.lock` and found no log.  From the folder on it is one change of `Changes`: what is interrupted
-there is made again, with the log that it had loaded.  The preferred directories are set without that lock: one step of
-a dict each.
+The caller holds `Changes.lock` and found no log.  From the creation of the directory on it is one change of `Changes`:
+if it is interrupted, it runs again with the log that it had loaded.  The preferred directories are set without that
+lock, because each step is one operation on a dict.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LogMaker:
         self._preferred: dict[TopicPartition, str] = {}
 
     def prefer(self, partition: TopicPartition, log_dir: str) -> None:
-        """Where its next log is to be made, unless its log or future log is there."""
+        """Sets where the partition's next log is created, unless its log or future log is already there."""
         logs = [self._registry.get(partition, is_future=is_future) for is_future in (False, True)]
         if all(log is None or log.parent_dir != log_dir for log in logs):
             self._preferred[partition] = log_dir
@@ -71,7 +71,7 @@ class LogMaker:
         if not is_new and offline:
             raise KafkaStorageException(
                 f"Can not create log for {partition} because log directories {', '.join(offline)} are offline",
-                hint="is_new=True says that it cannot be there",
+                hint="pass is_new=True if the partition cannot be in one of them",
             )
         preferred = self._preferred.get(partition) if log_dir is None else log_dir
         if is_future:
@@ -100,7 +100,7 @@ class LogMaker:
                 folder, is_new_folder = self._make_folder(name, left)
                 self._contexts.begin(partition)
                 try:
-                    # One call from bytecode: an interrupt leaves no log to nobody.
+                    # One call from bytecode: after an interrupt a created log is always in `made`.
                     made.extend(map(create, (folder,), (is_new_folder,)))
                 except DiskFull:
                     left = left[left.index(os.path.dirname(folder)) + 1 :]
@@ -123,8 +123,10 @@ class LogMaker:
         return self._changes.whole(change)
 
     def _make_way(self, partition: TopicPartition, name: str) -> None:
-        """Refuses names that the disk would refuse, and count as failed, and folders of something else; removes what an
-        earlier creation or move has left."""
+        """Removes leftovers of an earlier creation or move, and refuses impossible names and foreign directories.
+
+        A name that the disk would refuse would count as a failure of the disk.
+        """
         names.validate_topic_name(partition.topic)
         names.validate_dir_name(name)
         self._leftovers.settle(partition.topic)
@@ -132,11 +134,11 @@ class LogMaker:
             refuse_foreign_partition(os.path.join(each, str(partition)), self._directories.files)
 
     def _is_clean(self, folder: str) -> bool:
-        """Whether a folder that was there is empty: what lies in it is of a load that was cut short."""
+        """Returns whether an existing directory is empty: files in it come from a load that was interrupted."""
         return not self._directories.files.names_in(folder)
 
     def _discard(self, partition: TopicPartition, folder: str) -> None:
-        """Removes a folder in which nobody has written: with the next start it would be a topic's."""
+        """Removes a directory that was never written to: the next start would load it as a partition."""
 
         def remove() -> None:
             try:
@@ -164,15 +166,17 @@ class LogMaker:
             )
 
     def _next_dirs(self) -> list[str]:
-        """NoLiveLogDirException."""
+        """Raises NoLiveLogDirException if no directory is live."""
         log_dirs = self._directories.next_for_a_partition(self._registry.counts_by_dir())
         if not log_dirs:
             raise self._directories.lost()
         return log_dirs
 
     def _make_folder(self, name: str, log_dirs: Sequence[str]) -> tuple[str, bool]:
-        """In the first directory whose disk lets us, and whether it was not there.  InvalidTopicException where the
-        name is too long for one."""
+        """Creates the directory on the first disk that allows it; returns its path, and whether it is new.
+
+        Raises InvalidTopicException if the name is too long for a disk.
+        """
         last: KafkalogError | None = None
         failure_channel, files = self._directories.failure_channel, self._directories.files
         for log_dir in log_dirs:
@@ -186,7 +190,7 @@ class LogMaker:
                     files.mkdirs_synced(folder)
                 except OSError as error:
                     if not there and failure_channel.passes(error) and files.is_dir(folder):
-                        # It is there, and no descriptor for its sync.
+                        # The directory exists, but no descriptor was free to sync it.
                         cut_back(error, functools.partial(files.rmdir, folder))
                     raise
                 return folder, not there
@@ -199,8 +203,8 @@ class LogMaker:
         raise KafkaStorageException(f"No log directories available. Tried {', '.join(log_dirs)}") from last
 
     def _refusal(self, log_dir: str, message: str, error: OSError) -> KafkalogError:
-        """The error of a disk that refuses a folder.  InvalidTopicException where its name is too long for the disk."""
-        if error.errno == errno.ENAMETOOLONG:  # some file systems have less than 255
+        """Returns the error if a disk refuses a directory.  InvalidTopicException if its name is too long for it."""
+        if error.errno == errno.ENAMETOOLONG:  # some file systems allow less than 255 bytes
             raise InvalidTopicException(f"{message}: {error.strerror}") from error
         failed = self._directories.failure_channel.failed(log_dir, message, error)
         failed.__cause__ = error

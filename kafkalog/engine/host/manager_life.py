@@ -1,24 +1,24 @@
-"""A manager's life: directories are held, logs loaded, the house kept, failed disks left, and all closed at the end.
+"""The lifetime of a manager: holds directories, loads logs, runs background tasks, leaves failed disks, closes all.
 
-What is asked of the logs meanwhile is LogManager's.  This makes the parts, knows the state, and calls the parts in
-order; a part knows what it works on, and no manager:
+LogManager, the subclass, has the operations on logs.  ManagerLife creates the parts, keeps the state, and calls the
+parts in order.  A part knows the objects that it works on, and no manager:
 
     the start      Start (on LogContexts)            a failure     Failures
-    background     Housekeeping, DoomedLogs          the end       End; what is left is let go
+    background     Housekeeping, DoomedLogs          the end       End; then all that is left is released
 
-A LogCleaner compacts in threads of its own (`cleaning`), from the start's end to the first step of the shutdown.
+A LogCleaner compacts in its threads (`cleaning`), from the end of the start to the first step of the shutdown.
 
-By itself it does what a broker has other parts for: the handler of failed directories, the high watermarks' file
-(as a partition's only replica, so that they follow the log end), unknown folders are told and passed over, a move that
-a crash cut short between its two renames is finished.
+ManagerLife also does work for which a broker has other parts.  It handles failed directories, and writes the file of
+high watermarks (as the only replica, so that they follow the log end).  It logs and skips unknown directories, and
+finishes a move that a crash interrupted between its two renames.
 
-Locks: `_starting` is held by the thread that starts, for all of the start; a shutdown asks whether it is, and nobody
-waits for it.  `changes.lock` (Kafka's logCreationOrDeletionLock; `LogManager.creation`) is held for a step of the state
-that others may take too (`_CLOSING` is looked at again under it), while a failed directory is taken out, and while all
-is closed, or let go; it is taken before a partition's lock.  At the end cleaner and scheduler are stopped, and their
-threads waited for, without it.
-From `_LEAVING` on nothing is written: the directories may be another's.
-Background tasks are methods of the manager, which they know weakly, so that one that is dropped lets go.
+Locks: the starting thread holds `_starting` for all of the start.  A shutdown checks whether it is held, and no thread
+waits for it.  `changes.lock` (Kafka's logCreationOrDeletionLock; `LogManager.creation`) is held for changes of the
+state that other threads may make too; `_CLOSING` is checked again under it.  It is also held while a failed directory
+is taken out, and while all logs are closed or released.  It is acquired before a partition's lock.  At the end the cleaner and the
+scheduler are stopped, and their threads waited for, without it.
+From `_LEAVING` on nothing is written: the directories may belong to another process.
+Background tasks are methods of the manager and hold it weakly, so that a dropped manager is released.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ from kafkalog.metrics.registry import MetricsRegistry
 
 LOGGER = "kafkalog.manager"
 
-# A manager's life; LOST: no directory is left.
+# The states of a manager.  LOST: no directory is left.
 _NEW, _STARTING, _RUNNING, _LOST, _FORKED = "new", "starting", "running", "lost", "forked"
-_FIRST_OF_ALL_MS = -86_400_000  # before what the scheduler is behind with
+_FIRST_OF_ALL_MS = -86_400_000  # runs before tasks for which the scheduler is late
 _CLOSING, _LEAVING, _CLOSED = "closing", "closing and letting go", "closed"
 
-_WHAT_TO_DO = {_NEW: "startup() or `with` starts it", _STARTING: "wait for startup()"}
+_WHAT_TO_DO = {_NEW: "call startup() or use `with`", _STARTING: "wait for startup()"}
 
 
 class ManagerLife(Closing):
-    """What LogManager is below its door."""
+    """The part of LogManager below its operations on logs."""
 
-    # The classes of two parts with which `_make_parts` makes the others.
+    # The classes of two parts from which `_make_parts` creates the others.
     registry_class = LogRegistry
     directories_class = LogDirectories
 
@@ -94,26 +94,35 @@ class ManagerLife(Closing):
         metrics: MetricsRegistry | None = None,
         take_over: bool = False,
     ) -> None:
-        """Makes what is missing of `log_dirs`, takes their locks and reads their ids; loads nothing yet.
+        """Creates missing directories of `log_dirs`, acquires their locks and reads their ids.  Loads nothing yet.
 
-        `topic_configs`: where topics' overrides are; by default a file beside the data (`set_topic_config` writes it).
-        A directory of a Kafka broker (it has `meta.properties`) is taken only with `take_over=True`, in the broker's
-        place.  Nothing is deleted or compacted there of a topic without overrides in `topic_configs` that say so.
-        `scheduler`: by default threads of its own.  `metrics`: where this and all its logs show what they count.
+        Args:
+            log_dirs: A log directory, or several.  A directory whose disk fails is offline from the start.
+            settings: The manager's settings.  `ManagerSettings()`, which has Kafka's defaults, by default.
+            topic_configs: The source of topics' overrides.  By default a file in each directory, which
+                `set_topic_config` writes.
+            scheduler: Runs the background tasks.  By default the manager has threads for them.
+            clock: The source of the time.  The system's clock by default.
+            files: The file operations to use.  The operating system's by default.
+            metrics: Receives the metrics of the manager and its logs.  By default a new registry.
+            take_over: Accept the directory of a Kafka broker (it has `meta.properties`), in the broker's place.
+                Retention and compaction there spare a topic unless its overrides in `topic_configs` request them.
 
-        IllegalArgumentException for settings out of Kafka's ranges; LogDirLockedException when a broker or another
-        process holds a directory; KafkaException when two are the same; IllegalArgumentException, and nothing is made,
-        for a folder that holds other things and nothing of a log directory;
-        a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
+        Raises:
+            IllegalArgumentException: A setting is out of Kafka's range, or a directory is not empty and is no log
+                directory, or it is a broker's and `take_over` is False.  Nothing is created then.
+            LogDirLockedException: A broker or another process holds a directory.
+            KafkaException: Two of the directories are the same.
+            NoLiveLogDirException: All directories are offline.
         """
-        # More than eight parameters: each but `log_dirs` may be left out, and is given by its name.
+        # More than eight parameters: all except `log_dirs` are optional, and keyword-only after `settings`.
         if metrics is not None and not isinstance(metrics, MetricsRegistry):
             raise IllegalArgumentException(
                 f"metrics: found {values.shown(metrics)}, expected a kafkalog.metrics.MetricsRegistry"
             )
         take_over = values.flag(take_over, "take_over")
         self.settings = ManagerSettings.checked(ManagerSettings() if settings is None else settings)
-        self.refusal: Callable[[], Exception] | None = None  # a store's error, in place of ours
+        self.refusal: Callable[[], Exception] | None = None  # returns a store's error to raise instead of ours
         self.clock = clock
         self.files = files
         self.failure_channel = LogDirFailureChannel(outlives_shortages=True)
@@ -127,15 +136,15 @@ class ManagerLife(Closing):
         self._starting = threading.Lock()  # held by the thread that starts
         self._doomed = DoomedLogs(clock)
         self._leftovers = Leftovers()  # guarded by changes.lock
-        self._as_all = AS_ALL  # what logs are opened with that nobody opens for himself
-        self.lent: set[TopicPartition] = set()  # whose folders others work on: they are loaded for nobody
+        self._as_all = AS_ALL  # how logs are opened for no user in particular
+        self.lent: set[TopicPartition] = set()  # partitions whose files another holder works on: not to be loaded
         self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
         self._tasks = BackgroundTasks(self.scheduler, self._is_running)
         wait_for_dropped()
         paths = absolute_paths(log_dirs)
-        raises = self.settings.on_demand and len(paths) == 1  # there is nothing to go on with
+        raises = self.settings.on_demand and len(paths) == 1  # no other directory could serve
         directories = self.directories_class(paths, files, self.failure_channel, raises=raises)
         cleaner = self.settings.cleaner if self.settings.maintenance else None
         self._cleaning = Cleaning(cleaner, directories, self.registry, clock, self.metrics)
@@ -149,7 +158,7 @@ class ManagerLife(Closing):
             self.topic_configs = topic_configs or self._stored_configs()
             self._make_parts()
             if take_over and any(is_of_cluster(path, files) for path in directories.paths):
-                self._contexts.base_of = _keeping  # the cluster knows the topics' settings, and nobody here
+                self._contexts.base_of = _keeping  # only the cluster knows the topics' settings
         except BaseException:
             self.abandon()
             raise
@@ -161,8 +170,11 @@ class ManagerLife(Closing):
         )
 
     def keep_topics(self) -> StoredTopicConfigs:
-        """The topics' settings beside the data, which are read now where this manager was told others so far.
-        CorruptCheckpointException, KafkaStorageException."""
+        """Returns the topics' settings that are stored with the data.
+
+        Reads them now if this manager was given another source so far.  Raises CorruptCheckpointException,
+        KafkaStorageException.
+        """
         with self.changes.lock:
             found = self.topic_configs
             if not isinstance(found, StoredTopicConfigs):
@@ -192,7 +204,7 @@ class ManagerLife(Closing):
         self._end = End(self._start, directories, registry, self._jobs, self.settings)
 
     def disown(self) -> None:
-        """In a forked child: the locks let go by themselves, the logs as well."""
+        """Resets the manager in a forked child.  The parent keeps the locks and the logs."""
         self._state = _FORKED
         self.changes.disown()
         self.registry.disown()
@@ -206,7 +218,7 @@ class ManagerLife(Closing):
         return self
 
     def close(self) -> None:
-        """`shutdown`, as the end of a `with` block calls it."""
+        """Shuts the manager down, as the end of a `with` block does."""
         self.shutdown()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
@@ -214,7 +226,7 @@ class ManagerLife(Closing):
         if state in (_CLOSED, _FORKED) or not hasattr(self, "directories") or is_finalizing():
             return
         if state is _LOST and not self._has_started:
-            return  # its start failed, and let go of everything
+            return  # its start failed, and has released everything
         try:
             warnings.warn(
                 f"{self!r} was dropped without being shut down; use it as `with LogManager(...) as manager:`, or call "
@@ -233,7 +245,7 @@ class ManagerLife(Closing):
         return self._state is _RUNNING
 
     def _check(self) -> None:
-        """Raises where this manager does nothing (any more)."""
+        """Raises an error if this manager is not running."""
         if self._state is _RUNNING:
             return
         what = f"the manager of {self.directories.shown}"
@@ -244,7 +256,7 @@ class ManagerLife(Closing):
             raise self.refusal()
         raise IllegalStateException(
             f"{what} is {'not started' if self._state is _NEW else self._state}",
-            hint=_WHAT_TO_DO.get(self._state, "make another one"),
+            hint=_WHAT_TO_DO.get(self._state, "create another one"),
         )
 
     def _check_not_lost(self) -> None:
@@ -252,12 +264,12 @@ class ManagerLife(Closing):
             raise self.directories.lost()
 
     def all_logs(self) -> list[UnifiedLog]:
-        """All logs, future ones included."""
+        """Returns all loaded logs, future ones included."""
         self._settle_to_look()
         return self.registry.all_logs()
 
     def _settle_to_look(self) -> None:
-        """Before a look at what there is: makes whole what was cut short.  NoLiveLogDirException."""
+        """Finishes an interrupted change before a look-up.  NoLiveLogDirException."""
         self._check_not_lost()
         if self.changes.cut_short:
             self.changes.settle()
@@ -269,10 +281,19 @@ class ManagerLife(Closing):
         is_stray: IsStray | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Loads all logs, recovers where the last shutdown was not clean, and begins the background tasks.
+        """Loads all logs, recovers those that were not closed cleanly, and begins the background tasks.
 
-        `is_stray` says of a loaded log whether it belongs to nobody: its folder is renamed `-stray`.  `progress` is
-        called by the loading threads.  What fails other than by the disk fails the start, and everything is let go.
+        An error other than a disk's fails the start, and everything is released.
+
+        Args:
+            is_stray: Called with each loaded log; returns whether the log belongs to no topic.  The directory of such
+                a log is renamed `-stray`.
+            progress: Called by the loading threads with the progress so far.
+
+        Raises:
+            IllegalStateException: The manager was already started, or was shut down while it started.
+            NoLiveLogDirException: All directories have failed.
+            KafkalogError: A log cannot be loaded.
         """
         with self.changes.lock:
             if self._state is not _NEW:
@@ -333,41 +354,47 @@ class ManagerLife(Closing):
         self._tasks.once("kafka-delete-logs", self._delete_logs, delay_ms)
 
     def cleanup_logs(self) -> int:
-        """kafka-log-retention: deletes old segments of the logs that are not compacted, and of their future logs; how
-        many.  A log that fails is told when the others are done."""
+        """Deletes old segments of the logs that are not compacted, and of their future logs (kafka-log-retention).
+
+        Returns:
+            The number of segments that were deleted.
+
+        Raises:
+            KafkalogError: A log failed.  It is raised when the other logs are done.
+        """
         self._check()
         return self._housekeeping.cleanup()
 
     def flush_dirty_logs(self) -> None:
-        """kafka-log-flusher: flushes the logs whose last flush is flush.ms ago."""
+        """Flushes the logs whose last flush is at least flush.ms ago (kafka-log-flusher)."""
         self._check()
         self._housekeeping.flush_dirty(self.all_logs())
 
     def checkpoint_recovery_points(self) -> None:
-        """kafka-recovery-point-checkpoint: of all logs, one file a directory."""
+        """Writes the recovery points of all logs, one file a directory (kafka-recovery-point-checkpoint)."""
         self._check()
         for log_dir in self.directories.live:
             self.directories.checkpoint_recovery_points(log_dir, self.registry)
 
     def checkpoint_log_starts(self) -> None:
-        """kafka-log-start-offset-checkpoint: of the logs that start inside their first segment."""
+        """Writes the starts of logs that start inside their first segment (kafka-log-start-offset-checkpoint)."""
         self._check()
         for log_dir in self.directories.live:
             self.directories.checkpoint_log_starts(log_dir, self.registry)
 
     def checkpoint_high_watermarks(self) -> None:
-        """highwatermark-checkpoint: of all logs (in Kafka it is ReplicaManager's)."""
+        """Writes the high watermarks of all logs (highwatermark-checkpoint; in Kafka ReplicaManager does it)."""
         self._check()
         for log_dir in self.directories.live:
             self.directories.checkpoint_high_watermarks(log_dir, self.registry)
 
     def _delete_logs(self) -> None:
-        """kafka-delete-logs: what was renamed `-delete` long enough ago; then again when the next one is due."""
+        """Deletes logs that were renamed `-delete` long enough ago, and schedules itself again (kafka-delete-logs)."""
         delay_ms = self._contexts.default_config.file_delete_delay_ms
         wait_ms = max(delay_ms, 1)
         try:
             if self.changes.cut_short:
-                self.changes.settle()  # a removal's folder must not go before its name
+                self.changes.settle()  # a removal must be complete before its directory is deleted
             self._tidy()
             wait_ms = self._doomed.delete_due(delay_ms)
         except Exception:
@@ -381,8 +408,11 @@ class ManagerLife(Closing):
                 self._leftovers.settle_if_possible()
 
     def _delete_in_time(self) -> None:
-        """What was just renamed `-delete` goes as soon as it has waited long enough.  kafka-delete-logs, as Kafka has
-        it, begins `initial_task_delay_ms` behind the start, and then comes by when what it saw is due."""
+        """Schedules the deletion of a log that was just renamed `-delete`.
+
+        Kafka's task kafka-delete-logs alone would be late: it first runs `initial_task_delay_ms` after the start, and
+        then only when the logs that it saw are due.
+        """
         self._tasks.once("kafka-delete-logs", self._delete_due, self._contexts.default_config.file_delete_delay_ms)
 
     def _delete_due(self) -> None:
@@ -394,8 +424,10 @@ class ManagerLife(Closing):
     # --- failure -------------------------------------------------------------------------------------
 
     def _on_failure(self, log_dir: str) -> None:
-        """Called by whoever met the error, perhaps with a partition's lock held.  What fails at the start waits for the
-        end of that."""
+        """Schedules the handling of a failure.  An error at the start is handled at the end of the start.
+
+        The thread that met the error calls it, perhaps with a partition's lock held.
+        """
         if self._state is _RUNNING:
             self._tasks.once("log-dir-failure-handler", self._settle_failures, _FIRST_OF_ALL_MS)
 
@@ -404,10 +436,16 @@ class ManagerLife(Closing):
             self.handle_log_dir_failure(log_dir)
 
     def handle_log_dir_failure(self, log_dir: str) -> None:
-        """Takes a failed directory out: its partitions are offline, the others go on.  May be called again.
+        """Takes a failed directory out: its partitions are offline, and the other directories continue.
 
-        NoLiveLogDirException when it was the last one: from then on every call on logs raises that, where Kafka's
-        broker halts.
+        May be called again.
+
+        Args:
+            log_dir: The directory.  The call does nothing if it is not live.
+
+        Raises:
+            NoLiveLogDirException: It was the last directory.  From then on every call on logs raises this; Kafka's
+                broker halts instead.
         """
         with self.changes.lock:
             if self._state is not _RUNNING or log_dir not in self.directories.live:
@@ -425,13 +463,20 @@ class ManagerLife(Closing):
     # --- the end -------------------------------------------------------------------------------------
 
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Closes all logs (trim, flush, snapshot), writes the checkpoints, and the clean-shutdown marker in each
-        directory where all of that went well; gives the locks back in any case.
+        """Closes all logs, writes the checkpoints, and releases the locks in any case.
 
-        Waits for appends in flight and refuses what comes after.  What a log's close raised is raised when all is done;
-        a second call does nothing.  While `startup` is under way it ends that, which raises IllegalStateException when
-        it has let go, and does not wait for it.  IllegalStateException from a signal handler that came in the middle of
-        a change of a log: raise SystemExit there, or set a flag.
+        Each log is trimmed and flushed, and its producers' snapshot is written.  A directory in which all of this went
+        well gets the clean-shutdown marker.  The call waits for running appends and refuses later ones.  A second call
+        does nothing.  A call while `startup` is running ends the start, which raises IllegalStateException when it has
+        released everything, and does not wait for it.
+
+        Args:
+            broker_epoch: The broker's epoch to write into the markers.  -1 for none.
+
+        Raises:
+            IllegalStateException: A signal handler called it in the middle of a change of a log.  Raise SystemExit in
+                the handler, or set a flag.
+            KafkalogError: A log was not closed in order.  The first error is raised when all is done.
         """
         broker_epoch = values.whole(broker_epoch, "broker_epoch", low=-1, expected="a broker's epoch")
         self.check_outside()
@@ -452,7 +497,7 @@ class ManagerLife(Closing):
             if self._owns_scheduler:
                 self.scheduler.shutdown()
             with self.changes.lock:
-                if self._state is _CLOSING:  # else another thread was quicker
+                if self._state is _CLOSING:  # otherwise another thread was faster
                     self.changes.settle()
                     self._leftovers.settle_if_possible()
                     error = self._end.close_all(broker_epoch)
@@ -462,8 +507,10 @@ class ManagerLife(Closing):
             raise error
 
     def check_outside(self) -> None:
-        """IllegalStateException in a thread that is inside of a log, by a signal handler or a finalizer: others would
-        wait for it."""
+        """Raises IllegalStateException if this thread is in the middle of an operation on a log.
+
+        This happens in a signal handler or a finalizer; other threads would wait for this one.
+        """
         if self._state is _RUNNING:
             self._cleaning.check_outside()
             for log in self._doomed.logs():
@@ -471,13 +518,15 @@ class ManagerLife(Closing):
                     raise log.is_inside()
 
     def abandon(self) -> None:
-        """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start.
-        IllegalStateException as `shutdown`: whoever still writes is waited for."""
+        """Releases files and locks like a crash, and writes nothing.  The next start recovers what is left.
+
+        Waits for threads that still write.  Raises IllegalStateException as `shutdown`.
+        """
         if self._state in (_CLOSED, _FORKED):
             return
         self.check_outside()
-        self._jobs.stop()  # they write
-        self._cleaning.stop()  # likewise
+        self._jobs.stop()  # its threads write
+        self._cleaning.stop()  # its threads write too
         self._tasks.cancel()
         if self._owns_scheduler:
             self.scheduler.shutdown()
@@ -495,12 +544,12 @@ class ManagerLife(Closing):
 
 
 def _keeping(topic: str, default: LogConfig) -> LogConfig:
-    """The defaults of a topic whose own settings nobody here knows: with them all its records stay."""
+    """Returns defaults that keep all records, for a topic whose settings are unknown here."""
     return LogConfig.from_props({**default.originals, **KEEPS_ALL})
 
 
 def listen_weakly(manager: ManagerLife) -> None:
-    """The channel, which every log holds, must not keep its manager."""
+    """Subscribes to failures by a weak reference, because the channel, which every log holds, outlives the manager."""
     found = weakref.ref(manager)
 
     def on_failure(log_dir: str) -> None:

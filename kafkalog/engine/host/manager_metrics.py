@@ -1,7 +1,7 @@
-"""What a manager shows: Kafka's gauges of its directories, and of a start while it runs.
+"""A manager's metrics: Kafka's gauges of its directories, and of a start while it is running.
 
-Mirrors the gauges of LogManager (4.4.0); the segments that are left are shown by the number of the thread that recovers
-them.  Asked when somebody looks.
+Mirrors the gauges of LogManager (4.4.0).  The number of remaining segments is shown for each recovery thread.  A gauge
+is computed when it is read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def gauges_of_directories(directories: LogDirectories) -> list[Gauge]:
 
 
 def gauges_of_start(remaining: Remaining) -> list[Gauge]:
-    """Shown while the logs are loaded."""
+    """Returns the gauges that are shown while the logs are loaded."""
     gauges = []
     for path in remaining.logs:
         gauges.append(Gauge(_name("remainingLogsToRecover", dir=path), functools.partial(_logs_left, path)))

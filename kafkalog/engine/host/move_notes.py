@@ -1,16 +1,17 @@
-"""Notes of moves: where a partition has folders in several directories, they say which one counts.
+"""Notes of moves: if a partition has directories in several log directories, they say which one counts.
 
-`topic-0.kafkalog_move` lies beside the folder that counts and names other directories, whose folder does not, a line
-each.  Of a move it is there from before the future folder takes the plain name until the old one is renamed `-delete`,
-and names the directory that the partition leaves.  Where the new disk fails on the way the partition stays, and a note
-beside it names that disk's directory, with a line `stays` behind: it contradicts what may lie there.  Such lines go
-along when the partition moves on, until a start finds that directory again.  Kafka has no such notes, and refuses to
-start on what a crash between its two renames leaves (a broker passes over the file).
+The note `topic-0.kafkalog_move` is stored next to the partition's directory that counts.  It names, one a line, the log
+directories whose copy does not count.  A move writes the note before the future directory gets the plain name.  It
+names the log directory that the partition leaves, until the old copy is renamed `-delete`.  If the new disk fails on
+the way, the partition stays, and a note next to it names that disk's log directory, followed by a line `stays`: it
+contradicts any note there.  The next move of the partition takes such lines along, until a start finds that log
+directory again.  Kafka has no such notes, and refuses to start after a crash between its two renames.  A broker skips
+the file.
 
-A disk that is out of the house for a while knows nothing of what happens to the others.  So each line says where the
-partition's log ended then, and is believed only where the log that it gives up took nothing since (`is_left_behind`).
+A disk that is removed for a while does not learn about changes on the other disks.  So each line also says where the
+partition's log ended then.  It is believed only if the copy that it gives up got no records since (`is_left_behind`).
 
-Called under the manager's lock of changes, by a start or a switch.
+A start or a switch calls these functions under the manager's lock of changes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ENDS = re.compile(rb"end [0-9]{1,18}")
 
 
 class _Said(NamedTuple):
-    """Of a directory whose folder does not count: `stays`, whatever a note there says; `end`: where the log ended."""
+    """An entry of a note.  `stays`: it contradicts any note there.  `end`: where the log ended."""
 
     stays: bool = False
     end: int | None = None
@@ -46,9 +47,9 @@ Others = dict[str, _Said]
 
 
 def write(source: UnifiedLog, destination: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
-    """The partition leaves `source` for `destination`, and takes along what a note says of other directories.
+    """Notes that the partition leaves `source` for `destination`, and copies the other lines of the note at `source`.
 
-    KafkaStorageException, and the directory is offline, where the disk refuses.
+    If the disk fails, raises KafkaStorageException, and the directory is offline.
     """
     others: Others = {}
 
@@ -61,13 +62,16 @@ def write(source: UnifiedLog, destination: UnifiedLog, files: Files, failed: Log
 
 
 def write_stay(log: UnifiedLog, other: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
-    """The partition stays in `log`, whatever a note beside `other`, whose disk failed, says.  Raises as `write`."""
+    """Notes that the partition stays in `log`, which overrules a note next to `other`, whose disk failed.
+
+    Raises as `write`.
+    """
     said = _Said(True, log.log_end_offset)
     _at_note(log, failed, lambda path: _put(path, {**_read(path, files), other.parent_dir: said}, files))
 
 
 def forget(log: UnifiedLog, other: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
-    """The note beside `log` says nothing of the directory of `other` any more.  Raises as `write` does."""
+    """Removes the line about the directory of `other` from the note next to `log`.  Raises as `write`."""
 
     def change(path: str) -> None:
         noted = _read(path, files)
@@ -79,7 +83,7 @@ def forget(log: UnifiedLog, other: UnifiedLog, files: Files, failed: LogDirFailu
 
 
 def remove(log: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
-    """The partition is not in this directory any more.  Raises as `write` does."""
+    """Removes the note: the partition is not in this directory any more.  Raises as `write`."""
     _at_note(log, failed, lambda path: _put(path, {}, files))
 
 
@@ -97,13 +101,13 @@ def _path(log: UnifiedLog) -> str:
 
 
 def _read(path: str, files: Files) -> Others:
-    """What a note says; nothing, and that is told, where it names no directory: it may be torn."""
+    """Returns the entries of a note.  If it names no directory (it may be torn), logs a warning and returns none."""
     try:
         data = read_small(path, files, bytes_max=NOTE_BYTES_MAX)
     except FileNotFoundError:
         return {}
     except CorruptCheckpointException as error:
-        Lines(LOGGER, os.path.dirname(path)).warning("passed over %s; %s", error, _REMOVE_IT)
+        Lines(LOGGER, os.path.dirname(path)).warning("skipped %s; %s", error, _REMOVE_IT)
         return {}
     others: Others = {}
     last = ""
@@ -117,7 +121,7 @@ def _read(path: str, files: Files) -> Others:
             others[last] = others[last]._replace(end=int(line[len(_END) :]))
     if not others:
         Lines(LOGGER, os.path.dirname(path)).warning(
-            "passed over %s: found %r, expected the path of a log directory; %s", path, data[:60], _REMOVE_IT
+            "skipped %s: found %r, expected the path of a log directory; %s", path, data[:60], _REMOVE_IT
         )
     return others
 
@@ -133,7 +137,7 @@ def _put(path: str, others: Others, files: Files) -> None:
                 lines.append(_END + b"%d" % said.end)
         files.write_atomic(path, b"\n".join(lines) + b"\n")
     elif files.unlink_if_exists(path):
-        files.sync_dir(os.path.dirname(path))  # a note that comes back would speak of another move
+        files.sync_dir(os.path.dirname(path))  # a note that reappears would apply to another move
 
 
 def _without(others: Others, *log_dirs: str) -> Others:
@@ -146,9 +150,9 @@ def _real(log_dir: str) -> str:
 
 
 def destination_of(one: UnifiedLog, other: UnifiedLog, files: Files) -> UnifiedLog | None:
-    """Of two logs of one partition the one that counts; None where no note says it.  OSError.
+    """Returns which of two logs of one partition counts; None if no note says it.  OSError.
 
-    Both say it of themselves: the disk of the one that the partition was moving to failed, and the other one stayed.
+    Both may say it of themselves, if the disk of a move's destination failed and the partition stayed at the source.
     """
     first, second = _says(one, other, files), _says(other, one, files)
     if first == second:
@@ -159,8 +163,11 @@ def destination_of(one: UnifiedLog, other: UnifiedLog, files: Files) -> UnifiedL
 
 
 def is_left_behind(log: UnifiedLog, other: UnifiedLog, files: Files) -> bool:
-    """Whether all that `log` has was there when the note beside `other`, which counts, was written, as far as `other`
-    still has it.  It may have less, for a power loss takes what was never flushed.  OSError, KafkaStorageException."""
+    """Returns whether `log` got no records since the note next to `other`, which counts, was written.
+
+    If `other` has lost records since (a power loss can remove records that were never flushed), its last records are
+    compared instead.  Raises OSError, KafkaStorageException.
+    """
     said = _says(other, log, files)
     end = None if said is None else said.end
     if end is not None and (log.log_end_offset > end or log.log_end_offset <= other.first_local_offset):
@@ -169,13 +176,13 @@ def is_left_behind(log: UnifiedLog, other: UnifiedLog, files: Files) -> bool:
 
 
 def _says(log: UnifiedLog, other: UnifiedLog, files: Files) -> _Said | None:
-    """What the note beside `log` says of the directory of `other`."""
+    """Returns what the note next to `log` says about the directory of `other`."""
     noted = {_real(each): said for each, said in _read(_path(log), files).items()}
     return noted.get(_real(other.parent_dir))
 
 
 def clear(log_dirs: Collection[str], files: Files, failed: LogDirFailureChannel) -> None:
-    """Notes lose the lines of `log_dirs`, which are loaded: which folder counts is settled there."""
+    """Removes the lines about `log_dirs` from all notes: these are loaded, and it is settled which copy counts."""
     for log_dir in log_dirs:
         try:
             _clear(log_dir, log_dirs, files)

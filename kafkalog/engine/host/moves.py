@@ -1,17 +1,17 @@
-"""A partition moves to another directory while it is written and read: copy, catch up, switch.
+"""Moves a partition to another directory while it is written and read: copy, catch up, switch.
 
-The future log is a follower of the current one in the same process: it takes its batches byte for byte, from where it
-ends.  Copying holds no lock.  When little is left the rest is copied under the current log's lock, flushed, and the
-future log takes the place (`LogManager.switch_to_future_log`, atomic); an append that waited meanwhile is refused, and
+The future log is a follower of the current one in the same process: it copies its batches byte for byte, from its end
+on.  Copying holds no lock.  When little is left, the rest is copied under the current log's lock and flushed, and the
+future log takes the place (`LogManager.switch_to_future_log`, atomic).  An append that waited meanwhile is refused, and
 its caller gets the partition's new log from the manager.
 
-Of a log that goes on in a remote tier only what is on the disk is copied, segment by segment, so that what the tier has
-ends where a segment does.  The rest is told: the log start, the leader epochs, the producers as they were there.  (A
-broker's TierStateMachine fetches that from the tier.)
+If a log continues in a remote tier, only its records on the disk are copied.  They are copied segment by segment: the
+part that the tier has then ends where a segment ends.  The rest is passed on: the log start, the leader epochs, the producers
+as they were there.  (A broker's TierStateMachine fetches these from the tier.)
 
-A future log that an earlier move left goes on where it ends if it is certainly a beginning of the current log.  Where
-that was truncated meanwhile it is copied anew.  What a move did not finish, by an error or an interrupt, is a `-future`
-folder and a whole current log.
+A future log that an earlier move left is continued if it is certainly a beginning of the current log.  If the current
+log was truncated meanwhile, all is copied again.  A move that an error or an interrupt ended leaves a `-future`
+directory and a complete current log.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 
-COPY_BYTES = 1 << 20  # at once
-SWITCH_BYTES = 4 << 20  # that much may be copied while writers wait
+COPY_BYTES = 1 << 20  # copied at once
+SWITCH_BYTES = 4 << 20  # at most this much is copied while writers wait
 
 
 class Moving(Protocol):
-    """What a move asks of its manager (`LogManager`)."""
+    """The methods of the manager that a move calls (`LogManager`)."""
 
     @property
     def creation(self) -> AbstractContextManager[object]: ...
@@ -81,7 +81,13 @@ class Moving(Protocol):
 
 
 class MoveProgress(NamedTuple):
-    """How far a move is: the offset up to which the future log has the current one's records, and the latter's end."""
+    """The progress of a move.
+
+    Attributes:
+        copied_to: The offset up to which the future log has the current one's records.
+        log_end_offset: The end of the current log.
+        bytes_copied: How many bytes this move has copied.
+    """
 
     copied_to: int
     log_end_offset: int
@@ -89,10 +95,10 @@ class MoveProgress(NamedTuple):
 
 
 class Move:
-    """One move; used once, by one thread."""
+    """One move, used once, by one thread."""
 
     def __init__(self, manager: Moving, topic_partition: str | TopicPartition, log_dir: str | os.PathLike[str]) -> None:
-        """LogDirNotFoundException; KafkaStorageException when the directory is offline."""
+        """Raises LogDirNotFoundException, and KafkaStorageException if the directory is offline."""
         self._manager = manager
         self.partition = names.partition_of(topic_partition)
         self._log_dir = absolute_path(log_dir)
@@ -102,11 +108,11 @@ class Move:
         self._truncations = -1
 
     def run(self, progress: Callable[[MoveProgress], object] | None = None) -> UnifiedLog:
-        """The partition's log in its new place."""
+        """Returns the partition's log in its new place."""
         source = self._source()
         if source.parent_dir == self._log_dir:
             return source
-        if not source.remote_log_enabled:  # else its start and its leader epochs are kept
+        if not source.remote_log_enabled:  # otherwise its start and its leader epochs are kept
             source.refuse_without_tier("move")
         future = self._future_of(source)
         try:
@@ -119,7 +125,10 @@ class Move:
         return future
 
     def _drop_if_deleted(self, source: UnifiedLog, future: UnifiedLog) -> None:
-        """A copy of what was deleted meanwhile is of no use; of what went with its disk it may be all that is left."""
+        """Deletes the copy if the partition was deleted meanwhile.
+
+        If the source's disk failed, the copy stays: it may be all that is left.
+        """
         manager, partition = self._manager, self.partition
         with contextlib.suppress(KafkalogError):
             gone = manager.get_log(partition) is None
@@ -155,7 +164,7 @@ class Move:
         manager, partition = self._manager, self.partition
         left = manager.get_log(partition, is_future=True)
         if left is not None and left.parent_dir != self._log_dir:
-            Lines("kafkalog.manager", left.parent_dir, partition).warning("an unfinished move to here is given up")
+            Lines("kafkalog.manager", left.parent_dir, partition).warning("deleting an unfinished move to here")
             manager.async_delete(partition, is_future=True)
         return manager.get_or_create_log(
             partition, is_new=True, is_future=True, topic_id=source.topic_id, log_dir=self._log_dir
@@ -165,7 +174,7 @@ class Move:
         """Makes the future log a beginning of the current one, or empty."""
         if self._truncations == source.local_log.truncations:
             return
-        future.settle()  # an earlier move may have been interrupted in the middle of a cut
+        future.settle()  # an earlier move may have been interrupted in the middle of a truncation
         known = self._truncations < 0 and goes_on(source, future)
         self._truncations = source.local_log.truncations
         is_new = future.is_empty and future.log_start_offset == source.log_start_offset == source.first_local_offset
@@ -175,7 +184,7 @@ class Move:
     @staticmethod
     def _begin_anew(source: UnifiedLog, future: UnifiedLog) -> None:
         if source.remote_log_enabled:
-            with source.lock:  # retention takes the snapshot of the producers there
+            with source.lock:  # retention removes the snapshot of the producers there
                 future.begin_where(source)
         else:
             future.truncate_fully_and_start_at(source.log_start_offset)
@@ -185,16 +194,16 @@ class Move:
             return 0
         first = source.local_log.segments.first_segment_base_offset if source.remote_log_enabled else None
         gone = sum(each.size for each in future.log_segments() if first is not None and each.base_offset < first)
-        return source.size - future.size + gone  # retention keeps what it does not know to be copied
+        return source.size - future.size + gone  # the future log's retention keeps segments not known to be copied
 
     def _copy(self, source: UnifiedLog, future: UnifiedLog) -> bool:
-        """One piece; False when there is none, or the current log was truncated."""
+        """Copies one piece.  Returns False if there is none, or if the current log was truncated."""
         if source.is_leaving_remote_tier:
             raise leaving_error(self.partition)
         start = source.first_local_offset
-        if future.log_end_offset < start:  # deleted behind us
+        if future.log_end_offset < start:  # retention deleted the records after the copied ones
             self._begin_anew(source, future)
-        # What a segment may be has perhaps become less than a piece.
+        # The limit of a segment's size may have become smaller than a piece.
         try:
             found = source.read(future.log_end_offset, min(COPY_BYTES, future.config.segment_size))
         except OffsetOutOfRangeException:
@@ -206,7 +215,7 @@ class Move:
         except KafkaException:
             if self._truncations == source.local_log.truncations:
                 raise
-            return False  # cut between the two
+            return False  # truncated between the two
         if not data or self._truncations != source.local_log.truncations:
             return False
         segment = found.fetch_offset_metadata.segment_base_offset
@@ -218,7 +227,8 @@ class Move:
         return True
 
     def _append(self, future: UnifiedLog, data: memoryview) -> None:
-        """The current log may start inside of a batch: the copy then begins with the whole of it, as Kafka's does."""
+        """Appends batches.  The current log may start inside a batch: the copy then begins with all of that batch, as
+        Kafka's does."""
         try:
             future.append_as_follower(data, INT_MAX)
         except UnexpectedAppendOffsetException as error:
@@ -229,15 +239,15 @@ class Move:
             future.append_as_follower(data, INT_MAX)
 
     def _switch(self, source: UnifiedLog, future: UnifiedLog) -> bool:
-        """False when the current log was truncated meanwhile."""
+        """Switches to the future log.  Returns False if the current log was truncated meanwhile."""
         manager = self._manager
-        future.flush(True)  # most of it before writers wait
+        future.flush(True)  # flushes most of it before writers wait
         with manager.creation:
             if manager.get_log(self.partition) is not source:
-                raise IllegalStateException(f"{self.partition} was deleted or moved by somebody else meanwhile")
+                raise IllegalStateException(f"{self.partition} was deleted or moved by another caller meanwhile")
             with source.lock:
                 source.settle()
-                # The lock lets signal handlers of this thread in: what they changed now would be lost, or come back.
+                # The lock admits signal handlers of this thread: their changes now would be lost, or come back.
                 source.lock.busy = True
                 while self._copy(source, future):
                     pass
@@ -246,7 +256,7 @@ class Move:
                 future.maybe_increment_log_start_offset(
                     source.log_start_offset, LogStartOffsetIncrementReason.LEADER_OFFSET_INCREMENTED
                 )
-                future.skip_to(source.log_end_offset)  # a crash may have left a hole before the current log's end
+                future.skip_to(source.log_end_offset)  # a crash may have left a gap before the current log's end
                 if source.remote_log_enabled:
                     _take_over_tier(source, future)
                 assert future.log_end_offset == source.log_end_offset, (source, future)
@@ -256,7 +266,7 @@ class Move:
 
 
 def leaving_error(partition: TopicPartition) -> IllegalStateException:
-    """Of a move while a topic leaves the remote tier: where its log begins is not settled before."""
+    """Returns the error for a move while a topic leaves the remote tier: the log's start is not settled until then."""
     return IllegalStateException(
         f"{partition} is just leaving the remote tier",
         hint="move it when alter_topic has returned",
@@ -264,16 +274,19 @@ def leaving_error(partition: TopicPartition) -> IllegalStateException:
 
 
 def _take_over_tier(source: UnifiedLog, future: UnifiedLog) -> None:
-    """What the future log is to know of the remote tier, whose lower offsets it has not read."""
+    """Tells the future log about the remote tier, whose lower offsets it has not read."""
     future.leader_epoch_cache.take(source.epoch_entries)
     future.update_highest_offset_in_remote_storage(source.highest_offset_in_remote_storage)
     if future.active_segment.base_offset < source.active_segment.base_offset:
-        future.roll()  # all of the last segment may have been copied
+        future.roll()  # all of the last segment may already be in the tier
 
 
 def _up_to_markers(data: bytes) -> Iterator[memoryview]:
-    """The same batches, so that none follows a transaction's end: what one append has behind it would get into the
-    index of aborted transactions, as if the log had been stable up to there then."""
+    """Splits the batches so that none follows a transaction's end marker in one append.
+
+    The index of aborted transactions records the last stable offset at the marker, and batches appended together with
+    it would make that offset too high.
+    """
     table, _, reached = batches.scan(data, check_crc=False, max_batches=len(data) // SMALLEST_BATCH_BYTES + 1)
     markers = table[table["attributes"] & CONTROL_FLAG != 0]
     at = 0
@@ -284,8 +297,11 @@ def _up_to_markers(data: bytes) -> Iterator[memoryview]:
 
 
 def goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
-    """Whether the future log is a beginning of the current one: what it has last is there, too, and as many bytes lie
-    before it.  A power loss takes segments out of the middle of what was never flushed."""
+    """Returns whether the future log is a beginning of the current one.
+
+    Its last records must be in the current log too, with as many bytes before them: a power loss can remove segments
+    from the middle of a part that was never flushed.
+    """
 
     def is_beginning(start: int) -> bool:
         end = future.log_end_offset
@@ -299,12 +315,12 @@ def goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
 
 
 def has_last_of(log: UnifiedLog, other: UnifiedLog) -> bool:
-    """Whether what the other log has last is in this one, too: so nothing came to that one which this one has not."""
+    """Returns whether the last records of `other` are in `log` too: then `other` has no records that `log` lacks."""
     return _beside_retention(log, lambda start: _has_last_of(log, other, start))
 
 
 def _beside_retention(log: UnifiedLog, ask: Callable[[int], bool]) -> bool:
-    """What `ask` says of the log's start on the disk, again where that moved on meanwhile."""
+    """Returns `ask(start)` for the log's start on the disk.  Asks again if retention moved the start meanwhile."""
     while True:
         start = log.first_local_offset
         try:
@@ -315,7 +331,7 @@ def _beside_retention(log: UnifiedLog, ask: Callable[[int], bool]) -> bool:
 
 
 def _has_last_of(log: UnifiedLog, other: UnifiedLog, start: int) -> bool:
-    """OffsetOutOfRangeException where the start of the first has moved on."""
+    """Raises OffsetOutOfRangeException if the start of `log` has moved."""
     end = end_of_records(other)
     if end is None or not start < end <= log.log_end_offset:
         return False
@@ -324,8 +340,10 @@ def _has_last_of(log: UnifiedLog, other: UnifiedLog, start: int) -> bool:
 
 
 def end_of_records(log: UnifiedLog) -> int | None:
-    """The offset behind the last record that is there, which may lie before the log's end: a power loss takes the end
-    of one segment and leaves the next one, empty.  None without any."""
+    """Returns the offset after the last record; None if there is none.
+
+    It may be before the log's end: a power loss can remove the end of one segment and leave the next one, empty.
+    """
     for segment in reversed(log.log_segments()):
         if segment.size:
             end = segment.read_next_offset()
@@ -334,7 +352,7 @@ def end_of_records(log: UnifiedLog) -> int | None:
 
 
 def _distance(log: UnifiedLog, start: int, end: int) -> int:
-    """Bytes from the batch of one offset to the batch of another."""
+    """Returns the number of bytes from the batch of one offset to the batch of another."""
     first, last = _place(log, start), _place(log, end)
     between = [each.size for each in log.log_segments() if first[1] <= each.base_offset < last[1]]
     return sum(between) + last[2] - first[2]

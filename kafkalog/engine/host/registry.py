@@ -1,8 +1,8 @@
-"""Which logs there are: the current and the future one of each partition, in the order of Kafka's maps; and which
-partitions wait on the disk for somebody to ask for them.
+"""The logs of a manager: the current and the future log of each partition, in the order of Kafka's maps.
 
-Beside the maps stand the logs of each topic and of each directory, so that neither is found by a walk over all.
-Look-ups take no lock; `guard` is held for an instant by whoever changes or walks the maps.  Knows nothing of disks.
+Also has the partitions whose log is not loaded ("waiting"): it is loaded at the first request.
+Further maps hold the logs by topic and by directory, so that a look-up does not walk over all logs.  Look-ups acquire
+no lock.  `guard` is held for a moment to change the maps or to walk over them.  Knows nothing of disks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ Logs = JavaHashMap[TopicPartition, UnifiedLog]
 
 
 class WaitingLog(NamedTuple):
-    """A partition's folder of which no log is open, and what the directory's checkpoints say of it; None: no line.
-    `clean`: whether its last close was."""
+    """A partition whose log is not open: its directory, and its lines in the checkpoints; None means no line.
+
+    `clean`: whether the last close of the log was clean.
+    """
 
     log_dir: str
     folder: str
@@ -42,11 +44,11 @@ class LogRegistry:
         self._waiting: dict[TopicPartition, WaitingLog] = {}
         self._waiting_futures: dict[TopicPartition, WaitingLog] = {}
         self._waiting_by_topic: dict[str, dict[TopicPartition, WaitingLog]] = {}  # current ones
-        self.changes = 0  # another number: there are other logs, perhaps
+        self.changes = 0  # a version: another number means that the set of logs may have changed
         self.topics_made = 0  # how many topics have got their first log so far
 
     def disown(self) -> None:
-        """In a forked child: whoever held the guard may be gone."""
+        """Resets the lock in a forked child: the thread that held it may not exist there."""
         self.guard = threading.RLock()
 
     def _map(self, is_future: bool) -> Logs:
@@ -56,7 +58,7 @@ class LogRegistry:
         return self._map(is_future).get(partition)
 
     def put(self, log: UnifiedLog, *, is_future: bool = False) -> UnifiedLog | None:
-        """Puts a log in its place; the one that was there."""
+        """Puts a log in its place.  Returns the log that was there before."""
         with self.guard:
             logs = self._map(is_future)
             previous = logs.get(log.topic_partition)
@@ -67,7 +69,7 @@ class LogRegistry:
             return previous
 
     def _index(self, log: UnifiedLog, is_future: bool) -> None:
-        """Each step may be done twice: an interrupt may come between two, and then all are."""
+        """Adds a log to the indexes.  May run twice: an interrupt between two steps makes the caller repeat all."""
         self._by_dir.setdefault(log.parent_dir, set()).add(log)
         if not is_future:
             topic = log.topic_partition.topic
@@ -78,14 +80,14 @@ class LogRegistry:
             of[log.topic_partition] = log
         self.changes += 1
 
-    # --- what waits ----------------------------------------------------------------------------------
+    # --- logs that are not loaded --------------------------------------------------------------------
 
     def waiting(self, partition: TopicPartition, *, is_future: bool = False) -> WaitingLog | None:
-        """The folder of a partition that no log is open of."""
+        """Returns a partition's entry if its log is not open."""
         return (self._waiting_futures if is_future else self._waiting).get(partition)
 
     def let_wait(self, partition: TopicPartition, waiting: WaitingLog, *, is_future: bool = False) -> None:
-        """There is a folder of a partition, for whoever asks for it."""
+        """Registers a partition whose log is loaded at the first request."""
         with self.guard:
             (self._waiting_futures if is_future else self._waiting)[partition] = waiting
             if not is_future:
@@ -93,7 +95,7 @@ class LogRegistry:
             self.changes += 1
 
     def forget_waiting(self, partition: TopicPartition, *, is_future: bool = False) -> None:
-        """Its log is open, or its folder gone."""
+        """Drops a partition's entry: its log is open, or its directory is deleted."""
         with self.guard:
             (self._waiting_futures if is_future else self._waiting).pop(partition, None)
             of = self._waiting_by_topic.get(partition.topic)
@@ -104,42 +106,42 @@ class LogRegistry:
             self.changes += 1
 
     def waiting_of(self, topic: str) -> dict[TopicPartition, WaitingLog]:
-        """Those of a topic; future ones are not among them."""
+        """Returns the waiting partitions of a topic, without future ones."""
         with self.guard:
             return dict(self._waiting_by_topic.get(topic, {}))
 
     def waiting_in(self, log_dir: str) -> dict[TopicPartition, WaitingLog]:
-        """Those of a directory, which has one folder of each: a current or a future one."""
+        """Returns the waiting partitions of a directory, which has one copy of each: a current or a future one."""
         with self.guard:
             found = [*self._waiting_futures.items(), *self._waiting.items()]
         return {partition: waiting for partition, waiting in found if waiting.log_dir == log_dir}
 
     def forget_directory(self, log_dir: str) -> None:
-        """Nothing waits in a directory that failed."""
+        """Drops the waiting partitions of a directory that failed."""
         for is_future in (False, True):
             for partition, waiting in list((self._waiting_futures if is_future else self._waiting).items()):
                 if waiting.log_dir == log_dir:
                     self.forget_waiting(partition, is_future=is_future)
 
     def numbers_of(self, topic: str) -> list[int]:
-        """The partitions of a topic that have a current log, open or waiting."""
+        """Returns the partitions of a topic that have a current log, open or waiting."""
         with self.guard:
             places = {*self._by_topic.get(topic, ()), *self._waiting_by_topic.get(topic, ())}
         return sorted(partition.partition for partition in places)
 
     def topics(self) -> set[str]:
-        """Those that have a current log, open or waiting."""
+        """Returns the topics that have a current log, open or waiting."""
         with self.guard:
             return {*self._by_topic, *self._waiting_by_topic}
 
     def is_there(self, partition: TopicPartition) -> bool:
-        """Whether a partition has a current log, open or waiting."""
+        """Returns whether a partition has a current log, open or waiting."""
         return self._current.get(partition) is not None or partition in self._waiting
 
     # --- changes -------------------------------------------------------------------------------------
 
     def remove(self, log: UnifiedLog) -> None:
-        """Takes a log out, wherever it is; no other one of its partition."""
+        """Removes a log from all maps.  Another log of its partition stays."""
         with self.guard:
             self._remove(log)
 
@@ -157,27 +159,27 @@ class LogRegistry:
                 logs.pop(log.topic_partition, None)
 
     def promote(self, future: UnifiedLog) -> None:
-        """The future log becomes the current one."""
+        """Makes the future log the current one."""
         with self.guard:
             self._future.pop(future.topic_partition, None)
             self.put(future)
 
     def all_of(self, log_dir: str) -> list[UnifiedLog]:
-        """All logs of a directory."""
+        """Returns all logs of a directory."""
         return [log for log in self.all_logs() if log.parent_dir == log_dir]
 
     def of_topic(self, topic: str) -> list[UnifiedLog]:
-        """The current logs of a topic, in the order in which they came."""
+        """Returns the current logs of a topic in the order in which they were added."""
         with self.guard:
             return list(self._by_topic.get(topic, {}).values())
 
     def futures_of(self, topic: str) -> list[UnifiedLog]:
-        """The future logs of a topic."""
+        """Returns the future logs of a topic."""
         with self.guard:
             return [log for log in self._future.values() if log.topic_partition.topic == topic] if self._future else []
 
     def counts_by_dir(self) -> dict[str, int]:
-        """How many logs, current and future ones, open and waiting, each directory has."""
+        """Returns how many logs each directory has: current and future, open and waiting."""
         with self.guard:
             counts = {log_dir: len(logs) for log_dir, logs in self._by_dir.items()}
             for waiting in (*self._waiting.values(), *self._waiting_futures.values()):
@@ -193,20 +195,23 @@ class LogRegistry:
             return self._current.values()
 
     def all_logs(self) -> list[UnifiedLog]:
-        """Current and future ones."""
+        """Returns the current and future logs."""
         with self.guard:
             return [*self._current.values(), *self._future.values()]
 
     def in_dir(self, log_dir: str) -> Logs:
-        """Those of a directory by partition (LogManager.logsInDir); of two of one partition the current one."""
+        """Returns the logs of a directory by partition (LogManager.logsInDir); the current one if there are two."""
         found: Logs = JavaHashMap(topic_partition_hash)
         for log in self.all_of(log_dir):
             found.setdefault(log.topic_partition, log)
         return found
 
     def high_watermarks_in_dir(self, log_dir: str) -> AnyRefMap[TopicPartition, int]:
-        """As ReplicaManager.checkpointHighWatermarks collects them: partition by partition, the current log before the
-        future one.  Its partitions are in a map like ours."""
+        """Returns the high watermarks as ReplicaManager.checkpointHighWatermarks collects them.
+
+        It goes partition by partition, the current log before the future one.  Kafka keeps its partitions in a map with
+        the same order as ours.
+        """
         found: AnyRefMap[TopicPartition, int] = AnyRefMap(topic_partition_hash)
         logs = self.all_logs()
         futures = {log.topic_partition: log for log in logs if log.is_future}

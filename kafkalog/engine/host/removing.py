@@ -1,10 +1,10 @@
-"""Removing logs: a folder is renamed `-delete` or `-stray`, and from then on no look-up finds the log.
+"""Removes logs: renames a directory `-delete` or `-stray`; from then on no look-up finds the log.
 
-What is renamed `-delete` waits among the doomed ones (`doomed`).  Checkpoints are written when all logs of a call are
-renamed, once a directory.  Mirrors LogManager.asyncDelete (4.4.0).
+A log that is renamed `-delete` waits in `doomed`.  Checkpoints are written once a directory, when all logs of a call
+are renamed.  Mirrors LogManager.asyncDelete (4.4.0).
 
-Who calls holds `Changes.lock`; `remove` is a change of `Changes`, and may be made twice.  A log's cleaning is paused,
-and then each step takes the log's own lock by itself.
+The caller holds `Changes.lock`; `remove` is a change of `Changes`, and may run twice.  A log's cleaning is paused, and
+then each step acquires the log's lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from kafkalog.errors import DiskFull, KafkalogError, TooManyOpenFilesException
 
 
 class Removal(NamedTuple):
-    """A log that is to leave the maps, and its folder's name from then on; which no more says what it was."""
+    """A log to remove from the maps, and its directory's new name.  `is_future` is stored, because the new name no
+    longer shows it."""
 
     log: UnifiedLog
     name: str
@@ -50,12 +51,12 @@ class Removals:
         self._doomed = doomed
 
     def of(self, partitions: Iterable[TopicPartition], *, is_stray: bool) -> list[Removal]:
-        """Of the logs that partitions have, future ones included."""
+        """Returns removals of the logs that the partitions have, future ones included."""
         found = [self._registry.get(each, is_future=is_future) for each in partitions for is_future in (False, True)]
         return [Removal.of(log, is_stray=is_stray) for log in found if log is not None]
 
     def remove(self, removals: Sequence[Removal], *, checkpoint: bool) -> None:
-        """All of them; the first error is raised when all were tried."""
+        """Removes all of them.  The first error is raised when all were tried."""
         errors: list[KafkalogError] = []
         for removal in removals:
             try:
@@ -82,7 +83,7 @@ class Removals:
         try:
             log.rename_dir(removal.name, False)
         except (DiskFull, TooManyOpenFilesException):
-            log.accept_changes()  # it stays, and goes on
+            log.accept_changes()  # the log stays, and continues
             raise
         if not removal.is_stray:
             self._doomed.add(log)

@@ -1,4 +1,4 @@
-"""What a manager is set to: Kafka's broker settings that concern many logs, and the defaults of their topics."""
+"""The settings of a manager: Kafka's broker settings that concern many logs, and the defaults of their topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalog.engine.format import values
 from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.errors import IllegalArgumentException
 
-# What Kafka's keys allow; those of which it does not say are any number.
+# The lowest values that Kafka's keys allow.  LONG_MIN: Kafka sets no limit.
 _LOWEST = {
     "recovery_threads": 1,
     "retention_check_ms": 1,
@@ -25,24 +25,32 @@ _LOWEST = {
 
 
 class ManagerSettings(NamedTuple):
-    """Times in milliseconds; the defaults are Kafka's.  `from_broker` reads them from a broker's properties.  Made of
-    anything; LogManager takes what is `checked`.
+    """The settings of a LogManager or a store.  Times are in milliseconds; the defaults are Kafka's.
 
-        kafkalog.open("shop", settings=kafkalog.ManagerSettings(retention_check_ms=10_000))
+    The constructor accepts any values; LogManager checks them with `checked`.
 
-    default_config: of topics that do not say otherwise.
-    recovery_threads: for each directory, at a start and at a close; 1 has all go one by one.
-    retention_check_ms: between two looks for segments that are too old or too many; five minutes.
-    flush_check_ms: between two looks for logs whose last flush is `flush.ms` ago; never.
-    recovery_checkpoint_ms, start_checkpoint_ms, high_watermark_checkpoint_ms: between two writes of each checkpoint.
-    initial_task_delay_ms: from the start to the first of each of these.
-    producers: for how long an idle producer is remembered (a day; `kafkalog.open` without `settings`: for ever).
-    cordoned_log_dirs: directories that get no new partitions; ("*",) for all.
-    cleaner: compaction; its `backoff_ms` (15 seconds) is how long it rests where there is nothing to compact.
-    maintenance: False leaves retention, compaction and `-delete` folders to others.
-    load: "on demand" loads a log when it is first asked for.
-    keeps_house: False does nothing in the background, for who opens single partitions.
-    has_remote_tier: topics may go on in a remote tier.
+    Args:
+        default_config: The settings of topics without overrides.
+        recovery_threads: Threads for each directory, at a start and at a close.  With 1, logs are processed one by one.
+        retention_check_ms: Interval of the search for segments that are too old or too many.  Five minutes.
+        flush_check_ms: Interval of the search for logs whose last flush is `flush.ms` ago.  Never.
+        recovery_checkpoint_ms: Interval between two writes of the recovery points.  One minute.
+        start_checkpoint_ms: Interval between two writes of the log start offsets.  One minute.
+        high_watermark_checkpoint_ms: Interval between two writes of the high watermarks.  Five seconds.
+        initial_task_delay_ms: Time from the start to the first run of each of these tasks.  30 seconds.
+        producers: How long an idle producer id is remembered.  A day; `kafkalog.open` without `settings`: forever.
+        cordoned_log_dirs: Directories that get no new partitions; `("*",)` for all.
+        cleaner: The settings of compaction.  Its `backoff_ms` (15 seconds) is the pause if there is nothing to compact.
+        maintenance: False turns off retention, compaction and the deletion of `-delete` directories.
+        load: "all" loads all logs at the start, "on demand" loads a log when it is first requested.
+        keeps_house: False turns off all work in the background, for a process that opens single partitions.
+        has_remote_tier: Topics may continue in a remote tier.
+
+    Example:
+        >>> import kafkalog
+        >>> settings = kafkalog.ManagerSettings(retention_check_ms=10_000)
+        >>> settings.retention_check_ms, settings.recovery_threads
+        (10000, 2)
     """
 
     default_config: LogConfig = LogConfig.from_props()
@@ -53,26 +61,32 @@ class ManagerSettings(NamedTuple):
     start_checkpoint_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
     high_watermark_checkpoint_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
     initial_task_delay_ms: int = 30_000  # log.initial.task.delay.ms
-    # Nobody here could be asked whether a transaction is known: no verification.
+    # No coordinator here could be asked whether a transaction is known, so transactions are not verified.
     producers: ProducerSettings = ProducerSettings(ProducerStateManagerConfig(86_400_000, False))
     cordoned_log_dirs: tuple[str, ...] = ()  # cordoned.log.dirs; ("*",) for all
     cleaner: CleanerConfig = CleanerConfig()  # log.cleaner.*; `CleanerConfig(enable_cleaner=False)` compacts nothing
-    # False leaves retention, compaction and the `-delete` folders that a start finds to others.  Not Kafka's.
+    # False leaves retention, compaction and the `-delete` directories that a start finds to another process.
+    # This setting is not Kafka's.
     maintenance: bool = True
-    # "on demand" loads each log when it is first asked for, one at a time; until then only what is asked for is looked
-    # after: no retention, no compaction, no flush of what waits.  Not Kafka's.
+    # "on demand" loads each log when it is first requested, one at a time.  A log that is not loaded is not maintained:
+    # no retention, no compaction, no flush.  This setting is not Kafka's.
     load: Literal["all", "on demand"] = "all"
-    # False, of who opens single partitions: nothing is done in the background, a failed disk stays ours until everybody
-    # has left, and replication-offset-checkpoint stays as it is, for whoever speaks for all replicas.  Not Kafka's.
+    # False, for a process that opens single partitions: nothing runs in the background.  The lock on a failed disk is
+    # held until all partitions are closed.  The high watermarks are not written, because the process does not
+    # speak for all replicas.  This setting is not Kafka's.
     keeps_house: bool = True
-    # remote.log.storage.system.enable: topics may go on in a remote tier, which whoever made the manager looks after.
+    # remote.log.storage.system.enable: topics may continue in a remote tier, which the manager's creator provides.
     has_remote_tier: bool = False
 
     def __repr__(self) -> str:
         return _shown.changed(self)
 
     def checked(self) -> ManagerSettings:
-        """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""
+        """Returns these settings after checking that every number is in the range of Kafka's key.
+
+        Raises:
+            IllegalArgumentException: A value is out of range or has the wrong type.
+        """
         if not isinstance(self, ManagerSettings):
             raise IllegalArgumentException(f"settings: found {values.shown(self)}, expected ManagerSettings")
         for name, low in _LOWEST.items():
@@ -90,17 +104,25 @@ class ManagerSettings(NamedTuple):
 
     @property
     def on_demand(self) -> bool:
+        """Whether logs are loaded when they are first requested."""
         return self.load == "on demand"
 
     @property
     def syncing_threads(self) -> int:
-        """Threads a directory for what mostly waits for the disk, recovery and closing: four for each of Kafka's, so
-        that several syncs become one commit of the file system.  With one, all goes one by one, in order."""
+        """The number of threads a directory for recovery and closing, which mostly wait for the disk.
+
+        It is four times `recovery_threads`, so that several syncs become one commit of the file system.  With one
+        thread it stays one, and the logs are processed in order.
+        """
         return self.recovery_threads if self.recovery_threads == 1 else 4 * self.recovery_threads
 
     @classmethod
     def from_broker(cls, config: BrokerLogConfig) -> ManagerSettings:
-        """Those of a broker's `server.properties`."""
+        """Returns the settings of a broker's `server.properties`.
+
+        Args:
+            config: The broker's settings.
+        """
         return cls(
             config.log_config,
             config.num_recovery_threads_per_data_dir,
@@ -121,13 +143,13 @@ class ManagerSettings(NamedTuple):
 
 
 def checked_load(load: object, what: str = "load") -> Literal["all", "on demand"]:
-    """IllegalArgumentException for anything but "all" and "on demand"."""
+    """Returns `load`.  IllegalArgumentException for anything except "all" and "on demand"."""
     if load == "all" or load == "on demand":
         return load
     raise IllegalArgumentException(f"{what}: found {values.shown(load)}, expected 'all' or 'on demand'")
 
 
-# Of CleanerConfig, as `_LOWEST`.
+# The lowest values of CleanerConfig, as `_LOWEST`.
 _CLEANER_LOWEST = {
     "num_threads": 0,
     "dedupe_buffer_size": 0,
@@ -139,8 +161,10 @@ _MAP_BYTES_MIN = 1 << 20
 
 
 def checked_cleaner(cleaner: CleanerConfig) -> CleanerConfig:
-    """The same, with every number in the range of Kafka's key, none of them NaN.  IllegalArgumentException, also for
-    other things."""
+    """Returns the settings after checking that every number is in the range of Kafka's key, and none is NaN.
+
+    Raises IllegalArgumentException, also for an object of another type.
+    """
     if not isinstance(cleaner, CleanerConfig):
         raise IllegalArgumentException(f"found {values.shown(cleaner)}, expected a CleanerConfig")
     values.flag(cleaner.enable_cleaner, "CleanerConfig.enable_cleaner")

@@ -1,15 +1,16 @@
-"""The start of a manager, as far as logs go: all are loaded (`loading`), put in their place, and what crashes and moves
-that were cut short left is settled.
+"""The start of a manager as far as logs are concerned: loads all logs (`loading`), and puts them in their place.
 
-`load` has threads do it, side by side; `finish` is the caller's thread alone, and judges: an error of the disk's took
-the directory offline, any other one fails the start.  What it found out of each directory (`had_clean`, `all_loaded`)
-is what the end asks before it writes there.  Mirrors LogManager.loadLogs (4.4.0).
+It also settles what crashes and interrupted moves left.
 
-On demand nothing is loaded but what a start alone can settle: a partition with two folders, and `-delete` ones where
-there is maintenance.  The others wait in the registry, and `load_waiting` loads one as the start would have.
+`load` uses several threads.  `finish` runs in the caller's thread alone, and decides: an error of the disk took the
+directory offline, any other error fails the start.  The end of the manager reads what the start found out about each
+directory (`had_clean`, `all_loaded`) before it writes there.  Mirrors LogManager.loadLogs (4.4.0).
 
-Takes no lock: before the manager runs nobody else changes its logs.  The loading threads meet in LogContexts, the
-LogRegistry, DoomedLogs and Duplicates, which bear that.
+With load="on demand" a start loads only logs that it alone can settle: a partition with two directories, and `-delete`
+directories if there is maintenance.  The others wait in the registry, and `load_waiting` loads one as the start would.
+
+Acquires no lock: before the manager runs, no other code changes its logs.  The loading threads share LogContexts, the
+LogRegistry, DoomedLogs and Duplicates, which are thread-safe.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ def _waiting(of: Found, folder: str, partition: TopicPartition) -> WaitingLog:
 
 
 def _is_aside(folder: str) -> bool:
-    """Whether it is no partition's any more."""
+    """Returns whether a directory is no partition's any more."""
     return names.is_delete_dir(folder) or names.is_stray_dir(folder)
 
 
 def _refuse_lost(log: UnifiedLog, flushed: int) -> None:
-    """Closes a log that has less than was flushed, or an index of aborted transactions that was cut, and raises."""
+    """Raises, and closes the log, if it lost flushed records or its index of aborted transactions was truncated."""
     try:
         if flushed > max(log.log_end_offset, log.log_start_offset):
             raise lost_end_error(flushed, log.log_end_offset, log.dir)
@@ -79,14 +80,14 @@ def _refuse_lost(log: UnifiedLog, flushed: int) -> None:
 
 
 class Loaded(NamedTuple):
-    """How the jobs ended, of each directory."""
+    """How the jobs of each directory ended."""
 
     found: list[Found]
     outcomes: dict[str, list[Outcome]]
 
 
 class Start:
-    """Of one manager; used once."""
+    """The start of one manager, used once."""
 
     def __init__(
         self,
@@ -107,8 +108,8 @@ class Start:
         self._cleaning = cleaning
         self._jobs = jobs
         self.on_demand = contexts.settings.on_demand
-        self.opening = AS_ALL  # of logs that a start loads
-        self._remaining: Remaining | None = None  # while it loads
+        self.opening = AS_ALL  # for logs that a start loads
+        self._remaining: Remaining | None = None  # set while it loads
         self._is_stray: IsStray = _nobody_is
         self.had_clean: dict[str, bool] = {}
         self.all_loaded: dict[str, bool] = {}
@@ -119,7 +120,7 @@ class Start:
         return None if remaining is None else remaining.progress()
 
     def load(self, is_stray: IsStray, progress: Progress | None) -> Loaded:
-        """Loads what there is.  Interrupted, or told to stop, it leaves the rest undone."""
+        """Loads all logs.  After an interrupt or a stop, the rest is not loaded."""
         found: list[Found] = []
         self._is_stray = is_stray
         for path, held in self._directories.live.items():
@@ -154,24 +155,24 @@ class Start:
         return Loaded(found, outcomes)
 
     def _look(self, held: HeldDirectory) -> Found:
-        """What a directory has to load; other folders are passed over.  OSError."""
+        """Returns what a directory has to load; other directories are skipped.  OSError."""
         return look(held)
 
     def finish(self, loaded: Loaded) -> None:
-        """Raises what fails the start; else the logs are there that count."""
+        """Raises an error that fails the start; otherwise puts the logs that count in the registry."""
         try:
             for of in loaded.found:
                 self._judge_load(of, loaded.outcomes[of.held.path])
         except BaseException:
             for outcomes in loaded.outcomes.values():
-                outcomes.clear()  # the error's traceback has the log's open files, and holds these
+                outcomes.clear()  # the error's traceback references the outcomes, and thus the logs' open files
             raise
         self._duplicates.finish()
         if not self.on_demand:
             self._forget_what_is_gone(loaded.found)
 
     def _forget_what_is_gone(self, found: Sequence[Found]) -> None:
-        """The notes of moves that have ended, and the lines of partitions that are not there."""
+        """Drops the notes of moves that have ended, and the checkpoint lines of partitions that do not exist."""
         failed = self._failure_channel
         whole = [path for path in self._directories.live if self.all_loaded.get(path)]
         whole = [path for path in whole if not failed.has_offline_log_dir(path)]
@@ -180,7 +181,10 @@ class Start:
             self._forget_lines_of_nobody(of)
 
     def _forget_lines_of_nobody(self, of: Found) -> None:
-        """A line that a crash left behind its partition would speak for the next one of that name."""
+        """Drops lines that a crash left after their partition was removed.
+
+        Such a line would apply to the next partition of that name.
+        """
         path = of.held.path
         if self.all_loaded[path] and not self._failure_channel.has_offline_log_dir(path):
             known = self._registry.in_dir(path)
@@ -195,22 +199,22 @@ class Start:
             if isinstance(error, DiskFull):
                 raise error
             if isinstance(error, KafkaStorageException) and self._is_of_the_disk(error):
-                lines_of_folder(LOGGER, folder).error("the directory is offline, for loading this failed: %s", error)
+                lines_of_folder(LOGGER, folder).error("the directory is offline, because this load failed: %s", error)
             elif isinstance(error, OSError) and not isinstance(error, KafkalogError):
                 self._failure_channel.give_up(path, f"Error while loading log dir {path}", error)
             elif error is not None:
                 try:
                     raise error
                 finally:
-                    del error, outcome  # likewise
+                    del error, outcome  # for the same reason as in `finish`
         self.all_loaded[path] = all(outcome.done for outcome in outcomes)
 
     def _is_of_the_disk(self, error: KafkaStorageException) -> bool:
-        """Whether it was caused by what Kafka calls an IOException: a checkpoint that does not parse is one."""
+        """Returns whether the cause is an IOException in Kafka: a checkpoint that does not parse is one."""
         return is_io_exception(error.__cause__)
 
     def _let_wait(self, found: Sequence[Found]) -> list[Found]:
-        """What is loaded now; the rest waits in the registry."""
+        """Registers the logs that can wait, and returns those to load now."""
         folders = [folder for of in found for folder in of.folders if not _is_aside(folder)]
         counts = Counter(map(names.parse_topic_partition_name, folders))
         return [self._loaded_now(of, counts) for of in found]
@@ -225,7 +229,7 @@ class Start:
             elif _is_aside(folder):
                 pass
             elif counts[partition] > 1:
-                now.append(folder)  # a start alone can settle it
+                now.append(folder)  # only a start can settle it
             else:
                 is_future = os.path.basename(folder) != str(partition)
                 waiting = _waiting(of, folder, partition)._replace(high_watermark=watermarks.get(partition))
@@ -234,11 +238,11 @@ class Start:
 
     def _load_folder(self, folder: str, of: Found, remaining_segments: Callable[[int], object]) -> None:
         partition = names.parse_topic_partition_name(folder)
-        opening = AS_ALL if names.is_delete_dir(folder) else self.opening  # what is deleted, nobody is told of
+        opening = AS_ALL if names.is_delete_dir(folder) else self.opening  # damage in a deleted log is not reported
         self._load_log(partition, _waiting(of, folder, partition), opening, remaining_segments=remaining_segments)
 
     def load_waiting(self, partition: TopicPartition, opening: Opening = AS_ALL, *, is_future: bool) -> None:
-        """Loads a log that waits.  Errors as UnifiedLog.load, and it goes on to wait, for a recovery."""
+        """Loads a waiting log.  Raises as UnifiedLog.load; then the log still waits, and is recovered next time."""
         found = self._registry.waiting(partition, is_future=is_future)
         assert found is not None, partition
         self._registry.let_wait(partition, found._replace(clean=False), is_future=is_future)
@@ -246,7 +250,7 @@ class Start:
         self._registry.forget_waiting(partition, is_future=is_future)
 
     def finish_loading(self, partition: TopicPartition, *, is_future: bool) -> None:
-        """Finishes a `load_waiting` that an interrupt cut short: where the log came to its place, nothing waits."""
+        """Finishes a `load_waiting` that was interrupted: if the log is in its place, it no longer waits."""
         if self._registry.get(partition, is_future=is_future) is not None:
             self._registry.forget_waiting(partition, is_future=is_future)
 
@@ -273,9 +277,9 @@ class Start:
         if opening.on_damage is refuse:
             _refuse_lost(log, flushed if is_current else 0)
         if is_current and flushed > max(log.log_end_offset, log.log_start_offset):
-            # As Kafka, it goes on; what comes next gets offsets that others had, and readers may know.
+            # As in Kafka, it continues.  Later records get offsets that others had, which readers may remember.
             log.context.logger.warning(
-                "%s.  Offsets from there on are given anew; close the store and put back what is missing to keep them",
+                "%s.  These offsets are assigned again; to keep the old records, close the store and restore them",
                 lost_end(flushed, log.log_end_offset),
             )
         try:
@@ -301,11 +305,11 @@ class Start:
             raise
 
     def _leave_stray(self, log: UnifiedLog) -> None:
-        """It is nobody's: its folder stays, and nothing of it is open."""
+        """Closes a log that belongs to no topic.  Its directory stays."""
         log.close_quietly()
 
     def _register(self, log: UnifiedLog) -> None:
-        """Of a log that was just loaded."""
+        """Puts a log that was just loaded in its place."""
         previous = self._registry.put(log, is_future=log.is_future)
         if previous is not None:
             self._duplicates.set_aside(previous)

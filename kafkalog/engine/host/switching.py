@@ -1,13 +1,14 @@
-"""The moves of one manager: whose turn it is, and the switch by which a future log takes its partition's place.
+"""The moves of one manager: runs those of a partition one at a time, and switches a partition to its future log.
 
-A move itself (`moves.Move`) copies, and asks its manager for the switch; that may come without a move, too.  In it the
-future folder takes the plain name, the registry follows, the present folder is renamed `-delete` and waits among the
-doomed ones.  Where the disk refuses the first rename the partition stays where it is.  Notes beside the folders
-(`move_notes`) say at each moment which one counts.  Mirrors LogManager.replaceCurrentWithFutureLog (4.4.0).
+A move (`moves.Move`) copies, and requests the switch from its manager; a switch can also come without a move.  The
+switch renames the future directory to the plain name, changes the registry, and renames the current directory
+`-delete`, which then waits in `doomed`.  If the disk refuses the first rename, the partition stays where it is.  Notes
+next to the directories (`move_notes`) say at each moment which one counts.  Mirrors
+LogManager.replaceCurrentWithFutureLog (4.4.0).
 
-Locks, outermost first: a partition's turn in `_turns`, held for all of a move; `Changes.lock`, which who calls
-`replace` holds (it is a change of `Changes`, and may be made twice); the present log's.  The partition's cleaning is
-paused before the log's lock is taken: a move has paused it from its beginning, and comes to `replace` with that lock.
+Locks, outermost first: a partition's turn in `_turns`, held for all of a move; `Changes.lock`, which the caller of
+`replace` holds (it is a change of `Changes`, and may run twice); the current log's lock.  The partition's cleaning is
+paused before the log's lock is acquired: a move has paused it from its beginning, and calls `replace` with that lock.
 """
 
 from __future__ import annotations
@@ -51,18 +52,20 @@ class Moves:
         self._cleaning = cleaning
         self._doomed = doomed
         self._leftovers = leftovers
-        self._turns: dict[TopicPartition, PartitionLock] = {}  # of one partition they come one after the other
+        self._turns: dict[TopicPartition, PartitionLock] = {}  # moves of one partition run one after the other
         belongs_here(self)
 
     def disown(self) -> None:
-        """In a forked child: whoever had a turn may be gone."""
+        """Resets the turns in a forked child: the thread that had one may not exist there."""
         self._turns = {}
 
     def run(self, move: Move, progress: Callable[[MoveProgress], object] | None) -> UnifiedLog:
-        """When it is the move's turn; the partition's log in its new place.  IllegalStateException to one out of the
-        middle of another."""
+        """Runs a move when it is its turn.  Returns the partition's log in its new place.
+
+        Raises IllegalStateException if it is called from inside another move of the partition.
+        """
         turn = self._turns.setdefault(move.partition, PartitionLock())
-        if turn.is_mine():  # both would write the one copy
+        if turn.is_mine():  # both moves would write the same copy
             raise inside(f"moving {move.partition}")
         with turn, self._cleaning.pause(move.partition) as pause:
             pause.begin()
@@ -71,7 +74,7 @@ class Moves:
     # --- the switch ----------------------------------------------------------------------------------
 
     def replace(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
-        """The destination takes the partition's place; the source's folder is called `given_up`."""
+        """Puts the destination in the partition's place, and renames the source's directory to `given_up`."""
         self._leftovers.settle(source.topic_partition.topic)
         with self._cleaning.pause(source.topic_partition) as pause:
             pause.begin()
@@ -80,8 +83,8 @@ class Moves:
     def _switch(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
         partition = source.topic_partition
         with source.lock:
-            source.refuse_changes()  # what is appended meanwhile would be lost with it
-            source.lock.busy = False  # a Move's claim: from here on that refusal is enough, and the folder is renamed
+            source.refuse_changes()  # a record that is appended from now on would be lost
+            source.lock.busy = False  # a Move's claim: from here on the refusal suffices, and the directory is renamed
             if self._registry.get(partition) is source:
                 try:
                     self._prepare_replacing(source, destination)
@@ -92,32 +95,32 @@ class Moves:
                     raise
                 destination.update_high_watermark(source.high_watermark)
             self._registry.promote(destination)
-            source.wake_waiters()  # they go on with the other
+            source.wake_waiters()  # they continue with the new log
         self._cleaning.moved(partition, source.parent_dir, destination.parent_dir)
         try:
             self._give_up(source, destination, given_up)
-        except (DiskFull, TooManyOpenFilesException) as error:  # it has moved, and a note says so
-            source.context.logger.info("the folder that the move left is renamed later: %s", error)
+        except (DiskFull, TooManyOpenFilesException) as error:  # the partition has moved, and a note says so
+            source.context.logger.info("the directory that the move left will be renamed later: %s", error)
             self._leftovers.add(partition, partial(self._give_up, source, destination, given_up), source)
         except KafkaStorageException:
-            source.close_quietly()  # nobody else will: it is in no map any more
+            source.close_quietly()  # no other code will: it is in no map any more
             raise
 
     def _give_up(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
-        """What a move left goes."""
+        """Removes the log that a move left, and its notes."""
         source.rename_dir(given_up, True)
         self._doomed.add(source)
         move_notes.forget(destination, source, self._files, self._failure_channel)
-        with suppress(KafkaStorageException):  # beside no folder it says nothing
+        with suppress(KafkaStorageException):  # a note next to no directory has no effect
             move_notes.remove(source, self._files, self._failure_channel)
         for log_dir in (source.parent_dir, destination.parent_dir):
             self._directories.checkpoint(log_dir, self._registry)
 
     def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None:
-        if source.topic_id is not None:  # it may have come when the copy was there already
+        if source.topic_id is not None:  # it may have been assigned after the copy was created
             destination.assign_topic_id(source.topic_id)
             destination.maybe_flush_metadata_file()
-        # A crash behind the renames must not bring back what was deleted before.
+        # A crash after the renames must not bring back records that were deleted before.
         if not self._directories.checkpoint(destination.parent_dir, self._registry, raises=True):
             destination.context.check_online()
         move_notes.forget(source, destination, self._files, self._failure_channel)
@@ -126,15 +129,17 @@ class Moves:
     def _stay(self, source: UnifiedLog, destination: UnifiedLog) -> None:
         self._note_that_it_stays(source, destination)
         source.accept_changes()
-        if not destination.is_future:  # who is told of logs refused it, and has the present one again
+        if not destination.is_future:  # a listener refused the new log: give it the old one again
             with suppress(KafkalogError):
                 destination.rename_dir(names.log_future_dir_name(source.topic_partition), True)
             with suppress(KafkalogError):
                 self._contexts.when_ready(source)
 
     def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None:
-        """The disk would not have it: the partition goes on where it is.  What lies on the other disk says otherwise,
-        perhaps, and a note here contradicts it."""
+        """Notes that the partition stays because the other disk failed.
+
+        A note on the other disk may say otherwise, and this note contradicts it.
+        """
         try:
             move_notes.write_stay(source, destination, self._files, self._failure_channel)
         except KafkaStorageException:

@@ -1,14 +1,17 @@
-"""What is known of each topic beside its data: the overrides of its settings, its partitions and its id.
+"""Stores what is known of each topic apart from its data: the overrides of its settings, its partitions and its id.
 
-Kafka keeps that in its metadata log, which a directory without a broker has not got.  Here it is one small file,
-`.kafkalog_topics`, in every live directory (a broker passes over plain files there): JSON with a revision that grows,
-replaced whole while it is small.  Behind a larger one each change is a line of its own, so that a change costs the same
-however many topics there are, until the lines are as long as the rest, and all is written anew.  A last line that was
-cut short counts for nothing.  At start the highest revision that can be read counts, and goes to every live directory:
-any of them may be the one that is left.  A topic that lost its overrides stays in the file, with none, and one that was
-deleted, marked so; so one that the highest revision does not name was set elsewhere, and a lower one that names it
-counts.
-Knows nothing of logs; who makes or removes a topic writes it here first.
+Kafka keeps this in its metadata log, which a directory without a broker does not have.  Here it is one small file,
+`.kafkalog_topics`, in every live directory.  A broker skips plain files there.
+
+The file is JSON with a revision that grows.  While it is small, each change replaces it.  In a larger file each change
+appends a line, so that a change costs the same however many topics there are.  When the lines are as long as the rest,
+the file is written again.  An incomplete last line is ignored.
+
+At a start the highest revision that can be read counts, and is copied to every live directory, because any of them may
+be the only one left.  A topic that lost its overrides stays in the file without overrides, and a deleted topic stays,
+marked so.  A topic that the highest revision does not name was therefore set in another set of directories; an older
+revision that names it counts for it.
+Knows nothing of logs.  Code that creates or removes a topic writes it here first.
 """
 
 from __future__ import annotations
@@ -40,9 +43,9 @@ from kafkalog.errors import (
 LOGGER = "kafkalog.manager"
 
 VERSION = 0
-PARTITIONS_MAX = 1_000_000  # of a topic, that are taken for real
+PARTITIONS_MAX = 1_000_000  # a topic with more in the file is refused as damage
 WHOLE_BYTES = 1 << 14  # a file that is smaller is replaced whole at each change
-_END = b"\n}\n"  # of what was written whole, before the lines
+_END = b"\n}\n"  # the end of the part that was written whole; the lines follow
 
 
 Topics = Mapping[str, Mapping[str, str]]
@@ -51,11 +54,12 @@ Topics = Mapping[str, Mapping[str, str]]
 class KnownTopic(NamedTuple):
     """How many partitions a topic has, and its id (a Uuid of 22 characters).
 
-    `is_deleted`: it has none any more, and what is left of it is to go.  `made`: how many of them are there for sure,
-    None where all are; fewer while they are being made, with 0 of a topic that is just being created.  `gone`: the ids
-    of topics that had the name before, and of which folders may be left in a directory that was not there.  `numbers`:
-    the partitions of a coordinator's topic that were made so far; other topics are made whole, and have none there.
-    `leaves`: its settings say no more that it uses the remote tier, and what is there is to go."""
+    `is_deleted`: the topic is deleted, and its remaining files are to be removed.  `made`: how many partitions
+    certainly exist while some are being created (0 for a topic that is just being created); None if all exist.
+    `gone`: the ids of earlier topics of this name, of which files may be left in a directory that was offline.
+    `numbers`: the partitions of a coordinator's topic that were created so far; other topics are created whole, and
+    have none here.  `leaves`: its settings no longer use the remote tier, and its objects there are to be deleted.
+    """
 
     partitions: int
     topic_id: str
@@ -67,19 +71,19 @@ class KnownTopic(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of it is just being made, or was when a crash came."""
+        """Whether no partition is being created, or was when a crash came."""
         return self.made is None
 
 
 class _Written(NamedTuple):
-    """A file's bytes: `size` of them, of which the first `whole` were written at once."""
+    """A file's length: `size` bytes, of which the first `whole` were written at once."""
 
     whole: int
     size: int
 
 
 class _Content(NamedTuple):
-    """Of one file; not every topic of the one is in the other."""
+    """The content of one file.  `topics` and `known` need not have the same topics."""
 
     revision: int
     topics: Topics
@@ -87,7 +91,7 @@ class _Content(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """What is new of one topic; no overrides: it is forgotten."""
+    """A change of one topic.  If `overrides` is None, the topic is forgotten."""
 
     topic: str
     overrides: Mapping[str, str] | None
@@ -112,8 +116,11 @@ class _Change(NamedTuple):
 
 
 def checked_overrides(overrides: object, what: str = "overrides") -> Mapping[str, str]:
-    """What a caller gives as a topic's settings.  IllegalArgumentException for what are no names and texts;
-    ConfigException for a name that Kafka has not, and for a value out of range."""
+    """Returns a caller's settings of a topic after checking them.
+
+    Raises IllegalArgumentException for keys or values of a wrong type, and ConfigException for a key that Kafka does
+    not have or a value out of range.
+    """
     hint = 'such as {"segment.bytes": "1048576"}'
     if not isinstance(overrides, Mapping):
         raise IllegalArgumentException(
@@ -126,13 +133,13 @@ def checked_overrides(overrides: object, what: str = "overrides") -> Mapping[str
 
 
 class TopicConfigs(Protocol):
-    """Where a manager asks for a topic's overrides (Kafka's ConfigRepository)."""
+    """The source from which a manager reads a topic's overrides (Kafka's ConfigRepository)."""
 
     def overrides(self, topic: str) -> Mapping[str, str]: ...
 
 
 class FixedTopicConfigs:
-    """Overrides that whoever opens the directories says anew each time."""
+    """Overrides that the caller passes each time it opens the directories."""
 
     def __init__(self, topics: Mapping[str, Mapping[str, str]]) -> None:
         self._topics = {topic: dict(overrides) for topic, overrides in topics.items()}
@@ -152,48 +159,49 @@ class StoredTopicConfigs:
         *,
         passes: Callable[[OSError], bool] = lambda error: False,
     ) -> None:
-        """Reads what there is, and gives it to the directories that have less.  One whose file does not parse keeps it
-        until `set`, and a warning says so.
+        """Reads the files, and brings directories with an older content up to date.
 
-        `failed(directory, message, error)` is told of a disk that refuses; the others have it all, too.  What `passes`
-        (a full disk) is no failure: a directory takes it with the next write; if none takes it the write is refused.
-        CorruptCheckpointException when no directory's file can be read, and one has some.
+        A file that does not parse stays until `set`, and a warning says so.
+        `failed(directory, message, error)` is called for a disk that fails; the others have everything too.  An error
+        that `passes` accepts (a full disk) is no failure: the directory gets the content with the next write.  If no
+        directory can be written, the write is refused.
+        Raises CorruptCheckpointException if there are files, and none of them can be read.
         """
         self._files = files
         self._failed = failed
         self._passes = passes
         self._directories = list(directories)
         self._lock = PartitionLock()
-        self._written: dict[str, _Written] = {}  # by this process, where nothing failed since
+        self._written: dict[str, _Written] = {}  # by this process, if nothing failed since
         self._topics: dict[str, Mapping[str, str]]
         self._known: dict[str, KnownTopic]
         self._revision, topics, known = self._gather()
         self._topics, self._known = dict(topics), dict(known)
-        self._is_written = True  # off while the files may say something else
+        self._is_written = True  # False while the files may have another content
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         return self._topics.get(topic, {})
 
     @property
     def topics(self) -> dict[str, Mapping[str, str]]:
-        """All that have overrides."""
+        """All topics that have overrides."""
         return {topic: overrides for topic, overrides in self._topics.items() if overrides}
 
     @property
     def known(self) -> dict[str, KnownTopic]:
-        """All whose partitions are known, those too that were deleted."""
+        """All topics whose partitions are known, deleted ones too."""
         return dict(self._known)
 
     def known_of(self, topic: str) -> KnownTopic | None:
         return self._known.get(topic)
 
     def has(self, topic: str) -> bool:
-        """Whether there are settings of a topic here, be it that it has no overrides."""
+        """Returns whether a topic exists here, also if it has no overrides."""
         known = self._known.get(topic)
         return bool(self.overrides(topic)) or (known is not None and not known.is_deleted)
 
     def forget(self, topic: str) -> None:
-        """Of a topic that is deleted, and of which nothing is left anywhere.  Errors as `set`."""
+        """Forgets a topic that is deleted, and of which no files are left anywhere.  Raises as `set`."""
         if self._lock.is_mine():
             raise inside("writing the topics' settings")
         with self._lock:
@@ -203,11 +211,11 @@ class StoredTopicConfigs:
     def set(
         self, topic: str, overrides: Mapping[str, str], known: KnownTopic | None = None, *, durable: bool = True
     ) -> None:
-        """Replaces a topic's overrides, and what is known of it where that is given, in every directory.  Not
-        `durable`: power loss may undo it, up to the next change that is.
+        """Replaces a topic's overrides in every directory, and `known` if it is given.
 
-        ConfigException; IllegalStateException inside of itself; KafkaStorageException when no disk takes it: what was
-        written then may count after a restart.
+        Without `durable`, a power loss may undo the change until the next durable one.
+        Raises ConfigException, IllegalStateException if it interrupts itself, and KafkaStorageException if no disk
+        accepts it: a part that was written then may count after a restart.
         """
         if not isinstance(topic, str):
             raise InvalidTopicException(f"found {topic!r}, expected a topic's name")
@@ -222,9 +230,9 @@ class StoredTopicConfigs:
             self._change(_Change(topic, dict(overrides), known), durable=durable)
 
     def _change(self, change: _Change, *, durable: bool = True) -> None:
-        self._revision += 1  # first: what fails half way must not be taken for what comes next
+        self._revision += 1  # first: a half-written change must not be mistaken for the next one
         if not self._is_written:
-            self._written.clear()  # nobody knows what is there: it is replaced whole
+            self._written.clear()  # the content of the files is unknown: they are replaced
         self._is_written = False
         took, error, where = self._write_change(change, durable)
         if error is not None and not took:
@@ -236,12 +244,12 @@ class StoredTopicConfigs:
         self._is_written = error is None or not self._passes(error)
 
     def forget_directory(self, directory: str) -> None:
-        """It is offline: nothing is written there any more."""
+        """Stops writing to a directory, which is offline."""
         with self._lock:
             self._directories = [each for each in self._directories if each != directory]
 
     def _write_change(self, change: _Change, durable: bool) -> tuple[int, OSError | None, str]:
-        """As `_write`, of one change: a line behind what is there, or all anew."""
+        """Writes one change as a line at the end of each file, or replaces the file.  Returns as `_each`."""
         line = change.line(self._revision)
         whole: list[bytes] = []
 
@@ -258,14 +266,16 @@ class StoredTopicConfigs:
         return self._each(self._directories, write)
 
     def _append(self, directory: str, line: bytes, durable: bool) -> bool:
-        """Whether the line stands behind what this process wrote there; False, and nothing done, where it is better to
-        write all anew."""
+        """Appends a line to the file that this process wrote.
+
+        Returns False, and does nothing, if it is better to replace the file.
+        """
         written = self._written.pop(directory, None)
         if written is None or written.whole < WHOLE_BYTES or written.size + len(line) > 2 * written.whole:
             return False
         try:
             file = self._files.open(_path(directory))
-        except FileNotFoundError:  # somebody has removed it
+        except FileNotFoundError:  # another program has removed it
             return False
         with file:
             if file.size() != written.size:
@@ -273,7 +283,7 @@ class StoredTopicConfigs:
             try:
                 file.pwrite(line, written.size)
             except OSError as error:
-                if self._passes(error):  # half a line counts for nothing, but it takes space
+                if self._passes(error):  # an incomplete line is ignored, but takes space
                     with contextlib.suppress(OSError):
                         file.truncate(written.size)
                 raise
@@ -283,12 +293,15 @@ class StoredTopicConfigs:
         return True
 
     def _write(self, directories: Iterable[str], content: _Content) -> tuple[int, OSError | None, str]:
-        """To those whose disk takes it: as `_each`."""
+        """Writes the content to the directories.  Returns as `_each`."""
         data = _encode(content)
         return self._each(directories, lambda directory: self._files.write_atomic(_path(directory), data))
 
     def _each(self, directories: Iterable[str], write: Callable[[str], object]) -> tuple[int, OSError | None, str]:
-        """To those whose disk takes it; how many did, what one that did not raised (sooner what passes), and which."""
+        """Calls `write` for each directory.
+
+        Returns how many succeeded, an error (preferably one that `passes` accepts), and the directory of that error.
+        """
         took, where = 0, ""
         error: OSError | None = None
         for directory in list(directories):
@@ -310,7 +323,7 @@ class StoredTopicConfigs:
         self._failed(directory, message, error)
 
     def _gather(self) -> _Content:
-        """What counts, which every directory has from then on."""
+        """Returns the content that counts, and writes it to every directory."""
         found: dict[str, _Content | None] = {}
         problem: CorruptCheckpointException | None = None
         for directory in list(self._directories):
@@ -334,7 +347,7 @@ class StoredTopicConfigs:
 
 
 def _merged(there: Iterable[_Content]) -> _Content:
-    """What counts of several files."""
+    """Merges the contents of several files."""
     newest, *others = sorted(there, key=lambda each: -each.revision)
     topics, known = dict(newest.topics), dict(newest.known)
     for older in others:
@@ -344,13 +357,15 @@ def _merged(there: Iterable[_Content]) -> _Content:
 
 
 def stored_overrides(directory: str, topic: str, files: Files) -> Mapping[str, str] | None:
-    """A topic's overrides as one directory has them; None where it has none.  CorruptCheckpointException,
-    KafkaStorageException."""
+    """Returns a topic's overrides in one directory; None if it has none.
+
+    Raises CorruptCheckpointException, KafkaStorageException.
+    """
     return stored_topics(directory, files).get(topic)
 
 
 def stored_topics(directory: str, files: Files) -> Mapping[str, Mapping[str, str]]:
-    """All overrides, by topic, as one directory has them.  CorruptCheckpointException, KafkaStorageException."""
+    """Returns all overrides in one directory, by topic.  Raises CorruptCheckpointException, KafkaStorageException."""
     try:
         return _read(_path(directory), files).topics
     except (FileNotFoundError, NotADirectoryError):
@@ -360,8 +375,11 @@ def stored_topics(directory: str, files: Files) -> Mapping[str, Mapping[str, str
 
 
 def stored_content(directories: Iterable[str], files: Files) -> tuple[Topics, Mapping[str, KnownTopic]]:
-    """Overrides, and what else is known, as several directories have them together; for who only looks.
-    CorruptCheckpointException where one cannot be read, and none of the others has any; KafkaStorageException."""
+    """Returns the overrides, and the known topics, of several directories together, for a reader.
+
+    Raises CorruptCheckpointException if a file cannot be read and no other directory has one, and
+    KafkaStorageException.
+    """
     there: list[_Content] = []
     problem: CorruptCheckpointException | None = None
     for directory in directories:
@@ -380,9 +398,11 @@ def stored_content(directories: Iterable[str], files: Files) -> tuple[Topics, Ma
 
 
 def take_over(source: str, target: str, topic: str, files: Files) -> bool:
-    """Gives the directory `target` a topic's overrides as `source` has them, unless it has some, or had: then these
-    count.  Whether it did; other topics' stay as they are.  For who holds `target`, and has no manager of it open.
-    CorruptCheckpointException, OSError."""
+    """Copies a topic's overrides from `source` to `target`, unless `target` has or had some for it.
+
+    Returns whether it copied them.  Other topics do not change.  The caller holds `target`, and has no manager open
+    on it.  Raises CorruptCheckpointException, OSError.
+    """
     try:
         ours = _read(_path(source), files)
     except FileNotFoundError:
@@ -402,8 +422,11 @@ def take_over(source: str, target: str, topic: str, files: Files) -> bool:
 def trimmed(
     data: bytes, path: str, is_kept: Callable[[str], bool], is_there: Callable[[TopicPartition], bool]
 ) -> bytes:
-    """A file's bytes with what those of the file at `path` have of the topics that are kept alone.  Of a coordinator's
-    topic those partitions count as made that are there.  CorruptCheckpointException."""
+    """Returns a file's bytes reduced to the topics that `is_kept` accepts.
+
+    `path` names the file in errors.  A partition of a coordinator's topic counts as created only if `is_there` accepts
+    it.  Raises CorruptCheckpointException.
+    """
     content = _parsed(data, path)
     known = {
         topic: each._replace(numbers=tuple(n for n in each.numbers if is_there(TopicPartition(topic, n))))
@@ -415,7 +438,7 @@ def trimmed(
 
 
 def known_in(data: bytes, path: str) -> Mapping[str, KnownTopic]:
-    """What the bytes of the file at `path` say of the topics that are there.  CorruptCheckpointException."""
+    """Returns the topics, without deleted ones, in the bytes of the file at `path`.  CorruptCheckpointException."""
     return {topic: each for topic, each in _parsed(data, path).known.items() if not each.is_deleted}
 
 
@@ -431,7 +454,7 @@ def _encode(content: _Content) -> bytes:
 
 
 def _fields_of(known: KnownTopic) -> dict[str, Any]:
-    """Those that are as they mostly are, are left out."""
+    """Returns the fields of a topic.  Fields that have their default value are omitted."""
     fields: dict[str, Any] = {"partitions": known.partitions, "id": known.topic_id}
     if known.is_deleted:
         fields["deleted"] = True
@@ -468,13 +491,15 @@ def _parsed(data: bytes, path: str) -> _Content:
         raise CorruptCheckpointException(
             f"found {type(error).__name__}: {error}; expected JSON with version, revision and topics",
             path=path,
-            hint="copy the file from another log directory, or remove it and set the topics' settings anew",
+            hint="copy the file from another log directory, or remove it and set the topics' settings again",
         ) from None
 
 
 def _with_lines(content: _Content, data: bytes) -> _Content:
-    """`content`, and what the lines behind it changed.  The last one may have been cut short by a crash, or is just
-    being written."""
+    """Returns `content` with the changes of the lines after it.
+
+    The last line may be incomplete, because of a crash or because it is just being written.
+    """
     if not data:
         return content
     revision, topics, known = content.revision, dict(content.topics), dict(content.known)
@@ -487,7 +512,7 @@ def _with_lines(content: _Content, data: bytes) -> _Content:
                 break
             raise
         if type(fields["revision"]) is not int or not revision < fields["revision"] < LONG_MAX:
-            raise ValueError(f"revision {fields['revision']} behind {revision}")
+            raise ValueError(f"revision {fields['revision']} after {revision}, expected a higher one")
         revision, topic, overrides = fields["revision"], fields["topic"], fields.get("overrides")
         names.validate_topic_name(topic)
         if overrides is not None:
