@@ -194,7 +194,7 @@ class CheckpointFile(Generic[T]):
         return f"line {line.number}, byte {line.position}; expected {expected or self._expected}; {_WHAT_TO_DO}"
 
 
-_WHAT_TO_DO = "repair the line, or delete the file: its values are then computed again or start from 0"
+_WHAT_TO_DO = "repair the line, or remove the file: its values are then computed again or start from 0"
 
 
 class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):

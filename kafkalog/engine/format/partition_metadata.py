@@ -31,7 +31,7 @@ from kafkalog.errors import CorruptCheckpointException
 
 CURRENT_VERSION = 0
 _COLON = re.compile(r":[ \t\n\x0b\f\r]+")
-_WHAT_TO_DO = "restore the two lines, or delete the file if the topic id does not matter"
+_WHAT_TO_DO = "restore the two lines, or remove the file if the topic id does not matter"
 
 __all__ = [
     "CURRENT_VERSION",

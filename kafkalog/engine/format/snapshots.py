@@ -25,7 +25,7 @@ ENTRY = struct.Struct(">qhiqiqiq")
 CRC_COVERS_FROM = 6
 _VERSION = struct.Struct(">h")
 _COUNT = struct.Struct(">i")
-_WHAT_TO_DO = "delete the file: producer state is then rebuilt from an older snapshot and the log"
+_WHAT_TO_DO = "remove it: producer state is then rebuilt from an older snapshot and the log"
 
 assert HEADER.size == 10
 assert ENTRY.size == 46
