@@ -72,7 +72,7 @@ def test_objects_are_put_got_listed_and_deleted(place: Objects) -> None:
 @pytest.mark.parametrize(("start", "end"), [(5, 99), (10, 12), (20, 30)])
 def test_bytes_behind_the_end_are_an_error(place: Objects, start: int, end: int) -> None:
     place.put("a", lambda: [b"0123456789"])
-    with pytest.raises(RemoteStorageException, match=f"found 10 bytes in all, expected at least {end}") as caught:
+    with pytest.raises(RemoteStorageException, match=f"the object has 10 bytes, expected at least {end}") as caught:
         place.get("a", start, end)
     assert not isinstance(caught.value, RetriableRemoteStorageException)
 
@@ -86,7 +86,7 @@ def test_an_object_may_be_empty(place: Objects, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ask", [lambda at: at.get("a"), lambda at: at.get("a", 0, 3), lambda at: at.size("a")])
 def test_an_object_that_is_not_there(place: Objects, ask: Callable[[Objects], Any]) -> None:
-    with pytest.raises(RemoteResourceNotFoundException, match="a: there is no such object"):
+    with pytest.raises(RemoteResourceNotFoundException, match="a: the object does not exist"):
         ask(place)
 
 

@@ -243,7 +243,7 @@ def test_offsets_that_kafka_reads(tmp_path: Path, content: bytes, found: dict[st
         (b"0\n-1\n", IllegalArgumentException, "Illegal Capacity: -1"),
         (b"0\n1\na x 1\n", NumberFormatException, 'For input string: "x"'),
         (b"0\n1\na 0 99999999999999999999\n", NumberFormatException, 'For input string: "99999999999999999999"'),
-        (b"0\n1\n\xff\xfe 0 5\n", CorruptCheckpointException, "found byte 0xff, which is no UTF-8 text"),
+        (b"0\n1\n\xff\xfe 0 5\n", CorruptCheckpointException, "found byte 0xff, which is not valid UTF-8 text"),
     ],
 )  # fmt: skip
 def test_offsets_that_kafka_refuses(tmp_path: Path, content: bytes, error: type[KafkalogError], message: str) -> None:
@@ -482,7 +482,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
             b"0\n1\nt 0 ten\n",
             'For input string: "ten" (line 3, byte 4; expected `topic partition offset`; mend the line',
         ),
-        (b"\x7fELF\xfe\xff", "found byte 0xfe, which is no UTF-8 text (expected lines of `topic partition"),
+        (b"\x7fELF\xfe\xff", "found byte 0xfe, which is not valid UTF-8 text (expected lines of `topic partition"),
         (None, "found no such file"),
     ],
 )

@@ -79,9 +79,9 @@ def test_positions_of_a_file() -> None:
     data = mixed()
     table, *_ = native_batches.scan(data, base_position=1000)
     assert len(one(data, table=table, base_position=1000)) == 201
-    with pytest.raises(errors.CorruptRecordException, match="outside of its buffer"):
+    with pytest.raises(errors.CorruptRecordException, match="beyond its buffer"):
         one(data, table=table, base_position=1001)
-    with pytest.raises(errors.CorruptRecordException, match="outside of its buffer"):
+    with pytest.raises(errors.CorruptRecordException, match="beyond its buffer"):
         one(data[:-1], table=table, base_position=1000)
 
 

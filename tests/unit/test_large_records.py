@@ -164,12 +164,12 @@ def test_a_compressed_batch_that_readers_would_not_take_is_refused(
             lambda: store.topic(codec).append_many([b"small", bytes(100_000), b"small"]),
             lambda: store.topic(codec).append_columns([b"small", bytes(100_000), b"small"] * 10),
         ):
-            with pytest.raises(RecordTooLargeException, match="of records, readers take at most 100000"):
+            with pytest.raises(RecordTooLargeException, match="of records, readers accept at most 100000"):
                 append()
         assert store.reader(topics=[codec]).lag() == {(codec, 0): 0}
         foreign = build_batch([SimpleRecord(NOW_MS, b"k", bytes(60_000))] * 2, codec=records.codecs.codec_id(codec))
         with (
-            pytest.raises(RecordTooLargeException, match="of records, readers take at most 100000"),
+            pytest.raises(RecordTooLargeException, match="of records, readers accept at most 100000"),
             store.transaction("foreign") as txn,
         ):
             txn.append_batches("producer", foreign, 0)
@@ -185,7 +185,7 @@ def test_a_bomb_is_an_error(tmp_path: Path) -> None:
     batch = build_batch([SimpleRecord(NOW_MS, b"k", bytes(READ_BYTES_MAX))], codec=records.codecs.ZSTD)
     (tmp_path / "t-0" / f"{0:020}.log").write_bytes(batch)
     with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
-        with pytest.raises(KafkaException, match="more comes out than the 134217728 bytes that are allowed"):
+        with pytest.raises(KafkaException, match="decompresses to more than the 134217728 bytes that are allowed"):
             list(log.records())
         with log.reader(max_decompressed_bytes=2 * READ_BYTES_MAX) as reader:
             assert sizes(reader.records()) == [READ_BYTES_MAX]

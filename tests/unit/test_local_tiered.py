@@ -117,7 +117,7 @@ def test_a_missing_log_is_named(at: LocalTieredStorage) -> None:
 
 def test_a_log_that_is_shorter_than_its_metadata(at: LocalTieredStorage, tmp_path: Path) -> None:
     at.copy_log_segment_data(copied(1000), write_segment(tmp_path / "segment"))
-    with pytest.raises(RemoteStorageException, match=r"found 1000 bytes in all, expected at least 1200"):
+    with pytest.raises(RemoteStorageException, match=r"the object has 1000 bytes, expected at least 1200"):
         at.fetch_log_segment(copied(1200), 500, 2000)
 
 

@@ -54,7 +54,7 @@ def test_no_flipped_bit_is_believed(ring: KeyRing) -> None:
     for bit in range(len(piece) * 8):
         flipped = bytearray(piece)
         flipped[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(RemoteStorageException, match="their tag is wrong") as caught:
+        with pytest.raises(RemoteStorageException, match="their authentication tag does not match") as caught:
             key.decrypt(bytes(flipped), "s3://b/x.log", 77)
         assert (caught.value.path, caught.value.position) == ("s3://b/x.log", 77)
 
@@ -106,7 +106,7 @@ def test_a_wrapped_key_of_no_length_that_aes_has(ring: KeyRing) -> None:
 def test_additional_data_count(ring: KeyRing) -> None:
     key = ring.new_key()
     changed = key.to_json() | {"aad": base64.b64encode(b"other").decode()}
-    with pytest.raises(RemoteStorageException, match="their tag is wrong"):
+    with pytest.raises(RemoteStorageException, match="their authentication tag does not match"):
         ring.key_of(changed, "manifest").decrypt(key.encrypt(b"x"), "log", 0)
     with pytest.raises(RemoteStorageException, match="cannot be unwrapped"):
         ring.key_of(key.to_json() | {"aad": "!"}, "manifest")

@@ -439,11 +439,11 @@ def test_an_object_that_ends_early_is_named(fs: FaultyObjects) -> None:
     place.put("a/b", lambda: [TEN])
     for read in (lambda: place.get("a/b", 6, 20), lambda: list(place.each_part("a/b", 6, 20))):
         before = fs.asked.count("cat_file")
-        with pytest.raises(RemoteStorageException, match="found 10 bytes in all, expected at least 20") as caught:
+        with pytest.raises(RemoteStorageException, match="the object has 10 bytes, expected at least 20") as caught:
             read()
         assert not isinstance(caught.value, RetriableRemoteStorageException)
         assert caught.value.path == "faulty://tier/a/b"
-        assert "put the one that was copied" in str(caught.value)
+        assert "restore the one that was copied" in str(caught.value)
         assert fs.asked.count("cat_file") == before + 1
     fs.spoil("cat_file", lambda data: data[:-1], times=2)
     assert place.get("a/b", 6, 10) == TEN[6:]
@@ -459,7 +459,7 @@ def test_what_was_put_with_another_length_is_put_again(fs: FaultyObjects) -> Non
     assert fs.asked.count("commit") == 3
     assert place.get("a") == TEN
     fs.spoil("commit", lambda data: data[:-1], times=99)
-    with pytest.raises(RetriableRemoteStorageException, match="found 9 bytes of an object that was put, expected 10"):
+    with pytest.raises(RetriableRemoteStorageException, match="the object has 9 bytes after it was put, expected 10"):
         place.put("a", lambda: [TEN])
 
 
@@ -601,7 +601,7 @@ def test_a_large_file_that_waits_for_its_turn_is_given_up(
 
         monkeypatch.setattr(fs, "put_file", put_file)
         assert place.put_file("first", str(large)) == 101
-        with pytest.raises(RetriableRemoteStorageException, match="given up while it waited for its turn"):
+        with pytest.raises(RetriableRemoteStorageException, match="given up while it waited for another one"):
             waiting[0].result(20)
     assert len(puts) == 1
 

@@ -122,9 +122,9 @@ def test_bytes_that_break_off_are_asked_for_from_there_on(
 @pytest.mark.parametrize(
     ("key", "start", "error", "said"),
     [
-        ("a", 0, RemoteStorageException, "found 10 bytes in all, expected at least 12"),
-        ("a", 12, RemoteStorageException, "found 10 bytes in all, expected at least 24"),
-        ("none", 0, RemoteResourceNotFoundException, "there is no such object"),
+        ("a", 0, RemoteStorageException, "the object has 10 bytes, expected at least 12"),
+        ("a", 12, RemoteStorageException, "the object has 10 bytes, expected at least 24"),
+        ("none", 0, RemoteResourceNotFoundException, "the object does not exist"),
     ],
 )
 def test_bytes_that_are_not_there(

@@ -51,7 +51,7 @@ def test_a_copy_in_the_tier_is_checked_beside_that_of_the_disk(
     assert result.code == 1
     *findings, summary = result.lines  # a flipped batch is missed by the entries of the indexes, too
     assert str(log) in findings[0]
-    assert {"flipped": "a bad CRC", "cut": "found 500 bytes", "gone": "no such object"}[damage] in findings[0]
+    assert {"flipped": "a bad CRC", "cut": "found 500 bytes", "gone": "the object does not exist"}[damage] in findings[0]
     # What both have is counted once.
     assert summary == clean.lines[-1].replace("clean", f"{len(findings)} findings")
     assert damage == "flipped" or len(findings) == 1
@@ -159,7 +159,7 @@ def test_what_is_restored_is_checked(run: Run, both: tuple[str, Path], tmp_path:
     result = run("tier", "restore", store, str(target), "--remote", str(tier), "--yes")
     assert result.code == 1, result.err
     folder = target / "orders-0"
-    (told,) = [line for line in result.lines if f"found 500 bytes, expected the {size} that were copied" in line]
+    (told,) = [line for line in result.lines if f"has 500 bytes, expected the {size} that were copied" in line]
     assert told.startswith(f"{folder / cut.name[:20]}.log: bytes 500 to {size}")
     assert str(cut) in told
     (told,) = [line for line in result.lines if "a bad CRC" in line]
@@ -260,7 +260,7 @@ def test_cut_indexes_of_aivens_layout_are_a_finding(run: Run, tmp_path: Path, mo
         restored = run("tier", "restore", *place[:1], str(target), *place[1:], "--yes")
         assert restored.code == 1, restored.err
         assert f"{target}/orders-0/{indexes.name[:20]}.index: " in restored.out
-        assert "found 5 bytes in all, expected at least" in restored.out
+        assert "the object has 5 bytes, expected at least" in restored.out
         for path in (target / "orders-0").glob("*.log"):
             assert path.read_bytes() == (store / "orders-0" / path.name).read_bytes()
         with kafkalog.open(target) as opened:

@@ -39,7 +39,7 @@ def test_records_are_read_without_an_index_whose_positions_are_none(
         partition = alone.topic("orders").partition(0)
         assert [each.value for each in partition] == [values(number) for number in range(partition.end_offset)]
         assert partition.offset_for_time(1000 + 15) == 15
-    assert f"{junk_index}: found position -1 in its last entry" in caplog.text
+    assert f"{junk_index}: its last entry has the position -1" in caplog.text
     with kafkalog.open(tmp_path / "store", remote=tmp_path / "tier", read_only=True) as both:
         assert len(list(both.topic("orders").partition(0))) == RECORDS + 30
 

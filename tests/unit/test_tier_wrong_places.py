@@ -30,16 +30,16 @@ __all__ = ["places", "run"]
 def test_a_layout_that_lies_not_there(places: tuple[Path, Path]) -> None:
     store, tier = places
     wrong = kafkalog.RemoteStorage(tier, layout="aiven")
-    with pytest.raises(IllegalArgumentException, match="but a tier in that of 'local-tiered'"):
+    with pytest.raises(IllegalArgumentException, match="but a tier in the layout 'local-tiered'"):
         kafkalog.open(wrong, read_only=True)
-    with pytest.raises(IllegalArgumentException, match="found nothing of what the metadata says was copied there"):
+    with pytest.raises(IllegalArgumentException, match="found none of the segments that the metadata says were copied there"):
         kafkalog.open(store, remote=wrong, read_only=True)
 
 
 def test_the_tier_of_another_store(places: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other tier"
     tiered(tmp_path / "other", other)
-    with pytest.raises(IllegalArgumentException, match="found nothing of what the metadata says was copied there"):
+    with pytest.raises(IllegalArgumentException, match="found none of the segments that the metadata says were copied there"):
         kafkalog.open(places[0], remote=other, read_only=True)
     with kafkalog.open(places[0], remote=places[1], read_only=True) as view:
         assert next(iter(view.topic("orders").partition(0))).offset == 0
@@ -74,7 +74,7 @@ def test_an_id_that_no_topic_of_the_tier_has(places: tuple[Path, Path]) -> None:
     unknown = kafkalog.RemoteStorage(places[1], topic_ids={"orders": "AAAAAAAAAAAAAAAAAAAAAQ"})
     [folder] = (places[1] / "kafka-tiered-storage").glob("orders-0-*")
     topic_id = folder.name.removeprefix("orders-0-")
-    with pytest.raises(IllegalArgumentException, match=f"expected an id that it has in the remote tier: {topic_id}"):
+    with pytest.raises(IllegalArgumentException, match=f"expected an id of this topic in the remote tier: {topic_id}"):
         kafkalog.open(unknown, read_only=True)
 
 
@@ -106,7 +106,7 @@ def test_settings_of_another_layout(tmp_path: Path, setting: dict[str, object]) 
 
 
 def test_a_scheme_that_nobody_has() -> None:
-    with pytest.raises(IllegalArgumentException, match="no storage client has the scheme 's4'"):
+    with pytest.raises(IllegalArgumentException, match="no storage client supports the scheme 's4'"):
         kafkalog.open("s4://bucket/prefix", read_only=True)
 
 
@@ -186,7 +186,7 @@ def test_a_tier_whose_segments_have_all_expired_is_its_stores(tmp_path: Path) ->
 
 def test_a_second_layout_in_one_place(tmp_path: Path, places: tuple[Path, Path]) -> None:
     other = kafkalog.RemoteStorage(places[1], layout="aiven")
-    with pytest.raises(IllegalArgumentException, match="but a tier in that of 'local-tiered'"):
+    with pytest.raises(IllegalArgumentException, match="but a tier in the layout 'local-tiered'"):
         kafkalog.open(tmp_path / "new", remote=other)
 
 
@@ -256,7 +256,7 @@ def test_spark_takes_the_id_of_a_topic(places: tuple[Path, Path]) -> None:
     [folder] = (places[1] / "kafka-tiered-storage").glob("orders-0-*")
     topic_id = folder.name.removeprefix("orders-0-")
     options.parse_options({**given, "remote.topicIds": f"orders={topic_id}"})
-    with pytest.raises(IllegalArgumentException, match=f"expected an id that it has in the remote tier: {topic_id}"):
+    with pytest.raises(IllegalArgumentException, match=f"expected an id of this topic in the remote tier: {topic_id}"):
         options.parse_options({**given, "remote.topicIds": "orders=AAAAAAAAAAAAAAAAAAAAAQ"})
     with pytest.raises(IllegalArgumentException, match=r"remote\.topicIds: found 'orders', expected topic=id"):
         options.parse_options({**given, "remote.topicIds": "orders"})

@@ -1,8 +1,8 @@
-"""Batches <-> columns in Arrow's layout, without an Arrow library: what Spark, pandas and polars take as it is.
+"""Converts batches to columns in Arrow's layout and back, without an Arrow library.
 
-`read_columns` decodes a run of batches, whatever their magic and codec, into `RecordColumns`; `write_batches`
-makes batches out of columns.  Both go batch by batch only where a codec or an old format makes them: uncompressed
-magic-2 batches are one native call.
+Spark, pandas and polars accept these columns without a conversion.  `read_columns` decodes a run of batches of any
+magic and codec into `RecordColumns`.  `write_batches` builds batches from columns.  Both handle uncompressed magic-2
+batches in one native call.  They work batch by batch only if a codec or an old format requires it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-# More than eight parameters: options bound one call, by name, so that no object holds them.
+# More than eight parameters: they are keyword options of one call, so no object holds them.
 def add_batches(
     builder: ColumnBuilder,
     data: Buffer,
@@ -55,12 +55,12 @@ def add_batches(
     max_bytes: int = ARRAY_BYTES_MAX,
     path: str | os.PathLike[str] | None = None,
 ) -> int:
-    """Adds the records of the batches in a scan's `table` to `builder`, from `start_row` on; the row reached.
+    """Adds the records of the batches in a scan's `table` to `builder`, from `start_row` on; returns the row reached.
 
-    That is the table's length, or less when the builder is full (2 GiB a column): call `builder.finish` and go on.
-    `data` is the buffer that was scanned, with the same `base_position`.  `skip` has one byte a row, 1 for batches to
-    leave out (aborted transactions), `skip_control` leaves out markers.  Errors are those of `records.records`,
-    with `path` and the batch's position.
+    The result is the table's length, or less if the builder is full (2 GiB a column).  The caller then calls
+    `builder.finish` and continues from that row.  `data` is the buffer that was scanned, with the same `base_position`.
+    `skip` has one byte a row; 1 omits the batch (aborted transactions).  `skip_control` omits control batches.  Errors
+    are those of `records.records`, with `path` and the batch's position.
     """
     view = memoryview(octets(data, "records"))
     row = start_row
@@ -77,7 +77,7 @@ def add_batches(
                 verdict = _add_one(builder, view, table[row], base_position, max_record_bytes, max_bytes)
                 row += verdict == OK
             elif verdict == BAD_BOUNDS:
-                raise CorruptRecordException("A batch lies outside of its buffer")
+                raise CorruptRecordException("A batch extends beyond its buffer")
             elif verdict != decode.FULL:
                 raise record_error(verdict, expected, found)
         except KafkalogError as error:
@@ -108,7 +108,7 @@ def _add_one(
         codec, view[at + RECORD_BATCH_OVERHEAD : at + size], max_bytes=max_bytes
     )
     if failure is not None:
-        del payload  # not kept alive by the traceback
+        del payload  # otherwise the traceback keeps it alive
         raise failure
     verdict, _, expected, found = builder.append_payload(
         payload,
@@ -123,7 +123,7 @@ def _add_one(
     return verdict
 
 
-# More than eight parameters: the options of ColumnBuilder and of `add_batches`, by name.
+# More than eight parameters: they are the keyword options of ColumnBuilder and `add_batches`.
 def read_columns(
     data: Buffer,
     table: NDArray[np.void] | None = None,
@@ -141,11 +141,11 @@ def read_columns(
     max_record_bytes: int = MAX_RECORD_BYTES,
     path: str | os.PathLike[str] | None = None,
 ) -> Iterator[RecordColumns]:
-    """The records of `data` as columns: one RecordColumns, more where a column passes 2 GiB.
+    """Yields the records of `data` as columns: one RecordColumns, or more if a column exceeds 2 GiB.
 
-    `table` is what `_native.batches.scan` found in it (None: scanned here, without checksums, up to its end or
-    the first damage).  Columns and offset range are ColumnBuilder's options, the rest and the errors those of
-    `add_batches`.
+    `table` is what `_native.batches.scan` found in `data`.  If it is None, this function scans `data` without checking
+    checksums, up to its end or the first damage.  The column and offset options are those of ColumnBuilder.  The other
+    options and the errors are those of `add_batches`.
     """
     if table is None:
         table, _, _ = native_batches.scan(data, base_position=base_position, check_crc=False, max_batches=INT_MAX)
@@ -179,11 +179,11 @@ _WRITE_ERRORS = {
     encode.BAD_TIMESTAMP: "Invalid negative timestamp in row {row}",
     encode.BAD_OFFSET: "Illegal offset in row {row} (Offsets must increase monotonically, by less than 2^31 a batch).",
     encode.BAD_COLUMN: "Row {row} points outside of its column, or has a null header key",
-    encode.TOO_LONG: "Row {row} is longer than a record can be",
+    encode.TOO_LONG: "Row {row} is larger than the largest possible record",
 }
 
 
-# More than eight parameters: MemoryRecordsBuilder's options, by name.
+# More than eight parameters: they are MemoryRecordsBuilder's keyword options.
 def write_batches(
     columns: ColumnEncoder | Any,
     *,
@@ -202,14 +202,15 @@ def write_batches(
     must_be_readable: bool = False,
     of_producer: bool = False,
 ) -> Iterator[EncodedBatch]:
-    """Magic-2 batches of the columns' rows, each of at most `batch_bytes_max` before compression (or of one row).
+    """Yields magic-2 batches of the columns' rows.
 
-    Where compression makes them larger than `compressed_bytes_max` they take fewer rows, as a producer's do.
-    `columns` is a ColumnEncoder or anything with `__arrow_c_array__` (see ColumnEncoder.from_arrow).  Offsets run on
-    from `base_offset`, unless the columns have their own.  Bytes are those of MemoryRecordsBuilder for the same
-    records, and so are the options.  IllegalArgumentException names the first row that
-    cannot be written.  `must_be_readable`, for a log that keeps them compressed: RecordTooLargeException for a row that
-    readers would not take out of a compressed batch.  `of_producer`: each batch begins at `base_offset`.
+    A batch has at most `batch_bytes_max` bytes before compression, or a single row.  If a compressed batch exceeds
+    `compressed_bytes_max`, it gets fewer rows, as a producer's batch does.  `columns` is a ColumnEncoder or any object
+    with `__arrow_c_array__` (see ColumnEncoder.from_arrow).  Offsets count up from `base_offset`, unless the columns
+    contain offsets.  The options and the bytes are those of MemoryRecordsBuilder for the same records.
+    IllegalArgumentException names the first row that cannot be written.  With `must_be_readable` (for a log that keeps
+    batches compressed), a row that readers would refuse to decompress raises RecordTooLargeException.  With
+    `of_producer`, each batch begins at `base_offset`.
     """
     encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder.from_arrow(columns)
     attributes = compute_attributes(codec, timestamp_type, is_transactional)

@@ -1,7 +1,7 @@
-"""Batches in memory: the header's layout, framing as MemoryRecords reads it, and validity.
+"""Batches in memory: the header's layout, framing as MemoryRecords reads it, and validation.
 
-`HEADER` is the one description of the 61 bytes in Python; its twin in C is `_native/codec/layout.pxd`, and a test
-compares the two.  Sources: DefaultRecordBatch, ByteBufferLogInputStream, MemoryRecords (4.4.0).
+`HEADER` is the only description of the 61 header bytes in Python.  Its counterpart in C is `_native/codec/layout.pxd`,
+and a test compares the two.  Sources: DefaultRecordBatch, ByteBufferLogInputStream, MemoryRecords (4.4.0).
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 
     from kafkalog._native.codec.batches import BatchHeader
 
-# base offset, length behind these 12 bytes, leader epoch, magic, CRC-32C, attributes, last offset delta,
-# base timestamp, max timestamp, producer id, producer epoch, base sequence, record count.
+# base offset, length of everything after these first 12 bytes, leader epoch, magic, CRC-32C, attributes, last offset
+# delta, base timestamp, max timestamp, producer id, producer epoch, base sequence, record count.
 HEADER = struct.Struct(">qiibIhiqqqhii")
-# Where fields begin.  What stands up to the magic byte is common to all magics, but for the CRC of magic 0 and 1.
+# Positions at which fields begin.  The fields up to the magic byte are the same in all magics, except for the CRC of
+# magic 0 and 1.
 LENGTH_AT, LEGACY_CRC_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = (
     struct.calcsize(HEADER.format[: 1 + fields]) for fields in (1, 2, 3, 4, 5)
 )
 LOG_OVERHEAD = LEGACY_CRC_AT
 HEADER_SIZE_UP_TO_MAGIC = CRC_AT
 RECORD_BATCH_OVERHEAD = HEADER.size
-MIN_RECORD_OVERHEAD = 14  # of magic 0
+MIN_RECORD_OVERHEAD = 14  # overhead of a magic-0 record
 SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_RECORD_OVERHEAD
 
 CODEC_MASK = 0x07
@@ -48,7 +49,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 
 class ProducerFields(NamedTuple):
-    """What a batch says of its producer; -1 where there is none."""
+    """The producer fields of a batch header; -1 if the batch has no producer."""
 
     producer_id: int = -1
     producer_epoch: int = -1
@@ -60,22 +61,25 @@ NO_PRODUCER = ProducerFields()
 
 
 def declared_size(data: bytes | memoryview, at: int = 0) -> int:
-    """Bytes of the batch that begins at `at`, by its length field, whatever that says; 12 of them must be there."""
+    """Returns the size in bytes of the batch that begins at `at`, as its length field declares it, without a check.
+
+    `data` must hold at least 12 bytes from `at` on.
+    """
     return LOG_OVERHEAD + int.from_bytes(data[at + LENGTH_AT : at + LOG_OVERHEAD], "big", signed=True)
 
 
 def smallest_bytes(magic: int) -> int:
-    """Bytes that a batch of that magic has at least: its header, for magic 0 and 1 also a record's."""
+    """Returns the smallest size of a batch of that magic: its header, and for magic 0 and 1 also a record's."""
     return RECORD_BATCH_OVERHEAD if magic >= 2 else SMALLEST_BATCH_BYTES
 
 
 def magic_byte(data: bytes | memoryview, at: int = 0) -> int:
-    """The magic of the batch that begins at `at`, as the signed byte that it is."""
+    """Returns the magic of the batch that begins at `at`, as a signed byte."""
     return int.from_bytes(data[at + MAGIC_AT : at + CRC_AT], "big", signed=True)
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """DefaultRecordBatch.incrementSequence: sequence numbers wrap from 2^31-1 to 0; in Java's ints."""
+    """DefaultRecordBatch.incrementSequence: sequence numbers wrap from 2^31-1 to 0, like Java's ints."""
     if sequence > to_int32(INT_MAX - increment):
         return to_int32(increment - (INT_MAX - sequence) - 1)
     return to_int32(sequence + increment)
@@ -89,10 +93,10 @@ def decrement_sequence(sequence: int, decrement: int) -> int:
 
 
 class MemoryRecords:
-    """A buffer of batches (Kafka's MemoryRecords): what is produced, fetched or built.
+    """A buffer of batches that is produced, fetched or built (Kafka's MemoryRecords).
 
-    A partial batch at the end is not seen, as in Kafka; `valid_bytes` says where the whole ones end.
-    `buffer` is bytes or a view of bytes, whatever C-contiguous buffer was given.
+    A partial batch at the end is ignored, as in Kafka; `valid_bytes` is the end of the last whole batch.  `buffer` is
+    bytes or a view of bytes of the C-contiguous buffer that was given.
     """
 
     __slots__ = ("_batches", "_valid_bytes", "buffer")
@@ -104,13 +108,13 @@ class MemoryRecords:
 
     @property
     def size(self) -> int:
-        """Length of the buffer in bytes, a partial batch at its end included."""
+        """The length of the buffer in bytes, including a partial batch at its end."""
         return len(self.buffer)
 
     def batches(self) -> list[BatchHeader]:
-        """The headers of all whole batches, positions relative to the buffer.
+        """Returns the headers of all whole batches, with positions relative to the buffer.
 
-        CorruptRecordException where a size is below 14 or a magic is not 0, 1 or 2.
+        Raises CorruptRecordException if a size is below 14 or a magic is not 0, 1 or 2.
         """
         if self._batches is None:
             found, verdict, position = native.headers(self.buffer, framing=native.FRAMING_BUFFER)
@@ -130,10 +134,10 @@ class MemoryRecords:
 
 
 def framing_error(view: bytes | memoryview, verdict: int, position: int) -> CorruptRecordException:
-    """What MemoryRecords says of the batch at `position` for a verdict BAD_SIZE or BAD_MAGIC."""
+    """Returns MemoryRecords' error for the batch at `position`, for a verdict BAD_SIZE or BAD_MAGIC."""
     if verdict == native.BAD_SIZE:
         size = declared_size(view, position) - LOG_OVERHEAD
-        # Kafka takes what lies behind a batch of magic 2 that is too short for the rest of its header.
+        # If a batch of magic 2 is too short, Kafka reads the rest of its header from the bytes that follow it.
         least = MIN_RECORD_OVERHEAD if size < MIN_RECORD_OVERHEAD else RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
         text = f"Record size {size} is less than the minimum record overhead ({least})"
     else:
@@ -144,9 +148,9 @@ def framing_error(view: bytes | memoryview, verdict: int, position: int) -> Corr
 def ensure_valid(
     data: Buffer, header: BatchHeader, *, at: int | None = None, path: str | os.PathLike[str] | None = None
 ) -> None:
-    """RecordBatch.ensureValid: CorruptRecordException when the batch is too small or its CRC is another.
+    """RecordBatch.ensureValid: raises CorruptRecordException if the batch is too small or its CRC does not match.
 
-    `at` is where the batch begins in `data`, where that is not `header.position`; `path` goes into the error.
+    `at` is the batch's position in `data` if that differs from `header.position`.  `path` is put into the error.
     """
     start = header.position if at is None else at
     if header.magic >= 2 and header.size < RECORD_BATCH_OVERHEAD:
@@ -175,7 +179,7 @@ def compute_attributes(
     is_control: bool = False,
     is_delete_horizon_set: bool = False,
 ) -> int:
-    """The attributes of a magic 2 batch (DefaultRecordBatch.computeAttributes)."""
+    """Returns the attributes of a magic-2 batch (DefaultRecordBatch.computeAttributes)."""
     if timestamp_type == NO_TIMESTAMP_TYPE:
         raise IllegalArgumentException(
             "Timestamp type must be provided to compute attributes for message format v2 and above"
@@ -189,7 +193,7 @@ def compute_attributes(
     )
 
 
-# More than eight parameters: they are the header's fields, by name.
+# More than eight parameters: they are the header's fields, passed by name.
 def write_header(
     payload: Buffer,
     *,
@@ -202,9 +206,9 @@ def write_header(
     partition_leader_epoch: int = -1,
     count: int,
 ) -> bytes:
-    """The 61 bytes in front of `payload`, CRC included (DefaultRecordBatch.writeHeader, magic 2).
+    """Returns the 61 bytes that precede `payload`, including the CRC (DefaultRecordBatch.writeHeader, magic 2).
 
-    `attributes` say what is transactional.
+    Whether the batch is transactional comes from `attributes`, not from `producer`.
     """
     if base_timestamp < 0 and base_timestamp != -1:
         raise IllegalArgumentException(f"Invalid message timestamp {base_timestamp}")

@@ -1,6 +1,6 @@
-"""Building batches of magic 2: the bytes that Kafka's MemoryRecordsBuilder writes, for every codec and option.
+"""Builds batches of magic 2: the bytes that Kafka's MemoryRecordsBuilder writes, for every codec and option.
 
-Records are checked and counted as they are appended and encoded together when the batch is closed.  Sources:
+Records are checked and counted as they are appended.  They are encoded together when the batch is closed.  Sources:
 MemoryRecordsBuilder, DefaultRecordBatch.writeHeader (4.4.0).
 """
 
@@ -31,7 +31,8 @@ Header = tuple[str, "bytes | None"]
 
 
 class RecordsInfo(NamedTuple):
-    """What `MemoryRecordsBuilder.info` says: the largest timestamp, and the offset that an index gets for it."""
+    """The result of `MemoryRecordsBuilder.info`: the largest timestamp, and the offset that the time index stores for
+    it."""
 
     max_timestamp: int
     shallow_offset_of_max_timestamp: int
@@ -47,10 +48,10 @@ class SimpleRecord(NamedTuple):
 
 
 class MemoryRecordsBuilder:
-    """One batch in the making.
+    """Builds one batch.
 
-    Arguments are those of Kafka's constructor, by name; `level` is the codec's, None for its default.
-    IllegalArgumentException for combinations that the message format cannot carry.
+    The arguments are those of Kafka's constructor, by name.  `level` is the codec's level; None means its default.
+    Raises IllegalArgumentException for combinations that the message format cannot represent.
     """
 
     # More than eight parameters: a batch's header has as many fields.
@@ -94,7 +95,7 @@ class MemoryRecordsBuilder:
         self._last_offset: int | None = None
         self._base_timestamp: int | None = delete_horizon_ms if self.has_delete_horizon_ms else None
         self._rows: list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]] = []
-        self._payload: bytes | None = None  # encoded and compressed: no more appends
+        self._payload: bytes | None = None  # once encoded and compressed, no more records can be appended
         self._built: bytes | None = None
         self._aborted = False
 
@@ -108,15 +109,15 @@ class MemoryRecordsBuilder:
         headers: Sequence[Header] = (),
         offset: int | None = None,
     ) -> None:
-        """Adds a record, at the next offset where none is given.
+        """Adds a record at `offset`, or at the next offset if `offset` is None.
 
-        IllegalArgumentException for an offset that does not grow or lies 2^31 or more above the base, a negative
-        timestamp other than -1.
+        Raises IllegalArgumentException if the offset does not increase or is 2^31 or more above the base offset.
+        Raises it also for a negative timestamp other than -1.
         """
         self._append(self._next_offset() if offset is None else offset, False, timestamp, key, value, headers)
 
     def append_record(self, record: Record) -> None:
-        """Adds a record as it was read, with its offset (MemoryRecordsBuilder.append(Record))."""
+        """Adds a record that was read, at its offset (MemoryRecordsBuilder.append(Record))."""
         self._append(record.offset, self.is_control_batch, record.timestamp, record.key, record.value, record.headers)
 
     def append_control_record(self, timestamp: int, control_type: control.ControlRecordType, value: bytes) -> None:
@@ -126,14 +127,14 @@ class MemoryRecordsBuilder:
     def append_control_record_with_offset(
         self, offset: int, timestamp: int, key: bytes, value: bytes | None, headers: Sequence[Header] = ()
     ) -> None:
-        """As Kafka's: the key must name a known control type."""
+        """Adds a control record, as Kafka's method of this name does; the key must name a known control type."""
         type_id = control.parse_type_id(key)
         if control.ControlRecordType.from_type_id(type_id) is control.ControlRecordType.UNKNOWN:
             raise IllegalArgumentException(f"Cannot append record with unknown control record type {type_id}")
         self._append(offset, True, timestamp, key, value, headers)
 
     def append_end_txn_marker(self, timestamp: int, marker: control.EndTransactionMarker) -> None:
-        """Adds a transaction's end; needs a producer id and a transactional batch."""
+        """Adds the marker that ends a transaction; needs a producer id and a transactional batch."""
         if self.producer_id == -1:
             raise IllegalArgumentException("End transaction marker requires a valid producerId")
         if not self.is_transactional:
@@ -185,7 +186,7 @@ class MemoryRecordsBuilder:
     # --- state ------------------------------------------------------------------------------------
 
     def override_last_offset(self, last_offset: int) -> None:
-        """The batch ends at that offset, whatever its last record's is (compaction)."""
+        """Sets the batch's last offset, regardless of its last record's offset (compaction)."""
         if self._built is not None:
             raise IllegalStateException("Cannot override the last offset after the records have been built")
         self._last_offset = last_offset
@@ -203,7 +204,7 @@ class MemoryRecordsBuilder:
         return self.uncompressed_records_size_in_bytes + RECORD_BATCH_OVERHEAD
 
     def info(self) -> RecordsInfo:
-        """The largest timestamp and the offset that goes with it into the time index."""
+        """Returns the largest timestamp and the offset that the time index stores for it."""
         last = -1 if self._last_offset is None else self._last_offset
         if self.timestamp_type == LOG_APPEND_TIME:
             return RecordsInfo(self.log_append_time, last)
@@ -224,7 +225,7 @@ class MemoryRecordsBuilder:
         self._aborted = True
 
     def close(self) -> None:
-        """Writes the batch; IllegalArgumentException when the producer's fields contradict each other."""
+        """Writes the batch.  Raises IllegalArgumentException if the producer's fields contradict each other."""
         if self._aborted:
             raise IllegalStateException("Cannot close MemoryRecordsBuilder as it has already been aborted")
         if self._built is not None:
@@ -239,7 +240,7 @@ class MemoryRecordsBuilder:
         self._built = self._header() + self._payload
 
     def build(self) -> bytes:
-        """The finished bytes: empty when no record was appended."""
+        """Returns the finished bytes, which are empty if no record was appended."""
         if self._aborted:
             raise IllegalStateException("Attempting to build an aborted record batch")
         self.close()
@@ -294,7 +295,10 @@ def build_batch(
     records: Iterable[SimpleRecord | tuple[int, bytes | None, bytes | None, Sequence[Header]]],
     **options: Any,
 ) -> bytes:
-    """One batch of (timestamp, key, value, headers) at consecutive offsets; options are MemoryRecordsBuilder's."""
+    """Returns a batch of (timestamp, key, value, headers) at consecutive offsets.
+
+    The options are those of MemoryRecordsBuilder.
+    """
     builder = MemoryRecordsBuilder(**options)
     for timestamp, key, value, headers in records:
         builder.append(timestamp, key, value, headers)
@@ -311,7 +315,10 @@ def empty_batch_header(
     partition_leader_epoch: int = -1,
     is_control_batch: bool = False,
 ) -> bytes:
-    """A batch without records, as compaction keeps a producer's last one (DefaultRecordBatch.writeEmptyHeader)."""
+    """Returns a batch without records, such as compaction keeps for a producer's last one.
+
+    Mirrors DefaultRecordBatch.writeEmptyHeader.
+    """
     return write_header(
         b"",
         base_offset=base_offset,

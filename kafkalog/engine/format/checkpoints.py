@@ -1,10 +1,12 @@
 """The text checkpoints and the clean-shutdown marker of a log directory.
 
-A checkpoint is `0`, the number of entries, one entry a line; it is replaced whole (temporary file, fsync, rename, fsync
-of the directory).  Offset checkpoints are written in the order of Kafka's HashMap.  Mirrors CheckpointFile,
-OffsetCheckpointFile, LeaderEpochCheckpointFile and CleanShutdownFileHandler.  Files that do not parse raise
-CorruptCheckpointException (or the Java exception that Kafka lets through, which is one as well); I/O errors stay
-OSErrors.  Who takes the log directory offline for them sits above.
+A checkpoint consists of `0`, the number of entries, and one entry a line.  A write replaces the whole file (temporary
+file, fsync, rename, fsync of the directory).  Offset checkpoints are written in the order of Kafka's HashMap.  Mirrors
+CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile and CleanShutdownFileHandler.
+
+A file that does not parse raises CorruptCheckpointException, or the Java exception that Kafka lets through, which is a
+subclass of it here.  I/O errors stay OSErrors.  The layers above decide whether an error takes the log directory
+offline.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.errors import CorruptCheckpointException, KafkalogError
 
 CURRENT_VERSION = 0
-NO_ENTRIES = "an empty file, expected entries and their number"
+NO_ENTRIES = "the file is empty; expected entries and their number"
 T = TypeVar("T")
 
 
@@ -58,14 +60,16 @@ class EpochEntry(NamedTuple):
 
 
 class _Line(NamedTuple):
-    number: int  # from 1
+    number: int  # counts from 1
     position: int  # bytes from the file's start
     text: str
 
 
 class CheckpointFile(Generic[T]):
-    """One checkpoint.  `create` makes an empty file where there is none, as Kafka's constructor does; an empty file
-    (or one with the version alone) has no entries.  Thread-safe.
+    """One checkpoint file.  Thread-safe.
+
+    `create` creates an empty file if none exists, as Kafka's constructor does.  An empty file, or one with only the
+    version, has no entries.
     """
 
     def __init__(
@@ -88,32 +92,35 @@ class CheckpointFile(Generic[T]):
             files.create(self.path)
 
     def encode(self, entries: Collection[T]) -> bytes:
-        """The file's bytes."""
+        """Returns the file's content for `entries`."""
         lines = [str(CURRENT_VERSION), str(len(entries)), *map(self._to_line, entries)]
         return ("\n".join(lines) + "\n").encode("utf-8")
 
     def write_entries(self, entries: Collection[T]) -> None:
-        """Replace the file.  OSError."""
+        """Replaces the file.  Raises OSError."""
         with self._lock:
             self._files.write_atomic(self.path, self.encode(entries))
 
     def read_entries(self) -> list[T]:
-        """The entries in the file's order.  CorruptCheckpointException, OSError."""
+        """Returns the entries in the file's order.  Raises CorruptCheckpointException and OSError."""
         with self._lock:
             data = self._read()
         return self.decode(data)
 
     def is_blank(self) -> bool:
-        """Whether the file is empty or breaks off behind its version: no written checkpoint is, but one that was only
-        made (Kafka reads it as one without entries).  OSError."""
+        """Returns whether the file is empty or ends after its version.
+
+        A complete write never leaves such a file; creating one does, and Kafka reads it as a checkpoint without
+        entries.  Raises OSError.
+        """
         try:
             with self._lock:
                 return self._read().split() in ([], [b"%d" % CURRENT_VERSION])
-        except CorruptCheckpointException:  # by its size
+        except CorruptCheckpointException:  # the file is too large
             return False
 
     def holds(self, entries: Collection[T]) -> bool:
-        """Whether the file is these entries, byte for byte; False for one that cannot be read."""
+        """Returns whether the file's content equals `entries`, byte for byte; False if the file cannot be read."""
         try:
             with self._lock:
                 return self._read() == self.encode(entries)
@@ -124,7 +131,7 @@ class CheckpointFile(Generic[T]):
         return read_small(self.path, self._files, hint=_WHAT_TO_DO)
 
     def decode(self, data: bytes) -> list[T]:
-        """The entries that these bytes of the file hold."""
+        """Returns the entries that `data`, the content of the file, holds."""
         lines = self._lines(data)
         if not lines:
             return []
@@ -187,11 +194,11 @@ class CheckpointFile(Generic[T]):
         return f"line {line.number}, byte {line.position}; expected {expected or self._expected}; {_WHAT_TO_DO}"
 
 
-_WHAT_TO_DO = "mend the line, or remove the file: what it says is then worked out anew or starts from 0"
+_WHAT_TO_DO = "repair the line, or remove the file: its values are then computed again or start from 0"
 
 
 class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
-    """An offset for each partition: recovery points, log starts, high watermarks, the cleaner's progress."""
+    """An offset for each partition: recovery points, log start offsets, high watermarks, the cleaner's progress."""
 
     def __init__(self, path: str, files: Files = OS_FILES, *, create: bool = True) -> None:
         super().__init__(
@@ -204,17 +211,19 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
         )
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file, in the order of Kafka's HashMap: `offsets`' own where it is such a map (or Scala's), else
-        that of a fresh map filled in the given order.  OSError; IllegalArgumentException for what is no offset, or a
-        name that no line can hold, and the file stays as it is: one bad line would take all partitions' offsets with
-        it."""
+        """Replaces the file, in the order of Kafka's HashMap.
+
+        If `offsets` is such a map (or Scala's), its order is used; otherwise that of a new map filled in the given
+        order.  Raises OSError.  Raises IllegalArgumentException for an invalid offset, or a name that no line can hold,
+        and leaves the file unchanged: one bad line would make all partitions' offsets unreadable.
+        """
         for partition, offset in offsets.items():
             values.offset(offset, str(partition))
             if not self.can_hold(partition):
                 raise errors.IllegalArgumentException(
-                    f"a checkpoint cannot hold the name {str(partition)!r}: white space parts its words and lines",
+                    f"a checkpoint cannot hold the name {str(partition)!r}: white space separates its words and lines",
                     path=self.path,
-                    hint="nobody could read the file, and all partitions would lose their offsets",
+                    hint="with it the file would be unreadable, and all partitions would lose their offsets",
                 )
         if isinstance(offsets, JavaHashMap | AnyRefMap):
             order = list(offsets)
@@ -223,7 +232,8 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
         self.write_entries([(key, offsets[key]) for key in order])
 
     def decode(self, data: bytes) -> list[tuple[TopicPartition, int]]:
-        """As of every checkpoint; a file of plain lines, as they nearly all are, is taken apart at once."""
+        """Parses like `CheckpointFile.decode`, but with one regular expression if all lines are plain, as they almost
+        always are."""
         head = _PLAIN_HEAD.match(data)
         if head is not None and head[1] == b"%d" % (data.count(b"\n") - 2) and data.isascii():
             found = _PLAIN_LINE.findall(data.decode("ascii"), head.end())
@@ -233,20 +243,23 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
 
     @staticmethod
     def can_hold(partition: TopicPartition) -> bool:
-        """Whether a line with this name can be read again.  Kafka does not ask: its topics have no such names, but
-        folders may."""
+        """Returns whether a line with this name can be read again.
+
+        Kafka does not check this: its topics have no such names, but directories on disk may.
+        """
         topic, number = partition
         return not _BREAKS_A_LINE.search(topic) and INT_MIN <= number <= INT_MAX
 
     def read(self) -> dict[TopicPartition, int]:
-        """The offsets, in the file's order; of two lines for one partition the last counts.
+        """Returns the offsets in the file's order; the last of several lines for one partition counts.
 
-        CorruptCheckpointException, OSError.
+        Raises CorruptCheckpointException and OSError.
         """
         return dict(self.read_entries())
 
     def read_or_empty(self) -> dict[TopicPartition, int]:
-        """As `read`, but one that is absent or cannot be read counts for nothing, as for Kafka at start."""
+        """Reads like `read`, but returns an empty dictionary if the file is absent or unreadable, as Kafka does at
+        start."""
         try:
             return self.read()
         except (KafkalogError, OSError):
@@ -255,7 +268,7 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
 
 _PLAIN_HEAD = re.compile(rb"0\n(0|[1-9][0-9]{0,8})\n")
 _PLAIN_LINE = re.compile(r"^([!-~]+) (0|[1-9][0-9]{0,8}) (0|[1-9][0-9]{0,17})\n", re.MULTILINE)
-_BREAKS_A_LINE = re.compile("[ \t\n\v\f\r\ud800-\udfff]")  # Java's \s, and what UTF-8 cannot hold
+_BREAKS_A_LINE = re.compile("[ \t\n\v\f\r\ud800-\udfff]")  # Java's \s, and lone surrogates, which UTF-8 cannot encode
 
 
 def _offset_line(entry: tuple[TopicPartition, int]) -> str:
@@ -270,7 +283,7 @@ def _offset_entry(words: list[str]) -> tuple[TopicPartition, int] | None:
 
 
 class LeaderEpochCheckpointFile(CheckpointFile[EpochEntry]):
-    """`leader-epoch-checkpoint` of one partition."""
+    """The file `leader-epoch-checkpoint` of one partition."""
 
     def __init__(self, path: str, files: Files = OS_FILES, *, create: bool = True) -> None:
         super().__init__(
@@ -279,11 +292,12 @@ class LeaderEpochCheckpointFile(CheckpointFile[EpochEntry]):
 
     @staticmethod
     def new_file(directory: str) -> str:
-        """The file's path in a partition's directory."""
+        """Returns the file's path in a partition's directory."""
         return os.path.join(directory, LEADER_EPOCH_CHECKPOINT_FILE)
 
     def write(self, entries: Iterable[EpochEntry]) -> None:
-        """Replace the file.  OSError; IllegalArgumentException for what is no number, and the file stays as it is."""
+        """Replaces the file.  Raises OSError.  Raises IllegalArgumentException for a value out of range and leaves the
+        file unchanged."""
         listed = list(entries)
         for entry in listed:
             epoch = values.whole(entry.epoch, "epoch", low=INT_MIN, high=INT_MAX)
@@ -291,16 +305,16 @@ class LeaderEpochCheckpointFile(CheckpointFile[EpochEntry]):
         self.write_entries(listed)
 
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:
-        """Replace the file; where its directory is gone (the partition is being deleted) do nothing."""
+        """Replaces the file, or does nothing if its directory no longer exists (the partition is being deleted)."""
         try:
             self.write(entries)
         except FileNotFoundError:
             lines_of_folder("kafkalog.format", os.path.dirname(self.path)).warning(
-                "%s was not written; its directory is gone, as it is when a partition is deleted", self.path
+                "%s was not written: its directory no longer exists, as happens when a partition is deleted", self.path
             )
 
     def read(self) -> list[EpochEntry]:
-        """The entries in the file's order.  CorruptCheckpointException, OSError."""
+        """Returns the entries in the file's order.  Raises CorruptCheckpointException and OSError."""
         return self.read_entries()
 
 
@@ -309,8 +323,12 @@ def _epoch_line(entry: EpochEntry) -> str:
 
 
 def emptied_checkpoints(log_dir: str, files: Files = OS_FILES, *, closed_cleanly: bool) -> list[str]:
-    """Paths of blank checkpoints that were not left so by whoever wrote them: a start makes both of these empty, and
-    they are written together, within a minute and by a clean shutdown.  OSError."""
+    """Returns the paths of blank checkpoints that have lost their content.
+
+    A start creates the recovery-point and the log-start checkpoint empty.  They are written together, within a minute
+    and at a clean shutdown.  So a blank file has lost its content if the shutdown was clean or only one of the two is
+    blank.  Raises OSError.
+    """
     pair = (RECOVERY_POINT_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE)
     checkpoints = [OffsetCheckpointFile(os.path.join(log_dir, name), files, create=False) for name in pair]
     there = [checkpoint for checkpoint in checkpoints if files.exists(checkpoint.path)]
@@ -323,7 +341,7 @@ def _epoch_entry(words: list[str]) -> EpochEntry | None:
 
 
 class CleanShutdownFile:
-    """`.kafka_cleanshutdown`: it is there only when every log of the directory was closed and flushed."""
+    """The marker `.kafka_cleanshutdown`: it exists only if every log of the directory was closed and flushed."""
 
     def __init__(self, log_dir: str, files: Files = OS_FILES) -> None:
         self.path = os.path.join(log_dir, CLEAN_SHUTDOWN_FILE)
@@ -333,16 +351,16 @@ class CleanShutdownFile:
         return self._files.exists(self.path)
 
     def write(self, broker_epoch: int = -1) -> None:
-        """Write it in place and sync it.  OSError."""
+        """Writes the file in place and syncs it.  Raises OSError."""
         data = json.dumps({"version": CURRENT_VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         self._files.write_file(self.path, data.encode(), sync=True)
 
     def read(self) -> int | None:
-        """The broker epoch; None where there is no file or it does not parse."""
+        """Returns the broker epoch, or None if the file does not exist or does not parse."""
         try:
             data = read_small(self.path, self._files, bytes_max=NOTE_BYTES_MAX)
             text = data.decode("utf-8", "replace").lstrip(" \t\r\n")
-            content, _ = _JSON.raw_decode(text)  # Jackson does not look at what follows either
+            content, _ = _JSON.raw_decode(text)  # Jackson ignores what follows, too
             _json_number(content.get("version"), parse_int)
             return _json_number(content.get("brokerEpoch"), parse_long)
         except (CorruptCheckpointException, OSError, RecursionError):
@@ -351,8 +369,10 @@ class CleanShutdownFile:
             return None
 
     def delete(self) -> bool:
-        """Remove it for good: a marker that power loss brings back would hide a crash, so the directory is synced
-        (Kafka leaves that out).  False where there was none.  OSError."""
+        """Deletes the file and syncs the directory; returns False if there was no file.  Raises OSError.
+
+        Without the sync (which Kafka omits), a power loss could bring the marker back, and it would hide a crash.
+        """
         if not self._files.unlink_if_exists(self.path):
             return False
         self._files.sync_dir(parent_dir(self.path))
@@ -360,18 +380,18 @@ class CleanShutdownFile:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 _JSON = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _json_number(value: object, parse: Callable[[str], int]) -> int | None:
-    """A number as Jackson binds it to an integer: cut to a whole one, within its range, and also from a string."""
+    """Converts a number as Jackson binds it to an integer: truncated, checked against the range, also from a string."""
     if value is None:
         return None
     if isinstance(value, str):
         return parse(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return parse(str(int(value)))

@@ -1,20 +1,22 @@
-"""The five codecs, with the framing and the bytes of Kafka's own streams (org.apache.kafka.common.compress, 4.4.0).
+"""The five codecs, with the framing and the bytes of Kafka's streams (org.apache.kafka.common.compress, 4.4.0).
 
-Knows whole buffers only: in goes what stands behind a batch header, out comes what its records are made of,
-and back.  Compressing gives Kafka's bytes for gzip, lz4 (but for levels 1 and 2, see `_lz4_level`) and zstd;
-snappy's blocks come from another implementation of the same format.  Decompressing is bounded by `max_bytes`
-and grows with what comes out, never with what a header claims.
+This module knows whole buffers only: it compresses the records of a batch into the bytes that follow a batch header,
+and decompresses them.  Compressing gives Kafka's bytes for gzip, lz4 (except for levels 1 and 2, see `_lz4_level`) and
+zstd.  Snappy blocks come from another implementation of the same format.  Decompressing is limited by `max_bytes`;
+memory grows with the actual output, never with what a header claims.
 
-Kafka answers an undecodable payload with a plain KafkaException and some other damage with bare Java exceptions.
-Their names are kept here by subclasses that are bad bytes too, so that whoever handles CorruptRecordException is
-not surprised.
+Kafka raises a plain KafkaException for a payload that does not decode, and bare Java exceptions for some other damage.
+Subclasses keep these names here.  They also derive from CorruptRecordException, so a caller needs to catch only that.
 
-A new codec is an id and a name at the end of `NAMES`, its levels in the three tables below, a branch of `compress`, a
-row of `_DECODERS` (and of `check_opening`, where Kafka's stream looks at the bytes before it is read); LAST_CODEC in
-`_native/codec/layout.pxd`, or else appends take the long way (a test compares the two); its id, its `compression.*`
-keys and `compression_level` in `kafkalog.config`; where messages of magic 0 and 1 cannot carry it, a refusal beside
-zstd's in `format.legacy`.  For speed alone it may have a bound in `_native/codec/frames.pxd`, beside a call
-in `frame_decoders` and its slot in `_native/codec/decode.pyx`.
+A new codec needs:
+- an id and a name at the end of `NAMES`, and its levels in the three tables below;
+- a branch of `compress`, and a row of `_DECODERS` (and of `check_opening`, if Kafka's stream checks the bytes when it
+  is created);
+- LAST_CODEC in `_native/codec/layout.pxd`; without it, appends take the slow path (a test compares the two);
+- its id, its `compression.*` keys and `compression_level` in `kafkalog.config`;
+- a refusal like that of zstd in `format.legacy`, if messages of magic 0 and 1 cannot carry it.
+For speed only, it may also get a bound in `_native/codec/frames.pxd`, a call in `frame_decoders` and a slot in
+`_native/codec/decode.pyx`.
 """
 
 from __future__ import annotations
@@ -44,30 +46,30 @@ DEFAULT_LEVELS: dict[int, int] = {GZIP: -1, LZ4: 9, ZSTD: 3}
 MIN_LEVELS: dict[int, int] = {GZIP: 1, LZ4: 1, ZSTD: -131072}
 MAX_LEVELS: dict[int, int] = {GZIP: 9, LZ4: 17, ZSTD: 22}
 
-_STEP_BYTES = 1 << 20  # how far a stream runs ahead where its size is not known
+_STEP_BYTES = 1 << 20  # step of a stream whose decompressed size is not known
 
 
 class KafkaException(errors.KafkaException, CorruptRecordException):
-    """A compressed payload that does not decode; Kafka's name for it, and bad bytes."""
+    """A compressed payload that does not decode; it has Kafka's name and is also a CorruptRecordException."""
 
 
 class IllegalArgumentException(errors.IllegalArgumentException, CorruptRecordException):
-    """Bytes that Kafka answers with a bare IllegalArgumentException, and bad bytes."""
+    """Damage that makes Kafka raise a bare IllegalArgumentException; it is also a CorruptRecordException."""
 
 
 class IndexOutOfBoundsException(CorruptRecordException, IndexError):
-    """Bytes that Kafka answers with a bare IndexOutOfBoundsException."""
+    """Damage that makes Kafka raise a bare IndexOutOfBoundsException."""
 
     def __str__(self) -> str:
         return errors.KafkalogError.__str__(self)
 
 
 class SnappyError(CorruptRecordException):
-    """A snappy block's length that is impossible: snappy-java throws an Error of that name."""
+    """A snappy block with an impossible length; snappy-java throws an Error of that name."""
 
 
 def codec_id(name: str) -> int:
-    """The id of a codec's name (CompressionType.forName); IllegalArgumentException when there is none."""
+    """Returns the id of a codec (CompressionType.forName); raises IllegalArgumentException for an unknown name."""
     try:
         return NAMES.index(name)
     except ValueError:
@@ -75,19 +77,19 @@ def codec_id(name: str) -> int:
 
 
 def codec_name(codec: int) -> str:
-    """The name of a codec's id (CompressionType.forId)."""
+    """Returns the name of a codec's id (CompressionType.forId)."""
     check_codec(codec)
     return NAMES[codec]
 
 
 def check_codec(codec: int) -> None:
-    """IllegalArgumentException unless `codec` is one of the five."""
+    """Raises IllegalArgumentException unless `codec` is one of the five."""
     if not 0 <= codec < len(NAMES):
         raise IllegalArgumentException(f"Unknown compression type id: {codec}")
 
 
 def check_level(codec: int, level: int) -> None:
-    """IllegalArgumentException unless the codec has that level (Compression.Builder.level)."""
+    """Raises IllegalArgumentException unless the codec has that level (Compression.Builder.level)."""
     if codec not in DEFAULT_LEVELS:
         raise UnsupportedOperationException(
             f"Compression levels are not defined for this compression type: {codec_name(codec)}"
@@ -104,17 +106,17 @@ _SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _SNAPPY_BLOCK_BYTES = 32768
 _SNAPPY_CHUNK_BYTES_MAX = 512 << 20
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_HEADER_CHECK = 0x82  # of FLG 60, BD 40
+_LZ4_HEADER_CHECK = 0x82  # check byte of the usual frame header: FLG 60, BD 40
 
-_ZSTD_EMPTY = bytes.fromhex("28b52ffd2000010000")  # closed without a flush in front: single segment, size 0
+_ZSTD_EMPTY = bytes.fromhex("28b52ffd2000010000")  # a stream closed without a flush: single segment, size 0
 
-_local = threading.local()  # zstd contexts: costly to make, not safe to share
+_local = threading.local()  # holds zstd contexts: costly to create, not safe to share between threads
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as Kafka's output stream of that codec leaves it.
+    """Returns `data` as Kafka's output stream of that codec writes it.
 
-    `level` None is the codec's default; a level for snappy or none is UnsupportedOperationException.
+    `level` None means the codec's default.  A level for snappy or none raises UnsupportedOperationException.
     """
     check_codec(codec)
     if level is not None:
@@ -150,10 +152,10 @@ def _snappy(data: bytes | memoryview) -> bytes:
 
 
 def _lz4_level(level: int) -> int:
-    """LZ4F's number for Kafka's level: 9 is the fast compressor, all others the high one.
+    """Returns LZ4F's number for Kafka's level: 9 is the fast compressor, all other levels the high compressor.
 
-    LZ4F gives levels 1 and 2 to the fast compressor as well and liblz4 changed them meanwhile: a valid frame
-    comes out, with other bytes than Kafka's.
+    LZ4F uses the fast compressor for levels 1 and 2 too, and liblz4 has changed their output since.  The result is a
+    valid frame whose bytes differ from Kafka's.
     """
     return 0 if level == DEFAULT_LEVELS[LZ4] else level
 
@@ -181,7 +183,7 @@ def _zstd(data: bytes | memoryview, level: int) -> bytes:
     if compressor is None:
         compressor = compressors[level] = zstandard.ZstdCompressor(level=level)
     stream = compressor.compressobj()
-    # Java's BufferedOutputStream flushes before it closes: the frame ends with an empty block of its own.
+    # Java's BufferedOutputStream flushes before it closes, so the frame ends with a separate empty block.
     parts = stream.compress(memoryview(data)), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()
     return b"".join(parts)
 
@@ -190,10 +192,10 @@ def _zstd(data: bytes | memoryview, level: int) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = ARRAY_BYTES_MAX) -> bytes:
-    """What Kafka's input stream of that codec reads out of `data`, to its end.
+    """Returns the bytes that Kafka's input stream of that codec reads from `data`, to its end.
 
-    KafkaException (also a CorruptRecordException) when it does not decode, or when more than `max_bytes` come
-    out.
+    Raises KafkaException (also a CorruptRecordException) if the data does not decode, or decodes to more than
+    `max_bytes`.
     """
     payload, error = decompress_partial(codec, data, magic=magic, max_bytes=max_bytes)
     if error is not None:
@@ -204,12 +206,14 @@ def decompress(codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = ARR
 def decompress_partial(
     codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = ARRAY_BYTES_MAX
 ) -> tuple[bytes, CorruptRecordException | None]:
-    """As `decompress`, but what decoded before the damage comes with the error: Kafka reads records from a
-    stream, so a bad record in front of the damage is what it finds first."""
+    """Decompresses like `decompress`, but returns the bytes that decoded before the damage together with the error.
+
+    Kafka reads records from a stream, so it finds a bad record that precedes the damage first.
+    """
     check_codec(codec)
     if codec == NONE:
         return bytes(octets(data, "records")), None
-    # The libraries' decoders look at some bytes twice and expect them to stay as they are.
+    # The libraries' decoders read some bytes twice and expect them not to change.
     view = memoryview(frozen(data, "compressed records"))
     if magic > 0 and (whole := _whole_frame(codec, view, max_bytes)) is not None:
         return whole, None
@@ -219,20 +223,22 @@ def decompress_partial(
     except _FAILURES as error:
         kind = SnappyError if isinstance(error, _BadChunkSize) else KafkaException
         failure = kind(f"Failed to decompress record stream: {error}")
-        failure.__cause__ = error.with_traceback(None)  # its frames hold all that came out
+        failure.__cause__ = error.with_traceback(None)  # the traceback's frames would keep all output alive
         return out.joined(), failure
     return out.joined(), None
 
 
 _LZ4_USUAL = _LZ4_MAGIC + bytes((0x60, 0x40, _LZ4_HEADER_CHECK))  # independent blocks of 64 KiB, no checksums
-_ZSTD_USUAL = bytes.fromhex("28b52ffd00")  # neither dictionary nor checksum, and its size is not declared
+_ZSTD_USUAL = bytes.fromhex("28b52ffd00")  # no dictionary, no checksum, size not declared
 
 
 def _whole_frame(codec: int, view: memoryview, max_bytes: int) -> bytes | None:
-    """What comes out of one frame as Kafka's streams write it, in one call of the library; None for anything that
-    takes a closer look.  Neither library makes room for more than it is told here, or than can come out."""
+    """Decompresses a single frame as Kafka's streams write it, in one library call; None for any other input.
+
+    Neither library allocates more than the limit given here, or than the frame can decode to.
+    """
     try:
-        # No byte of an lz4 block gives more than 255, so the limit holds however the library guesses.
+        # A byte of an lz4 block gives at most 255 bytes, so the limit holds regardless of the library's estimate.
         if codec == LZ4 and view[:7] == _LZ4_USUAL and 255 * len(view) <= max_bytes:
             frame: bytes = lz4.frame.decompress(view)
             return frame
@@ -246,9 +252,10 @@ def _whole_frame(codec: int, view: memoryview, max_bytes: int) -> bytes | None:
 
 
 def check_opening(codec: int, data: Buffer) -> None:
-    """KafkaException where Kafka's input stream of a magic-2 batch refuses to be made, before anything is read of it.
+    """Raises KafkaException if Kafka fails to create its input stream for a magic-2 batch, before it reads any record.
 
-    That is a gzip or lz4 header, and the whole of what does not begin as snappy's own framing; zstd looks later.
+    Creating the stream checks a gzip or lz4 header, and decodes all of the data if it does not begin with snappy's
+    stream header.  zstd checks nothing at this point.
     """
     view = memoryview(data).cast("B")
     try:
@@ -270,7 +277,7 @@ class _BadChunkSize(_Undecodable):
     pass
 
 
-_IsalError = cast("type[Exception]", igzip_lib.IsalError)  # its stubs take it for an instance
+_IsalError = cast("type[Exception]", igzip_lib.IsalError)  # its type stubs declare it an instance
 _FAILURES: tuple[type[Exception], ...] = (
     _Undecodable,
     _IsalError,
@@ -281,7 +288,7 @@ _FAILURES: tuple[type[Exception], ...] = (
 
 
 class _Output:
-    """Decoded pieces up to a limit."""
+    """Decoded pieces, up to a limit."""
 
     __slots__ = ("max_bytes", "parts", "room_bytes")
 
@@ -292,7 +299,7 @@ class _Output:
 
     def add(self, part: bytes) -> None:
         if len(part) > self.room_bytes:
-            raise _Undecodable(f"more comes out than the {self.max_bytes} bytes that are allowed")
+            raise _Undecodable(f"the data decompresses to more than the {self.max_bytes} bytes that are allowed")
         self.room_bytes -= len(part)
         self.parts.append(part)
 
@@ -307,26 +314,26 @@ def _gunzip(view: memoryview, magic: int, out: _Output) -> None:
         data: Buffer = view
         try:
             while not stream.eof:
-                # One byte more than allowed: enough to see that it is too much.
+                # One byte more than allowed is enough to detect that the output is too large.
                 part = stream.decompress(data, min(out.room_bytes + 1, _STEP_BYTES))
                 out.add(part)
                 data = b""
                 if not part and not stream.eof and stream.needs_input:
                     raise _Undecodable("Unexpected end of ZLIB input stream")
         except _IsalError:
-            # What comes before the damage is lost in isal: once more, in small steps.
+            # isal loses the output before the damage, so decode once more, in small steps.
             del out.parts[done:]
             out.room_bytes = room
             _gunzip_prefix(view, out)
             raise
         view = memoryview(stream.unused_data)
-        # java.util.zip.GZIPInputStream reads on when another member follows and ignores anything else.
+        # java.util.zip.GZIPInputStream continues with the next member and ignores anything else.
         if len(view) <= 18 or not _is_gzip_header(view):
             return
 
 
 def _gunzip_prefix(view: memoryview, out: _Output) -> None:
-    """What inflates before the first error, of a member without optional header fields (Kafka writes none)."""
+    """Adds the output before the first error, for a member without optional header fields (Kafka writes none)."""
     if not _is_gzip_header(view) or view[3]:
         return
     inflate = zlib.decompressobj(-15)
@@ -368,9 +375,9 @@ def _unsnappy(view: memoryview, magic: int, out: _Output) -> None:
         out.add(_raw_snappy(view, out.room_bytes))
         return
     at = 16
-    while at + 4 <= len(view):  # snappy-java takes a tail shorter than a block's length for the end
+    while at + 4 <= len(view):  # snappy-java takes a tail shorter than a block's length field for the end
         size = int.from_bytes(view[at : at + 4], "big", signed=True)
-        if view[at : at + 4] == _SNAPPY_MAGIC[:4]:  # another stream behind this one
+        if view[at : at + 4] == _SNAPPY_MAGIC[:4]:  # another stream follows this one
             if view[at : at + 8] != _SNAPPY_MAGIC or at + 16 > len(view):
                 raise _Undecodable("Invalid snappy header")
             at += 16
@@ -385,18 +392,18 @@ def _unsnappy(view: memoryview, magic: int, out: _Output) -> None:
 
 
 def _raw_snappy(block: memoryview, room_bytes: int) -> bytes:
-    # The declared size is a varint in front; at most 64 bytes come out of every 3 (a copy), 1 from 1 (a literal).
+    # The declared size is a varint at the start.  Three bytes give at most 64 (a copy), one gives 1 (a literal).
     size = shift = used = 0
     while True:
         if used >= len(block) or shift > 28:
-            raise _Undecodable("bad snappy length")
+            raise _Undecodable("the declared length of a snappy block is not valid")
         size |= (block[used] & 0x7F) << shift
         used += 1
         if block[used - 1] < 0x80:
             break
         shift += 7
     if size > room_bytes or size > 64 * len(block):
-        raise _Undecodable("snappy block declares more than it can hold")
+        raise _Undecodable("a snappy block declares more bytes than it can hold")
     part = bytes(cramjam.snappy.decompress_raw(block))
     if len(part) != size:
         raise _Undecodable("invalid data")
@@ -404,7 +411,7 @@ def _raw_snappy(block: memoryview, room_bytes: int) -> bytes:
 
 
 def _lz4_header(view: memoryview, magic: int) -> tuple[int, int, int]:
-    """Where the blocks of a frame begin, its flags and its block descriptor."""
+    """Returns the position of a frame's first block, its flags and its block descriptor."""
     if len(view) < 7:
         raise _Undecodable("Stream ended prematurely")
     if view[:4] != _LZ4_MAGIC:
@@ -425,7 +432,7 @@ def _lz4_header(view: memoryview, magic: int) -> tuple[int, int, int]:
 
 
 def _unlz4(view: memoryview, magic: int, out: _Output) -> None:
-    """Lz4BlockInputStream: one frame, independent blocks; content size and content checksum are passed over."""
+    """Lz4BlockInputStream: one frame of independent blocks; content size and content checksum are ignored."""
     at, flags, descriptor = _lz4_header(view, magic)
     block_bytes_max = 1 << (2 * (descriptor >> 4) + 8)
     end = len(view)
@@ -445,7 +452,7 @@ def _unlz4(view: memoryview, magic: int, out: _Output) -> None:
         if end - at < size:
             raise _Undecodable("Stream ended prematurely")
         block = view[at : at + size]
-        # A block cannot hold more than 255 bytes a byte.
+        # A block decodes to at most 255 times its size.
         room = min(block_bytes_max, 255 * size + 64)
         part = bytes(block) if raw else lz4.block.decompress(block, uncompressed_size=room)
         at += size
@@ -488,11 +495,11 @@ def _xxh32(data: memoryview) -> int:
 
 
 _ZSTD_BLOCK_BYTES = 128 << 10
-_ZSTD_WINDOW_BYTES_MAX = 1 << 27  # the library's own limit for streams, zstd-jni's too
+_ZSTD_WINDOW_BYTES_MAX = 1 << 27  # the library's limit for streams, and zstd-jni's
 
 
 def _zstd_frame(view: memoryview, at: int) -> tuple[int, int, bool]:
-    """Walks one frame's block headers: where it ends, at most how many bytes come out, whether it is whole."""
+    """Walks one frame's block headers; returns its end, its largest possible output, and whether it is whole."""
     end = len(view)
     descriptor = view[at + 4] if at + 4 < end else 0
     single = bool(descriptor & 0x20)
@@ -509,7 +516,7 @@ def _zstd_frame(view: memoryview, at: int) -> tuple[int, int, bool]:
         next_at += 3
         kind, size = (header >> 1) & 3, header >> 3
         if size > _ZSTD_BLOCK_BYTES:
-            raise _Undecodable("zstd block is too large")
+            raise _Undecodable(f"a zstd block of {size} bytes exceeds the maximum of {_ZSTD_BLOCK_BYTES}")
         bound += size if kind < 2 else _ZSTD_BLOCK_BYTES
         next_at += 1 if kind == 1 else size
         if next_at > end:
@@ -528,9 +535,10 @@ def _zstd_decompressor() -> zstandard.ZstdDecompressor:
 
 
 def frame_decoders() -> tuple[Callable[..., bytes], Callable[..., bytes]]:
-    """The libraries' own calls for one whole frame, (lz4(frame), zstd(frame, bytes at most)), for this thread only.
+    """Returns the libraries' functions for one whole frame: (lz4(frame), zstd(frame, bytes at most)).
 
-    For `ColumnBuilder.append_table`, which looks at the frame first; they raise whatever the libraries raise.
+    They are for the calling thread only.  `ColumnBuilder.append_table` uses them after it has checked the frame; they
+    raise the libraries' exceptions.
     """
     return lz4.frame.decompress, _zstd_decompressor().decompress
 
@@ -555,7 +563,7 @@ def _unzstd(view: memoryview, magic: int, out: _Output) -> None:
         frame = view[at:frame_end]
         known = zstandard.frame_content_size(frame) if whole else -1
         if known > bound:
-            raise _Undecodable("zstd frame declares more than it can hold")
+            raise _Undecodable("a zstd frame declares more bytes than it can hold")
         if whole and bound <= min(out.room_bytes, max(_STEP_BYTES, 16 * len(frame))):
             out.add(decompressor.decompress(frame, max_output_size=max(bound, 1)))
         else:

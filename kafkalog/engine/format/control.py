@@ -1,7 +1,7 @@
 """Control records: transaction markers and the KRaft records of a metadata log.
 
-A control batch holds records whose key is a version and a type.  Transaction markers carry a version in front of
-their value; KRaft values are flexible messages whose first field is a version.  Sources: ControlRecordType,
+A control batch holds records whose key consists of a version and a type.  The value of a transaction marker begins with
+a version.  KRaft values are flexible messages whose first field is a version.  Sources: ControlRecordType,
 EndTransactionMarker, ControlRecordUtils and the generated messages (4.4.0).
 """
 
@@ -52,15 +52,17 @@ class ControlRecordType(enum.IntEnum):
 
 
 def record_key(control_type: ControlRecordType) -> bytes:
-    """The key of such a control record (4 bytes)."""
+    """Returns the key of such a control record (4 bytes)."""
     if control_type is ControlRecordType.UNKNOWN:
         raise IllegalArgumentException("Cannot serialize UNKNOWN control record type")
     return _KEY.pack(0, control_type)
 
 
 def parse_type_id(key: bytes | None) -> int:
-    """The type number in a control record's key; InvalidRecordException when it is too short or its version is
-    negative (a newer version is read as 0)."""
+    """Returns the type number in a control record's key.
+
+    Raises InvalidRecordException if the key is too short or its version is negative.  A newer version is read as 0.
+    """
     size = -1 if key is None else len(key)
     if key is None or size < CONTROL_RECORD_KEY_SIZE:
         raise InvalidRecordException(
@@ -77,14 +79,15 @@ def parse_type_id(key: bytes | None) -> int:
 
 
 def parse_control_key(key: bytes | None) -> ControlRecordType:
-    """What a control record is (ControlRecordType.parse); UNKNOWN for a type that this version does not know."""
+    """Returns a control record's type (ControlRecordType.parse); UNKNOWN for a type that this version does not know."""
     return ControlRecordType.from_type_id(parse_type_id(key))
 
 
 def is_abort(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether a control batch (its bytes alone, and its header) is the marker of an abort.
+    """Returns whether a control batch is the marker of an aborted transaction.
 
-    A CorruptRecordException or InvalidRecordException where its record does not parse.
+    `batch` holds only the bytes of the batch that `header` describes.  Raises CorruptRecordException or
+    InvalidRecordException if its record does not parse.
     """
     record = records.first(batch, header, at=0)
     return record is not None and parse_control_key(record.key) is ControlRecordType.ABORT
@@ -108,8 +111,11 @@ class EndTransactionMarker:
 
     @classmethod
     def deserialize(cls, key: bytes | None, value: bytes | None) -> EndTransactionMarker:
-        """From a record's key and value; InvalidRecordException for bytes that are no marker,
-        IllegalArgumentException for another control type."""
+        """Parses a record's key and value.
+
+        Raises InvalidRecordException for bytes that are not a marker, IllegalArgumentException for another control
+        type.
+        """
         return cls.deserialize_value(parse_control_key(key), value)
 
     @classmethod
@@ -135,7 +141,7 @@ def end_txn_marker_batch(
     producer_epoch: int,
     marker: EndTransactionMarker,
 ) -> bytes:
-    """The 78 bytes of a transaction's end (MemoryRecords.withEndTransactionMarker)."""
+    """Returns the 78 bytes of a batch that ends a transaction (MemoryRecords.withEndTransactionMarker)."""
     if producer_id == -1:
         raise IllegalArgumentException("End transaction marker requires a valid producerId")
     if timestamp < 0 and timestamp != -1:
@@ -159,12 +165,12 @@ def end_txn_marker_batch(
 
 # --- KRaft ----------------------------------------------------------------------------------------
 
-KRAFT_VALUE_VERSION = 0  # Kafka 4.4.0 writes and reads all of them in it, whatever their first field says
+KRAFT_VALUE_VERSION = 0  # Kafka 4.4.0 writes and reads all of them in this version, whatever their first field contains
 
 
 @functools.cache
 def kraft_schemas() -> dict[ControlRecordType, Schema]:
-    """The values of the control records of a metadata log; their first field is a version."""
+    """Returns the schemas of the control records of a metadata log, whose first field is a version."""
     return {ControlRecordType(schema.number): schema for schema in parse_schemas(CONTROL)}
 
 
@@ -176,14 +182,14 @@ def _kraft_schema(control_type: ControlRecordType) -> Schema:
 
 
 def encode_kraft_value(control_type: ControlRecordType, values: Mapping[str, Any]) -> bytes:
-    """A KRaft control record's value; IllegalArgumentException for another type, or fields that do not fit."""
+    """Encodes a KRaft control record's value; raises IllegalArgumentException for another type or unsuitable fields."""
     return _kraft_schema(control_type).encode(values, KRAFT_VALUE_VERSION)
 
 
 def parse_kraft_value(control_type: ControlRecordType, value: Buffer) -> Values:
-    """A KRaft control record's value as the dictionary that Kafka's JSON converters make of it.
+    """Parses a KRaft control record's value into the dictionary that Kafka's JSON converters produce.
 
-    IllegalArgumentException for a type that is no KRaft record, SchemaException for bytes that do not parse.
+    Raises IllegalArgumentException if the type is not a KRaft record, SchemaException for bytes that do not parse.
     """
     schema = _kraft_schema(control_type)
     found = schema.decode(value, KRAFT_VALUE_VERSION)[0]

@@ -1,8 +1,8 @@
-"""The records of internal topics, any of them: an int16 and a struct in the key, an int16 and a struct in the value.
+"""Decodes and encodes any record of an internal topic: an int16 and a struct in both the key and the value.
 
-The key's number is the record's type, the value's is the value's version; a null value deletes the key.  Bytes behind
-a struct are passed over, as Kafka does.  Which record stands for what, and the ones that have a face of their own, are
-`group_records`' and `transaction_records`'.  Source: CoordinatorRecordSerde, MessageUtil (4.4.0).
+The key's number is the record's type, the value's number is the value's version.  A null value deletes the key.  Bytes
+after a struct are ignored, as in Kafka.  `group_records` and `transaction_records` know the meaning of the records and
+give some of them typed classes.  Source: CoordinatorRecordSerde, MessageUtil (4.4.0).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PREFIX = struct.Struct(">h")
-KEY_VERSION = 0  # every key's
+KEY_VERSION = 0  # the version of every key
 
 
 class CoordinatorRecord(NamedTuple):
-    """A record as dictionaries; `version` and `value` are None where it deletes its key."""
+    """A record as dictionaries; `version` and `value` are None if the record deletes its key."""
 
     type: int
     key: Values
@@ -49,8 +49,10 @@ class RecordSet:
         self.values = {each.number: each for each in schemas if each.name.endswith("Value")}
 
     def decode_key(self, key: Buffer | None) -> tuple[int, Values]:
-        """(record type, key); UnknownRecordTypeException for a type that is not known, SchemaException for bytes that
-        are none."""
+        """Returns (record type, key).
+
+        Raises UnknownRecordTypeException for an unknown type, SchemaException for bytes that are not a key.
+        """
         data = _present(key, f"a key in {self.topic}")
         number = _prefix(data, "key")
         schema = self.keys.get(number)
@@ -61,8 +63,10 @@ class RecordSet:
         return number, _struct(schema, data, KEY_VERSION, number, "key")
 
     def decode_value(self, number: int, value: Buffer) -> tuple[int, Values]:
-        """(version, value) of a record of type `number`; UnknownRecordVersionException for a version that is not
-        known, SchemaException for bytes that are none."""
+        """Returns (version, value) of a record of type `number`.
+
+        Raises UnknownRecordVersionException for an unknown version, SchemaException for bytes that are not a value.
+        """
         schema = self.values[number]
         data = value if isinstance(value, bytes) else bytes(value)
         version = _prefix(data, "value")
@@ -74,14 +78,14 @@ class RecordSet:
         return version, _struct(schema, data, version, version, "value")
 
     def decode(self, key: Buffer | None, value: Buffer | None) -> CoordinatorRecord:
-        """A record's key and value as dictionaries; errors as `decode_key` and `decode_value`."""
+        """Returns a record's key and value as dictionaries; raises what `decode_key` and `decode_value` raise."""
         number, fields = self.decode_key(key)
         if value is None:
             return CoordinatorRecord(number, fields, None, None)
         return CoordinatorRecord(number, fields, *self.decode_value(number, value))
 
     def encode_key(self, number: int, key: Mapping[str, Any]) -> bytes:
-        """The bytes of a key; IllegalArgumentException for another type, or fields that do not fit."""
+        """Returns the bytes of a key; raises IllegalArgumentException for an unknown type or unsuitable fields."""
         schema = self.keys.get(number)
         if schema is None:
             raise IllegalArgumentException(
@@ -90,11 +94,11 @@ class RecordSet:
         return PREFIX.pack(number) + schema.encode(key, KEY_VERSION)
 
     def encode_value(self, number: int, value: Mapping[str, Any], version: int) -> bytes:
-        """The bytes of a value of a type that is there; errors as `Schema.encode`."""
+        """Returns the bytes of a value of a known type; raises what `Schema.encode` raises."""
         return PREFIX.pack(version) + self.values[number].encode(value, version)
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        """A record's key and value, as Kafka writes them."""
+        """Returns a record's key and value, as Kafka writes them."""
         key = self.encode_key(record.type, record.key)
         if record.value is None:
             return key, None
@@ -133,24 +137,27 @@ def _struct(schema: Schema, data: bytes, version: int, shown_version: int, what:
 
 @functools.cache
 def group_record_set() -> RecordSet:
-    """What `__consumer_offsets` holds: committed offsets, and groups of every kind."""
+    """Returns the records of `__consumer_offsets`: committed offsets, and groups of every kind."""
     return RecordSet("__consumer_offsets", coordinator_schemas.GROUP)
 
 
 @functools.cache
 def transaction_record_set() -> RecordSet:
-    """What `__transaction_state` holds: a transactional id, and how far its transaction is."""
+    """Returns the records of `__transaction_state`: transactional ids and the states of their transactions."""
     return RecordSet("__transaction_state", coordinator_schemas.TRANSACTION)
 
 
 @functools.cache
 def share_record_set() -> RecordSet:
-    """What `__share_group_state` holds: where share groups are in their partitions."""
+    """Returns the records of `__share_group_state`: the positions of share groups in their partitions."""
     return RecordSet("__share_group_state", coordinator_schemas.SHARE)
 
 
 def partition_for(name: str, partition_count: int) -> int:
-    """The partition of an internal topic that holds a group or a transactional id (Utils.abs of String.hashCode)."""
+    """Returns the partition of an internal topic that holds a group or a transactional id.
+
+    It is Utils.abs of String.hashCode, modulo `partition_count`.
+    """
     if partition_count < 1:
         raise IllegalArgumentException(f"partition_count: found {partition_count}, expected at least 1")
     code = string_hash(name)
@@ -158,17 +165,17 @@ def partition_for(name: str, partition_count: int) -> int:
 
 
 def share_partition_for(group: str, topic_id: str, partition: int, partition_count: int) -> int:
-    """The partition of `__share_group_state` that holds a share group's state of a partition."""
+    """Returns the partition of `__share_group_state` that holds the state of one partition of a share group."""
     return partition_for(f"{group}:{topic_id}:{partition}", partition_count)
 
 
 def listed(partitions: Mapping[str, Sequence[int]], numbers_name: str) -> list[Values]:
-    """Partitions by topic as a list of structs, whose field `numbers_name` has a topic's partitions."""
+    """Returns partitions by topic as a list of structs, whose field `numbers_name` holds a topic's partitions."""
     return [{"topic": topic, numbers_name: list(numbers)} for topic, numbers in partitions.items()]
 
 
 def by_topic(structs: Sequence[Values], numbers_name: str) -> dict[str, tuple[int, ...]]:
-    """The other way; a topic may stand in the list again and again."""
+    """Converts the structs of `listed` back; a topic may occur several times in the list."""
     found: dict[str, list[int]] = {}
     for each in structs:
         found.setdefault(each["topic"], []).extend(each[numbers_name])

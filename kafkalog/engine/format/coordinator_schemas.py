@@ -1,7 +1,8 @@
-"""The records of `__consumer_offsets`, `__transaction_state` and `__share_group_state`, and what group members say.
+"""The schemas of `__consumer_offsets`, `__transaction_state`, `__share_group_state` and the consumer group protocol.
 
-Tables for `kafkalog.engine.format.message_tables.parse_table`, which explains the lines.  A number is the record's
-type; each type has a Key and a Value.  Source: the messages of Kafka 4.4.0's group, transaction and share coordinators.
+The tables are for `kafkalog.engine.format.message_tables.parse_table`, which explains the lines.  A number is the
+record's type; each type has a Key and a Value.  Source: the messages of Kafka 4.4.0's group, transaction and share
+coordinators.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ SHARE = """
     firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16
 """
 
-# The bytes `subscription` and `assignment` of a GroupMetadataValue whose protocol type is "consumer".
+# Schemas of `subscription` and `assignment` of a GroupMetadataValue whose protocol type is "consumer".
 CONSUMER_PROTOCOL = """
 ConsumerProtocolSubscription 0-3
   topics [string], userData bytes?

@@ -1,7 +1,7 @@
 """Committed offsets and classic groups, as `__consumer_offsets` holds them, with names and types.
 
-Every other kind of group (consumer, share, streams) is a `CoordinatorRecord`: a dictionary by Kafka's field names.
-Source: GroupCoordinatorRecordHelpers, ConsumerProtocol (4.4.0); which versions are written is 4.4.0's choice.
+Every other kind of group (consumer, share, streams) is a `CoordinatorRecord`: a dictionary by Kafka's field names.  The
+default versions are those that Kafka 4.4.0 writes.  Source: GroupCoordinatorRecordHelpers, ConsumerProtocol (4.4.0).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_PARTITIONS: Mapping[str, Sequence[int]] = {}
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset, and of what."""
+    """The group and the partition to which a committed offset belongs."""
 
     group: str
     topic: str
@@ -37,10 +37,10 @@ class OffsetKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for a partition.
+    """The offset that a group has committed for a partition.
 
-    `offset` is that of the next record to read; timestamps are ms since 1970, -1 for none (`expire_timestamp` is set
-    where a client asked for a retention of its own); `topic_id` are 22 characters, all A where it is not known.
+    `offset` is the next record to read.  Timestamps are milliseconds since 1970, or -1 for none.  `expire_timestamp` is
+    set if a client requested its own retention.  `topic_id` has 22 characters, all A if it is not known.
     """
 
     offset: int
@@ -52,13 +52,13 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """A classic group's name."""
+    """The name of a classic group."""
 
     group: str
 
 
 class GroupMember(NamedTuple):
-    """A member of a classic group; `subscription` and `assignment` are its protocol's bytes."""
+    """A member of a classic group; `subscription` and `assignment` are bytes of its protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -71,7 +71,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A classic group after a rebalance; without members it is Empty."""
+    """A classic group after a rebalance; a group without members is Empty."""
 
     protocol_type: str
     generation: int
@@ -87,10 +87,10 @@ class GroupMetadata(NamedTuple):
 def encode_offset_commit(
     key: OffsetKey, value: CommittedOffset | None, *, version: int | None = None
 ) -> tuple[bytes, bytes | None]:
-    """A record's key and value; None deletes the offset.
+    """Returns a record's key and value; the value None deletes the offset.
 
-    Without `version` it is Kafka 4.4.0's: 4, or 1 where the offset has an expiry.  A version that cannot hold what is
-    given (an expiry, a leader epoch, a topic id) drops it, as Kafka does.
+    The default version is Kafka 4.4.0's: 4, or 1 if the offset has an expiry.  A version that cannot hold a field
+    (expiry, leader epoch, topic id) drops it, as in Kafka.
     """
     records = group_record_set()
     encoded = records.encode_key(OFFSET_COMMIT, key._asdict())
@@ -132,13 +132,14 @@ _MEMBER_NAMES = {
     "subscription": "subscription",
     "assignment": "assignment",
 }
-_NOT_YET = {"groupInstanceId": 3, "rebalanceTimeout": 1}  # the first version that has it
+_NOT_YET = {"groupInstanceId": 3, "rebalanceTimeout": 1}  # the first version that has the field
 
 
 def encode_group_metadata(
     key: GroupKey, value: GroupMetadata | None, *, version: int = GROUP_METADATA_VERSION
 ) -> tuple[bytes, bytes | None]:
-    """A record's key and value; None deletes the group.  An older version drops what it cannot hold."""
+    """Returns a record's key and value; the value None deletes the group.  An older version drops fields it cannot
+    hold."""
     records = group_record_set()
     encoded = records.encode_key(GROUP_METADATA, key._asdict())
     if value is None:
@@ -170,7 +171,7 @@ def _metadata(fields: Values) -> GroupMetadata:
 
 
 def _member(fields: Values) -> GroupMember:
-    # Version 0 knew one timeout: Kafka takes it for both.
+    # Version 0 has a single timeout, which Kafka uses for both.
     older = {"groupInstanceId": None, "rebalanceTimeout": fields["sessionTimeout"]}
     return GroupMember(*((older | fields)[name] for name in _MEMBER_NAMES.values()))
 
@@ -183,10 +184,10 @@ GroupRecord = (
 
 
 def decode_group_record(key: Buffer | None, value: Buffer | None) -> GroupRecord:
-    """A record of `__consumer_offsets`: what it is about, and what is so now (None: deleted).
+    """Decodes a record of `__consumer_offsets` into its key and its value; the value None means deleted.
 
-    Offsets and classic groups have types of their own; for every other kind the first is the whole record.
-    Errors are those of `RecordSet.decode`.
+    Offsets and classic groups have typed keys and values.  For every other kind the first item is the whole record.
+    Raises what `RecordSet.decode` raises.
     """
     record = group_record_set().decode(key, value)
     fields = record.value
@@ -201,7 +202,10 @@ def decode_group_record(key: Buffer | None, value: Buffer | None) -> GroupRecord
 
 
 class Subscription(NamedTuple):
-    """What a member of a consumer group asks for.  Partitions by topic; generation -1 for none."""
+    """The topics that a member of a consumer group subscribes to, and the partitions it owns, by topic.
+
+    The generation is -1 if there is none.
+    """
 
     topics: Sequence[str]
     user_data: bytes | None = None
@@ -211,7 +215,7 @@ class Subscription(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What a member of a consumer group was given: partitions by topic."""
+    """The partitions that are assigned to a member of a consumer group, by topic."""
 
     partitions: Mapping[str, Sequence[int]]
     user_data: bytes | None = None
@@ -223,17 +227,18 @@ def _consumer_protocol() -> dict[str, Schema]:
 
 
 def subscription_schema() -> Schema:
-    """ConsumerProtocolSubscription; its bytes have an int16 in front, the version."""
+    """Returns the schema ConsumerProtocolSubscription; in the bytes, its version precedes it as an int16."""
     return _consumer_protocol()["ConsumerProtocolSubscription"]
 
 
 def assignment_schema() -> Schema:
-    """ConsumerProtocolAssignment; its bytes have an int16 in front, the version."""
+    """Returns the schema ConsumerProtocolAssignment; in the bytes, its version precedes it as an int16."""
     return _consumer_protocol()["ConsumerProtocolAssignment"]
 
 
 def decode_versioned(schema: Schema, data: Buffer) -> tuple[int, Values]:
-    """(version, fields) of a struct behind its version, also a version that is too new (`Schema.decode`)."""
+    """Returns (version, fields) of a struct that follows its version; also reads versions that are too new
+    (`Schema.decode`)."""
     data = bytes(data)
     if len(data) < PREFIX.size:
         raise MessageException(f"{schema.name}: expected a version of 2 bytes, found {len(data)}", position=0)
@@ -242,7 +247,7 @@ def decode_versioned(schema: Schema, data: Buffer) -> tuple[int, Values]:
 
 
 def encode_subscription(subscription: Subscription, *, version: int = CONSUMER_PROTOCOL_VERSION) -> bytes:
-    """The bytes of a member's `subscription`.  An older version drops what it cannot hold."""
+    """Returns the bytes of a member's `subscription`.  An older version drops fields it cannot hold."""
     fields: Values = {"topics": list(subscription.topics), "userData": subscription.user_data}
     if version >= 1:
         fields["ownedPartitions"] = listed(subscription.owned_partitions, "partitions")
@@ -254,7 +259,7 @@ def encode_subscription(subscription: Subscription, *, version: int = CONSUMER_P
 
 
 def decode_subscription(data: Buffer) -> Subscription:
-    """A member's `subscription`; MessageException for bytes that are none."""
+    """Parses a member's `subscription`; raises MessageException for bytes that are not one."""
     _, fields = decode_versioned(subscription_schema(), data)
     return Subscription(
         topics=tuple(fields["topics"]),
@@ -266,13 +271,13 @@ def decode_subscription(data: Buffer) -> Subscription:
 
 
 def encode_assignment(assignment: Assignment, *, version: int = CONSUMER_PROTOCOL_VERSION) -> bytes:
-    """The bytes of a member's `assignment`."""
+    """Returns the bytes of a member's `assignment`."""
     fields = {"assignedPartitions": listed(assignment.partitions, "partitions"), "userData": assignment.user_data}
     return _versioned(assignment_schema(), fields, version)
 
 
 def decode_assignment(data: Buffer) -> Assignment:
-    """A member's `assignment`; MessageException for bytes that are none."""
+    """Parses a member's `assignment`; raises MessageException for bytes that are not one."""
     _, fields = decode_versioned(assignment_schema(), data)
     return Assignment(by_topic(fields["assignedPartitions"], "partitions"), fields["userData"])
 

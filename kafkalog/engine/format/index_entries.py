@@ -1,8 +1,9 @@
-"""Entries of the three index files: each layout once, as a struct for one entry and as a numpy type for many.
+"""Entries of the three index files: each layout as a struct for one entry and as a numpy type for many.
 
-A new kind of index begins here, with its table; C's half is `_native/codec/layout.pxd`, and a test compares the two.
-Knows no file and no rule: what entries must keep to stands in `kafkalog.engine.segment` (`offset_index`, `time_index`,
-`transaction_index`).  Offsets of the first two are stored less the segment's base offset.
+A new kind of index begins with its table here.  The C half is `_native/codec/layout.pxd`, and a test compares the two.
+This module knows no file and no rule: `kafkalog.engine.segment` (`offset_index`, `time_index`, `transaction_index`)
+holds the rules that entries must follow.  The offset index and the time index store offsets minus the segment's base
+offset.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 
 def _layouts(*fields: tuple[str, str]) -> tuple[struct.Struct, np.dtype[np.void]]:
-    """One entry and many: the fields in order, big-endian, as (name, struct's code)."""
+    """Returns the layouts of one entry and of many: the fields in order, big-endian, as (name, struct's code)."""
     one = struct.Struct(">" + "".join(code for _, code in fields))
     many = np.dtype([(name, ">" + code) for name, code in fields])
     assert one.size == many.itemsize

@@ -1,7 +1,8 @@
-"""JSON as Kafka's tools print it: Jackson's text of a tree, compact, with Java's doubles.
+"""JSON as Kafka's tools print it: Jackson's compact text of a tree, with Java's doubles.
 
-It is Python's `json.dumps(..., ensure_ascii=False, separators=(",", ":"))` but for control characters (`\\u001F` has
-upper-case digits) and doubles (`1.0E10`; those without a value are quoted).  Source: ObjectNode.toString.
+It equals Python's `json.dumps(..., ensure_ascii=False, separators=(",", ":"))`, except for two things.  Control
+characters have upper-case digits (`\\u001F`).  Doubles look like Java's (`1.0E10`); NaN and infinities are quoted.
+Source: ObjectNode.toString.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _ESCAPE = re.compile(r"\\\\|\\u[0-9a-f]{4}")
 
 
 def to_text(value: Any) -> str:
-    """A tree of dict, list, str, int, float, bool and None as Jackson writes it."""
+    """Returns a tree of dict, list, str, int, float, bool and None as Jackson writes it."""
     if _has_double(value):
         return _spelled(value)
     text = _ENCODER.encode(value)
@@ -42,18 +43,18 @@ def _spelled(value: Any) -> str:
 
 
 def double_to_text(value: float) -> str:
-    """Double.toString of Java 19 and later, which gives the fewest digits (earlier ones now and then have more)."""
+    """Double.toString of Java 19 and later, which gives the fewest digits (earlier versions sometimes give more)."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     shortest = Decimal(repr(value)).normalize()
-    if len(shortest.as_tuple().digits) == 1:  # Java takes the nearest of two digits: 4.9E-324
+    if len(shortest.as_tuple().digits) == 1:  # Java picks the nearest number of two digits: 4.9E-324
         shortest = Decimal(f"{value:.1e}").normalize()
     sign, digits, exponent = shortest.as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))
-    power = len(text) + exponent - 1  # of the first digit
+    power = len(text) + exponent - 1  # exponent of the first digit
     minus = "-" if sign else ""
     if value == 0:
         return f"{minus}0.0"

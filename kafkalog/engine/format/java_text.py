@@ -1,9 +1,9 @@
 """Text as Java reads and writes it: UTF-8, numbers, lines, split, Uuid and .properties.
 
-Python is more generous (`int()` takes underscores and spaces and has no bounds; `splitlines` knows a dozen ends of
-line), and a file that Kafka refuses must be refused here.  The three exceptions at the top carry the names of the
-plain Java exceptions that Kafka lets through where it reads damaged text; here they are bad bytes as well, so that
-whoever handles damage need not know which is which.
+Python is more tolerant than Java: `int()` accepts underscores and spaces and has no bounds, and `splitlines` knows a
+dozen line ends.  A file that Kafka refuses must be refused here.  The three exceptions at the top have the names of the
+plain Java exceptions that Kafka lets through when it reads damaged text.  Here they also derive from
+CorruptCheckpointException, so a caller that handles damage needs to catch only that.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ from kafkalog.errors import CorruptCheckpointException
 ZERO_UUID = "A" * 22
 _UUID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
-_INTEGER = re.compile(r"[+-]?\d+")  # digits of any script, as Character.digit
+_INTEGER = re.compile(r"[+-]?\d+")  # digits of any script, as Character.digit accepts
 _LINE_END = re.compile("\r\n|\n|\r")
 _SPACES = re.compile(r"[ \t\n\x0b\f\r]+")  # Java's \s
 _SHOWN_CHARS_MAX = 200
 
 
 class NumberFormatException(CorruptCheckpointException, errors.NumberFormatException):
-    """A file's text where a number should be."""
+    """A file contains other text at the place of a number."""
 
 
 class IllegalArgumentException(CorruptCheckpointException, errors.IllegalArgumentException):
-    """A file's text that makes no value of its type."""
+    """A file contains text that is not a value of the expected type."""
 
 
 class NullPointerException(CorruptCheckpointException, errors.NullPointerException):
-    """A file's line that is missing."""
+    """A line of a file is missing."""
 
 
 def is_io_exception(error: BaseException | None) -> bool:
-    """Whether Kafka calls this an IOException, for which it takes the log directory offline: the disk's errors, and a
-    file that does not parse.  The three exceptions above are none."""
+    """Returns whether Kafka calls this an IOException, for which it takes the log directory offline.
+
+    IOExceptions are the disk's errors and a file that does not parse, but not the three exceptions above.
+    """
     return isinstance(error, OSError) or type(error) is CorruptCheckpointException
 
 
@@ -49,7 +51,7 @@ def is_io_exception(error: BaseException | None) -> bool:
 
 
 def decode_utf8(data: bytes) -> str:
-    """new String(data, UTF_8): what is no UTF-8 becomes U+FFFD, as many times as Java makes it."""
+    """new String(data, UTF_8): replaces invalid bytes by U+FFFD, as many times as Java does."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -59,7 +61,7 @@ def decode_utf8(data: bytes) -> str:
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
     data, start, end = error.object, error.start, error.end
-    # Two or three bytes of a surrogate are one character to Java, each is one to Python.
+    # Java replaces two or three bytes of a surrogate by one character, Python replaces each byte.
     if data[start] == 0xED and start + 1 < len(data) and 0xA0 <= data[start + 1] <= 0xBF:
         end = start + 2
         if end < len(data) and 0x80 <= data[end] <= 0xBF:
@@ -71,13 +73,18 @@ codecs.register_error("kafkalog.java", _replaced)
 
 
 def text_of_file(data: bytes, *, path: str, hint: str) -> str:
-    """A file's text.  CorruptCheckpointException at the first byte that is no UTF-8 (Kafka says "Input length = 1", of
-    a MalformedInputException)."""
+    """Returns a file's text.  Raises CorruptCheckpointException at the first byte that is not UTF-8.
+
+    Kafka's MalformedInputException says "Input length = 1" in this case.
+    """
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptCheckpointException(
-            f"found byte 0x{data[error.start]:02x}, which is no UTF-8 text", path=path, position=error.start, hint=hint
+            f"found byte 0x{data[error.start]:02x}, which is not valid UTF-8 text",
+            path=path,
+            position=error.start,
+            hint=hint,
         ) from None
 
 
@@ -85,17 +92,17 @@ def text_of_file(data: bytes, *, path: str, hint: str) -> str:
 
 
 def parse_int(text: str) -> int:
-    """Integer.parseInt; NumberFormatException with its text."""
+    """Integer.parseInt; raises NumberFormatException with Java's text."""
     return _parse(text, INT_MIN, INT_MAX)
 
 
 def parse_long(text: str) -> int:
-    """Long.parseLong; NumberFormatException with its text."""
+    """Long.parseLong; raises NumberFormatException with Java's text."""
     return _parse(text, LONG_MIN, LONG_MAX)
 
 
 def parse_short(text: str) -> int:
-    """Short.parseShort; NumberFormatException with its text."""
+    """Short.parseShort; raises NumberFormatException with Java's text."""
     value = _parse(text, INT_MIN, INT_MAX)
     if not SHORT_MIN <= value <= SHORT_MAX:
         raise NumberFormatException(f'Value out of range. Value:"{text}" Radix:10')
@@ -103,9 +110,9 @@ def parse_short(text: str) -> int:
 
 
 def _parse(text: str, low: int, high: int) -> int:
-    if len(text) < 10 and text.isdecimal():  # nearly every number, in any range that is asked for
+    if len(text) < 10 and text.isdecimal():  # nearly every number, and within every range that a caller uses
         return int(text)
-    # A long has 19 digits; the bound on the length keeps a hostile file from making Python chew on megabytes.
+    # A long has 19 digits.  The limit on the length keeps a hostile file from making Python parse megabytes.
     if _INTEGER.fullmatch(text) and len(text.lstrip("+-").lstrip("0")) < 20:
         value = int(text)
         if low <= value <= high:
@@ -114,7 +121,7 @@ def _parse(text: str, low: int, high: int) -> int:
 
 
 def shown(text: str) -> str:
-    """The text, shortened where it is too long for a message."""
+    """Returns the text, shortened if it is too long for a message."""
     return text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "..."
 
 
@@ -122,7 +129,7 @@ def shown(text: str) -> str:
 
 
 def read_lines(text: str) -> list[str]:
-    """What BufferedReader.readLine gives until null: ends are \\n, \\r or both; a last line needs none."""
+    """Splits text like BufferedReader.readLine: lines end with \\n, \\r or both; the last line needs no end."""
     lines = _LINE_END.split(text)
     if lines[-1] == "":
         lines.pop()
@@ -130,7 +137,7 @@ def read_lines(text: str) -> list[str]:
 
 
 def split(pattern: re.Pattern[str], text: str) -> list[str]:
-    """Pattern.split: empty words at the end are dropped, and no match gives the text itself."""
+    """Pattern.split: empty words at the end are dropped; without a match the result is the text itself."""
     words = pattern.split(text)
     if len(words) == 1:
         return words
@@ -140,14 +147,14 @@ def split(pattern: re.Pattern[str], text: str) -> list[str]:
 
 
 def split_spaces(text: str) -> list[str]:
-    """Split at runs of white space; white space at the front gives an empty first word."""
+    """Splits at runs of white space; leading white space gives an empty first word."""
     return split(_SPACES, text)
 
 
 def parse_uuid(text: str) -> str:
-    """Uuid.fromString: 16 bytes in url-base64, given back in the 22 characters that Kafka writes.
+    """Uuid.fromString: decodes 16 bytes in url-base64 and returns the 22 characters that Kafka writes.
 
-    IllegalArgumentException otherwise.
+    Raises IllegalArgumentException for any other text.
     """
     if len(text) > 24:
         raise IllegalArgumentException(
@@ -178,7 +185,7 @@ _BLANKS = " \t\f"
 
 
 def parse_properties(data: bytes | str) -> dict[str, str]:
-    """java.util.Properties.load: bytes are ISO-8859-1.  IllegalArgumentException for a broken \\uxxxx.
+    """java.util.Properties.load: decodes bytes as ISO-8859-1.  Raises IllegalArgumentException for a broken \\uxxxx.
 
     The last of equal keys wins; the order is that of the file.
     """
@@ -240,9 +247,9 @@ def _unescaped(text: str) -> str:
 
 
 def format_properties(properties: Mapping[str, str], *, comment: str = "", now_ms: int) -> str:
-    """What Properties.store writes through a Writer: comment, date (UTC), `key=value` in the given order."""
+    """Returns what Properties.store writes through a Writer: comment, date (UTC), `key=value` in the given order."""
     moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
-    # Date.toString; strftime's names follow the locale, Java's do not.
+    # The format of Date.toString; strftime's names follow the locale, Java's do not.
     day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[moment.weekday()]
     month = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")[moment.month - 1]
     lines = [f"#{comment}", f"#{day} {month} {moment:%d %H:%M:%S} UTC {moment.year}"]

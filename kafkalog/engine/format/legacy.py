@@ -1,7 +1,7 @@
 """Magic 0 and 1: single messages and compressed wrappers (LegacyRecord, AbstractLegacyRecordBatch, 4.4.0).
 
-An entry is an offset, a size and a message: CRC-32, magic, attributes, [magic 1: timestamp], key, value.  A
-compressed wrapper is a message whose value holds entries; its own offset is that of its last inner message.
+An entry consists of an offset, a size and a message: CRC-32, magic, attributes, [magic 1: timestamp], key, value.  A
+compressed wrapper is a message whose value holds entries; its offset is that of its last inner message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kafkalog._native.codec.batches import BatchHeader
 
-RECORD_OVERHEAD = (14, 22)  # of a message with empty key and value, by magic
+RECORD_OVERHEAD = (14, 22)  # bytes of a message with empty key and value, by magic
 
 _ENTRY = struct.Struct(">qi")
 _SIZE = struct.Struct(">i")
@@ -39,14 +39,15 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 def record_overhead(magic: int) -> int:
-    """Bytes of a message around its key and value; IllegalArgumentException unless magic is 0 or 1."""
+    """Returns the bytes of a message apart from its key and value; raises IllegalArgumentException unless magic is 0 or
+    1."""
     if magic not in (0, 1):
         raise errors.IllegalArgumentException(f"Invalid magic used in LegacyRecord: {magic}")
     return RECORD_OVERHEAD[magic]
 
 
 class Entry(NamedTuple):
-    """One message: its absolute offset, its bytes from the CRC on, and the wrapper's word on time."""
+    """One message: its absolute offset, its bytes from the CRC on, and its wrapper's timestamp and type."""
 
     offset: int
     message: memoryview
@@ -91,12 +92,12 @@ class Entry(NamedTuple):
 
     @property
     def has_key(self) -> bool:
-        """Whether its size says so; the key itself may not be there."""
+        """Whether the size field declares a key; the key's bytes may be missing."""
         return _size(self.message, self._key_at) >= 0
 
     @property
     def has_value(self) -> bool:
-        """As `has_key`."""
+        """Whether the size field declares a value; the value's bytes may be missing."""
         return _size(self.message, self._value_at) >= 0
 
     @property
@@ -111,7 +112,7 @@ class Entry(NamedTuple):
         return _sized(self.message, self._value_at)
 
     def ensure_valid(self) -> None:
-        """LegacyRecord.ensureValid: CorruptRecordException when the message's CRC-32 is another."""
+        """LegacyRecord.ensureValid: raises CorruptRecordException if the message's CRC-32 does not match."""
         stored = int.from_bytes(self.message[:4], "big")
         computed = zlib.crc32(self.message[4:])
         if stored != computed:
@@ -134,7 +135,7 @@ class Entry(NamedTuple):
 
 def _size(message: memoryview, at: int) -> int:
     if len(message) - at < 4:
-        raise codecs.IndexOutOfBoundsException("A message ends in front of or inside a size")
+        raise codecs.IndexOutOfBoundsException("A message ends before or inside a size field")
     size: int = _SIZE.unpack_from(message, at)[0]
     return size
 
@@ -157,14 +158,16 @@ def entries(
     max_record_bytes: int = ARRAY_BYTES_MAX,
     max_bytes: int = ARRAY_BYTES_MAX,
 ) -> list[Entry]:
-    """The messages of the batch of `size` bytes at `data[at]`: itself, or what its wrapper holds.
+    """Returns the messages of the batch of `size` bytes at `data[at]`: the message itself, or its wrapper's inner
+    messages.
 
-    InvalidRecordException for a wrapper that breaks the format, CorruptRecordException for inner sizes below 14,
-    KafkaException (also a CorruptRecordException) when it does not decompress.  CRCs are not looked at.
+    Raises InvalidRecordException for a wrapper that breaks the format and CorruptRecordException for inner sizes below
+    14.  Raises KafkaException (also a CorruptRecordException) if the wrapper does not decompress.  CRCs are not
+    checked.
     """
     view = memoryview(octets(data, "records"))[at : at + size]
     if len(view) < LOG_OVERHEAD + MIN_RECORD_OVERHEAD:
-        raise InvalidRecordException(f"A batch of {len(view)} bytes has no whole header")
+        raise InvalidRecordException(f"A batch of {len(view)} bytes is too short for its header")
     outer = Entry(_ENTRY.unpack_from(view)[0], view[LOG_OVERHEAD:])
     codecs.check_codec(outer.codec)
     if outer.codec == codecs.NONE:
@@ -201,7 +204,7 @@ def entries(
 
 
 def _inner(payload: memoryview, outer: Entry, max_record_bytes: int) -> list[Entry]:
-    """Inner entries as they stand; a partial one at the end is not seen (DataLogInputStream)."""
+    """Returns the inner entries with their stored offsets; ignores a partial one at the end (DataLogInputStream)."""
     found: list[Entry] = []
     timestamp, timestamp_type = outer.timestamp, outer.timestamp_type
     at, end = 0, len(payload)
@@ -235,11 +238,11 @@ def records(
     max_record_bytes: int = ARRAY_BYTES_MAX,
     max_bytes: int = ARRAY_BYTES_MAX,
 ) -> list[Record]:
-    """The records of a magic 0 or 1 batch; errors as `entries`."""
+    """Returns the records of a magic 0 or 1 batch; raises what `entries` raises."""
     found = entries(data, at, size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
     return [entry.to_record() for entry in found]
 
 
 def base_offset(data: Buffer, header: BatchHeader, *, at: int | None = None) -> int:
-    """AbstractLegacyRecordBatch.baseOffset: the first inner message's offset, which takes decompression."""
+    """AbstractLegacyRecordBatch.baseOffset: returns the first inner message's offset, which requires decompression."""
     return entries(data, header.position if at is None else at, header.size)[0].offset

@@ -1,4 +1,4 @@
-"""Log lines of what knows a partition by its folder alone: files of segments and checkpoints."""
+"""Loggers for code that knows a partition only by its directory: files of segments and checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkalog.errors import KafkaException
 
 
 def lines_of_folder(logger: str, partition_dir: str) -> Lines:
-    """A logger for lines about a partition's folder; a folder that is no partition's goes by its own name."""
+    """Returns a logger for lines about a partition's directory; another directory is named by its base name."""
     folder = os.path.abspath(partition_dir)
     partition: object
     try:

@@ -1,8 +1,8 @@
-"""Reading a message's fields: a position in bytes from outside, and how a value of each type is taken from there.
+"""Reads a message's fields: a position in untrusted bytes, and a reader for each type of value.
 
-Each length is checked before it is used; what does not fit is a `MessageException` with the field's name, the position
-and Kafka's own text.  Which fields a struct has, and in which order, is its Plan's (`messages`).
-Source: ByteBufferAccessor, ByteUtils and the generated readers of Kafka 4.4.0.
+Each length is checked before it is used.  Bytes that do not parse raise a `MessageException` with the field's name, the
+position and Kafka's text.  The Plan of a struct (`messages`) decides which fields it has and their order.  Source:
+ByteBufferAccessor, ByteUtils and the generated readers of Kafka 4.4.0.
 """
 
 from __future__ import annotations
@@ -28,39 +28,45 @@ NUMBERS = {
 }
 LENGTH16, LENGTH32 = NUMBERS["int16"], NUMBERS["int32"]
 UUID_BYTES = 16
-ARRAY_LENGTH_MAX = 1_000_000  # MessageUtil's, new in 4.4.0, as the next one
+ARRAY_LENGTH_MAX = 1_000_000  # this and the next limit are MessageUtil's, new in 4.4.0
 TAGGED_FIELDS_MAX = 10_000
 
 
 class MessageException(SchemaException):
-    """Bytes that are no such struct.  `position` counts from the struct's first byte; `kafka_text` is what Kafka's
-    exception says, None where Java's underflow says nothing."""
+    """The bytes are not a struct of the expected kind.
+
+    `position` counts from the struct's first byte.  `kafka_text` is the text of Kafka's exception, or None if Java's
+    underflow has no text.
+    """
 
     kafka_text: str | None = None
 
 
 class Plan(Protocol):
-    """A struct in one version.  `too_new`: the version that a too new message has, whose structs are not read."""
+    """A struct in one version.
+
+    `too_new` is the version of a message that is too new, whose inner structs are not read; otherwise 0.
+    """
 
     version: int
     flexible: bool
     too_new: int
 
     def inside(self, of: Type) -> Plan:
-        """The plan of a struct in this one."""
+        """Returns the plan of a struct inside this one."""
         ...
 
     def read(self, read: Reader) -> dict[str, Any]:
-        """The struct's fields."""
+        """Reads the struct's fields."""
         ...
 
     def write(self, out: bytearray, values: Any) -> None:
-        """The struct's bytes."""
+        """Appends the struct's bytes to `out`."""
         ...
 
 
 class Reader:
-    """Bytes and a position in them; every step asks first whether it stays inside."""
+    """Bytes and a position in them; every step first checks that it stays within the bytes."""
 
     __slots__ = ("at", "data", "end", "start")
 
@@ -77,7 +83,7 @@ class Reader:
     def number(self, layout: struct.Struct, what: str) -> Any:
         at = self.at
         if layout.size > self.end - at:
-            raise self.bad(what, f"expected {layout.size} bytes, found the end after {self.end - at}", None)
+            raise self.bad(what, f"expected {layout.size} bytes, but only {self.end - at} are left", None)
         self.at = at + layout.size
         return layout.unpack_from(self.data, at)[0]
 
@@ -86,17 +92,17 @@ class Reader:
         if size > left:
             text = f"Error reading byte array of {size} byte(s): only {left} byte(s) available"
             raise self.bad(what, f"its length is {size}, but only {left} bytes are left", text)
-        if size < 0:  # of an unknown tagged field alone
+        if size < 0:  # possible only for an unknown tagged field
             raise self.bad(what, f"its length is {size}", str(size))
         self.at += size
         return self.data[self.at - size : self.at]
 
     def uvarint(self, what: str) -> int:
-        """Up to 32 bits; read as an int32, as Kafka's lengths are."""
+        """Reads a number of up to 32 bits and interprets it as an int32, as Kafka does for lengths."""
         value = 0
         for shift in (0, 7, 14, 21, 28):
             if self.at == self.end:
-                raise self.bad(what, "a number ends early", None)
+                raise self.bad(what, "the bytes end inside a number", None)
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 0x7F) << shift
@@ -107,10 +113,10 @@ class Reader:
         raise self.bad(what, "a number is longer than 5 bytes", f"{text}{value & 0xFFFFFFFF:x}")
 
     def length(self, what: str, flexible: bool, short: bool) -> int:
-        """Of a string, bytes or an array; negative for null."""
+        """Reads the length of a string, bytes or an array; a negative one means null."""
         if flexible:
             value = self.uvarint(what)
-            return value - 1 if value > -(1 << 31) else (1 << 31) - 1  # as an int32 turns over
+            return value - 1 if value > -(1 << 31) else (1 << 31) - 1  # overflows like an int32
         found: int = self.number(LENGTH16 if short else LENGTH32, what)
         return found
 
@@ -119,7 +125,7 @@ Read = Callable[[Reader], Any]
 
 
 def reading(of: Type, what: str, nullable: bool, plan: Plan, tagged: bool = False) -> Read:
-    """How a value of this type is read in a version; `what` names it in errors, as Kafka does."""
+    """Returns a function that reads a value of this type; `what` names it in errors, as in Kafka."""
     flexible = plan.flexible
     layout = NUMBERS.get(of.kind)
     if of.kind == "bool":
@@ -150,13 +156,13 @@ def reading(of: Type, what: str, nullable: bool, plan: Plan, tagged: bool = Fals
 
 
 def _null(read: Reader, what: str) -> MessageException:
-    return read.bad(what, "is null, which it may not be", f"non-nullable field {what} was serialized as null")
+    return read.bad(what, "is null, but the field is not nullable", f"non-nullable field {what} was serialized as null")
 
 
 def _read_uuid(read: Reader, what: str) -> str:
     left = read.end - read.at
     if left < UUID_BYTES:
-        raise read.bad(what, f"expected {UUID_BYTES} bytes, found the end after {left}", None)
+        raise read.bad(what, f"expected {UUID_BYTES} bytes, but only {left} are left", None)
     return base64.urlsafe_b64encode(read.take(UUID_BYTES, what))[:22].decode()
 
 
@@ -172,7 +178,7 @@ def _reading_array(of: Type, what: str, nullable: bool, plan: Plan) -> Read:
                 return None
             raise _null(read, what)
         left = read.end - read.at
-        if count > left:  # an element has a byte at least
+        if count > left:  # an element has at least one byte
             text = f"Tried to allocate a collection of size {count}, but there are only {left} bytes remaining."
             raise read.bad(what, f"has {count} elements, but only {left} bytes are left", text)
         if count > ARRAY_LENGTH_MAX:
@@ -206,7 +212,7 @@ def tagged_count(read: Reader) -> int:
     left = read.end - read.at
     if count < 0:
         raise read.bad(what, f"their number is {count}", f"Invalid negative number of tagged fields {count}")
-    if count > left:  # each has two bytes at least
+    if count > left:  # each has at least two bytes
         text = f"Tried to read {count} tagged fields, but there are only {left} bytes remaining."
         raise read.bad(what, f"there are {count}, but only {left} bytes are left", text)
     if count > TAGGED_FIELDS_MAX:

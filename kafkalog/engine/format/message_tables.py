@@ -1,6 +1,6 @@
-"""Tables of Kafka's messages: what their lines mean, and the fields that they stand for.
+"""Parses the tables of Kafka's messages into the fields that they describe.
 
-Text in, named tuples out; nothing here reads or writes a byte.  `messages` says what for.
+It turns text into named tuples and neither reads nor writes messages; `messages` uses it for both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kafkalog.engine.format.java_text import ZERO_UUID
 
 
 class Type(NamedTuple):
-    """What a field holds: a primitive's name, "array" of `element`, or "struct" with `fields`."""
+    """The type of a field: a primitive's name, "array" of `element`, or "struct" with `fields`."""
 
     kind: str
     element: Type | None = None
@@ -22,7 +22,7 @@ class Type(NamedTuple):
 
 
 class Field(NamedTuple):
-    """`first` and `last`: the versions that have it.  `tag`: None where it is not tagged."""
+    """A field of a struct.  It exists in the versions `first` to `last`; `tag` is None if it is not tagged."""
 
     name: str
     type: Type
@@ -41,8 +41,10 @@ _FIELD = re.compile(r"(\w+) (\[?)(\w+)\]?(\??)(?: (\d+)(?:\+|-(\d+)))?(?: #(\d+)
 
 
 class Head(NamedTuple):
-    """A message of a table: the record type is -1 where it has none, `flexible_from` above `highest` where no version
-    is flexible."""
+    """A message of a table.
+
+    `number` (the record type) is -1 if it has none.  `flexible_from` is above `highest` if no version is flexible.
+    """
 
     name: str
     number: int
@@ -53,12 +55,12 @@ class Head(NamedTuple):
 
 
 def parse_table(table: str) -> list[Head]:
-    """The messages of a table, in its order.
+    """Returns the messages of a table, in its order.
 
-    A message is `[record type] Name 0-4 flexible 4+` (versions; the last two words where later ones are flexible),
-    its fields are `name type`, several to a line behind commas: `[type]` an array, `?` nullable, `3+` or `1-1` the
-    versions that have it, `#0` tagged, `=-1` the tagged one's default where that is not zero or empty.  A struct's
-    fields stand below its first use, deeper; uses behind that only name it.
+    A message is `[record type] Name 0-4 flexible 4+`: its versions, and the first flexible version if there is one.
+    Its fields are `name type`, several to a line, separated by commas.  `[type]` is an array and `?` nullable; `3+` or
+    `1-1` are the versions that have the field.  `#0` is a tag, and `=-1` a tagged field's default if that is not zero
+    or empty.  A struct's fields are on deeper lines below its first use; later uses only name it.
     """
     lines = [line for line in table.splitlines() if line.strip()]
     found = []
@@ -111,7 +113,7 @@ def _default_value(of: Type, text: str | None) -> Any:
 
 
 def default_of(field: Field, version: int) -> Callable[[], Any]:
-    """What makes the default: a new list or dictionary each time, for a decoded value is its caller's."""
+    """Returns a function that creates the default: each time a new object, since the caller may change it."""
     if field.type.kind == "array" and field.default is not None:
         return list
     if field.type.kind == "struct":

@@ -1,7 +1,7 @@
-"""Writing a message's fields: how a value of each type becomes the bytes that Kafka writes.
+"""Writes a message's fields: a writer for each type of value produces the bytes that Kafka writes.
 
-Values are a caller's: what does not fit is an IllegalArgumentException with the field's name.  Which fields a struct
-has, and in which order, is its Plan's (`messages`).  Source: the generated writers of Kafka 4.4.0.
+Values come from a caller.  An unsuitable value raises an IllegalArgumentException with the field's name.  The Plan of a
+struct (`messages`) decides which fields it has and their order.  Source: the generated writers of Kafka 4.4.0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CODES = {kind: layout.format[1:] for kind, layout in NUMBERS.items()}
 
 
 def put_uvarint(out: bytearray, value: int) -> None:
-    """Seven bits a byte, the lowest first."""
+    """Appends a number with seven bits a byte, the lowest first."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -42,7 +42,7 @@ def _put_length(out: bytearray, size: int, flexible: bool, short: bool) -> None:
 
 
 def writing(of: Type, what: str, nullable: bool, plan: Plan, tagged: bool = False) -> Write:
-    """How a value of this type is written in a version."""
+    """Returns a function that writes a value of this type in the plan's version."""
     layout = NUMBERS.get(of.kind)
     if layout is not None:
         return _writing_number(layout, what, of.kind)
@@ -72,7 +72,7 @@ def writing(of: Type, what: str, nullable: bool, plan: Plan, tagged: bool = Fals
                     out += struct.pack(f">{len(value)}{code}", *value)
                     return
                 except (struct.error, OverflowError):
-                    pass  # one by one, which says what is wrong
+                    pass  # write one by one, so that the error names the bad element
             for each in value:
                 element(out, each)
         else:
@@ -102,7 +102,8 @@ def _uuid_bytes(what: str, value: Any) -> bytes:
         raise refused(what, value, "a uuid as 22 characters of base64")
     try:
         return base64.urlsafe_b64decode(parse_uuid(value) + "==")
-    except IllegalArgumentException as error:  # a file's text has one of its own, which is bad bytes as well
+    # the error of java_text is a CorruptCheckpointException, which would be wrong for an argument
+    except IllegalArgumentException as error:
         raise IllegalArgumentException(f"{what}: {error.message}") from error
 
 

@@ -1,12 +1,14 @@
-"""Kafka's messages: one reader and one writer for every struct of internal topics, driven by tables of fields.
+"""Reads and writes Kafka's messages: every struct of the internal topics, driven by tables of fields.
 
-A table is text: a line for a message, indented lines for its fields (`message_tables.parse_table` says how).  Values
-are dictionaries with Kafka's field names: numbers, str, bytes, bool, lists, a uuid as 22 characters of base64; a
-decoded one has every field of its version, tagged ones at their default where they were not written.
+A table is text: a line for a message, indented lines for its fields (`message_tables.parse_table` explains them).
+Values are dictionaries with Kafka's field names.  They contain numbers, str, bytes, bool, lists, and a uuid as 22
+characters of base64.  A decoded value has every field of its version; a tagged field that was not written has its
+default.
 
-Bytes come from outside: each length is checked before it is used, so that nothing larger than the input is ever made.
-Known of the bytes is only their position; files and record types are the callers'.  Source: the generated classes of
-Kafka 4.4.0 (MessageDataGenerator), whose exceptions' texts a `MessageException` keeps, for the dump tool prints them.
+The bytes are untrusted: each length is checked before it is used, so nothing larger than the input is allocated.  An
+error knows only a position in the bytes; callers know the file and the record type.  Source: the generated classes of
+Kafka 4.4.0 (MessageDataGenerator).  A `MessageException` keeps the text of Kafka's exception, because the dump tool
+prints it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Values = dict[str, Any]
 
 
 def parse_schemas(table: str) -> list[Schema]:
-    """The messages of a table, in its order."""
+    """Returns the messages of a table, in its order."""
     return [Schema(head) for head in parse_table(table)]
 
 
@@ -35,7 +37,7 @@ def parse_schemas(table: str) -> list[Schema]:
 
 
 class _Plan:
-    """The fields of a struct in one version, each with its reader and writer; made once."""
+    """The fields of a struct in one version, each with its reader and writer; created once."""
 
     __slots__ = ("defaults", "fields", "flexible", "name", "others", "tagged", "too_new", "version")
 
@@ -43,9 +45,9 @@ class _Plan:
         self.name = of.name
         self.version = version
         self.flexible = flexible
-        self.too_new = 0  # the version that a too new message has; its structs are not read
+        self.too_new = 0  # the version of a message that is too new, whose inner structs are not read
         self.fields: list[tuple[str, Read, Write]] = []
-        self.tagged: dict[int, tuple[str, Read, Write, bytearray]] = {}  # the last: the default's bytes
+        self.tagged: dict[int, tuple[str, Read, Write, bytearray]] = {}  # the last item is the default's bytes
         self.others: dict[int, Field] = {}  # tagged fields of other versions
         self.defaults: dict[str, Callable[[], Any]] = {}  # in the order of declaration, which is that of Kafka's JSON
         for field in of.fields:
@@ -83,7 +85,7 @@ class _Plan:
             tag = read.uvarint("tag")
             size = read.uvarint("size of a tagged field")
             if tag in self.tagged:
-                name, read_field, _, _ = self.tagged[tag]  # Kafka does not look at the size either
+                name, read_field, _, _ = self.tagged[tag]  # Kafka ignores the size, too
                 values[name] = read_field(read)
             elif tag in self.others:
                 text = f"Tag {tag} is not valid for version {self.version}"
@@ -151,11 +153,11 @@ def _json_value(of: Type, value: Any, version: int) -> Any:
     return _json_struct(of, value, version) if of.kind == "struct" else value
 
 
-# --- the face -------------------------------------------------------------------------------------
+# --- the API -------------------------------------------------------------------------------------
 
 
 class Schema:
-    """A message: its name, its record type (-1 without one), its versions, and what reads and writes them."""
+    """A message: its name, its record type (-1 if it has none), its versions, and its readers and writers."""
 
     def __init__(self, head: Head) -> None:
         self.name = head.name
@@ -172,7 +174,7 @@ class Schema:
             known = min(max(version, self.lowest), self.highest)
             plan = _Plan(self.type, known, known >= self.flexible_from)
             plan.too_new = version if version > self.highest else 0
-            if len(self._plans) < 64:  # hostile versions come as they like
+            if len(self._plans) < 64:  # a hostile input may contain any number of versions
                 self._plans[version] = plan
         return plan
 
@@ -180,10 +182,11 @@ class Schema:
         return self.lowest <= version <= self.highest
 
     def decode(self, data: Buffer, version: int, *, at: int = 0) -> tuple[Values, int]:
-        """The struct that begins at `at`, and where it ends; MessageException for bytes that are none.
+        """Returns the struct that begins at `at` and the position of its end.
 
-        An unknown version is read as Kafka's classes read it: as the nearest known one, but for structs inside, which
-        are refused when it is too new.  Ask `has_version` first where that is not wanted.
+        Raises MessageException for bytes that do not parse.  An unknown version is read as Kafka's classes read it: as
+        the nearest known version.  If it is too new, inner structs are refused.  A caller that does not want this
+        checks `has_version` first.
         """
         read = Reader(data if isinstance(data, bytes) else bytes(data), at)
         try:
@@ -193,10 +196,10 @@ class Schema:
             raise
 
     def encode(self, values: Mapping[str, Any], version: int) -> bytes:
-        """The struct's bytes, as Kafka writes them; every field that is not tagged must be given.
+        """Returns the struct's bytes, as Kafka writes them; every field that is not tagged must be given.
 
-        IllegalArgumentException for a field that is missing, unknown or wrong, UnsupportedVersionException for a
-        version that there is not.
+        Raises IllegalArgumentException for a missing, unknown or unsuitable field, and UnsupportedVersionException for
+        a version that does not exist.
         """
         if not self.has_version(version):
             raise UnsupportedVersionException(
@@ -211,6 +214,9 @@ class Schema:
         return bytes(out)
 
     def to_json(self, values: Mapping[str, Any], version: int) -> Values:
-        """Values as Kafka's JSON converters show them in a version: in the order of declaration, bytes as base64,
-        without tagged fields that are at their default."""
+        """Returns values as Kafka's JSON converters show them in a version.
+
+        Fields are in the order of declaration, and bytes are base64.  Tagged fields with their default value are
+        omitted.
+        """
         return _json_struct(self.type, values, min(max(version, self.lowest), self.highest))

@@ -1,4 +1,4 @@
-"""`meta.properties`: which cluster, node and directory a log directory belongs to.
+"""`meta.properties`: the cluster, node and directory id of a log directory.
 
 Mirrors MetaProperties and PropertiesUtils (org.apache.kafka.metadata.properties).  Keys are written in the order of
 Java's Properties.
@@ -29,7 +29,7 @@ __all__ = ["META_PROPERTIES_FILE", "MetaProperties", "read_meta_properties", "wr
 
 
 class MetaProperties(NamedTuple):
-    """The file's content.  Version 1 must have a node id and a cluster id; version 0 calls the first `broker.id`."""
+    """The file's content.  Version 1 must have a node id and a cluster id; version 0 calls the node id `broker.id`."""
 
     version: int = 1
     cluster_id: str | None = None
@@ -37,7 +37,7 @@ class MetaProperties(NamedTuple):
     directory_id: str | None = None
 
     def to_properties(self) -> dict[str, str]:
-        """The keys and values in the order in which Java writes them."""
+        """Returns the keys and values in the order in which Java writes them."""
         values = {"version": str(self.version)}
         if self.cluster_id is not None:
             values["cluster.id"] = self.cluster_id
@@ -50,7 +50,7 @@ class MetaProperties(NamedTuple):
 
     @staticmethod
     def from_properties(properties: dict[str, str], *, path: str | None = None) -> MetaProperties:
-        """CorruptCheckpointException where something is missing or is no value of its type."""
+        """Parses the properties; raises CorruptCheckpointException if one is missing or has an invalid value."""
 
         def wrong(why: str) -> CorruptCheckpointException:
             return CorruptCheckpointException(why, path=path, hint=_WHAT_TO_DO)
@@ -87,7 +87,7 @@ class MetaProperties(NamedTuple):
 
 
 def read_meta_properties(path: str, files: Files = OS_FILES) -> MetaProperties:
-    """The content of the file.  CorruptCheckpointException, OSError."""
+    """Returns the content of the file.  Raises CorruptCheckpointException and OSError."""
     try:
         properties = parse_properties(read_small(path, files, bytes_max=NOTE_BYTES_MAX, hint=_WHAT_TO_DO))
     except IllegalArgumentException as error:
@@ -98,7 +98,7 @@ def read_meta_properties(path: str, files: Files = OS_FILES) -> MetaProperties:
 def write_meta_properties(
     path: str, properties: MetaProperties, files: Files = OS_FILES, clock: Clock = SYSTEM_CLOCK
 ) -> None:
-    """Replace the file in one step, synced; a failure leaves no temporary file behind.  OSError."""
+    """Replaces the file in one step and syncs it; a failure leaves no temporary file.  Raises OSError."""
     path = os.path.abspath(path)
     text = format_properties(properties.to_properties(), now_ms=clock.milliseconds())
     temporary = path + ".tmp"

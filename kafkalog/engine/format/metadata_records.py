@@ -1,7 +1,7 @@
 """The records of `__cluster_metadata`: a frame (version, record type, version of the struct), then a struct.
 
-Keys are null, and nothing may stand behind the struct.  Source: MetadataRecordSerde, AbstractApiMessageSerde (4.4.0),
-whose exceptions' texts a `MessageException` keeps.
+Keys are null, and no byte may follow the struct.  Source: MetadataRecordSerde, AbstractApiMessageSerde (4.4.0).  A
+`MessageException` keeps the texts of their exceptions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRAME_VERSION = 1
 
 
 class MetadataRecord(NamedTuple):
-    """A record: its type by Kafka's name for it (TOPIC_RECORD), the version of its struct, and the fields."""
+    """A record: Kafka's name for its type (TOPIC_RECORD), the version of its struct, and the fields."""
 
     type: str
     version: int
@@ -34,7 +34,7 @@ class MetadataRecord(NamedTuple):
 
 @functools.cache
 def schemas() -> dict[int, Schema]:
-    """The structs by record type."""
+    """Returns the structs by record type."""
     return {schema.number: schema for schema in parse_schemas(metadata_schemas.METADATA)}
 
 
@@ -44,12 +44,12 @@ def _by_name() -> dict[str, Schema]:
 
 
 def type_name(schema: Schema) -> str:
-    """TopicRecord -> TOPIC_RECORD."""
+    """Converts TopicRecord to TOPIC_RECORD."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", schema.name).upper()
 
 
 def schema_of(record_type: str) -> Schema:
-    """The struct of a record type; IllegalArgumentException where there is none of that name."""
+    """Returns the struct of a record type; raises IllegalArgumentException for an unknown name."""
     found = _by_name().get(record_type)
     if found is None:
         raise IllegalArgumentException(
@@ -59,13 +59,13 @@ def schema_of(record_type: str) -> Schema:
 
 
 def encode_metadata_record(record_type: str, data: Mapping[str, Any], version: int) -> bytes:
-    """A record's value, such as `encode_metadata_record("TOPIC_RECORD", {"name": ..., "topicId": ...}, 0)`."""
+    """Returns a record's value, such as `encode_metadata_record("TOPIC_RECORD", {"name": ..., "topicId": ...}, 0)`."""
     schema = schema_of(record_type)
     return encode_framed(schema, data, version)
 
 
 def encode_framed(schema: Schema, data: Mapping[str, Any], version: int) -> bytes:
-    """A struct with its frame, as the topics of cluster and remote metadata have it."""
+    """Returns a struct with its frame, as the topics of cluster and remote metadata contain it."""
     out = bytearray()
     for number in (FRAME_VERSION, schema.number, version):
         put_uvarint(out, number)
@@ -73,14 +73,16 @@ def encode_framed(schema: Schema, data: Mapping[str, Any], version: int) -> byte
 
 
 def decode_metadata_record(value: Buffer | None) -> MetadataRecord:
-    """A record from its value; MessageException for anything that is none.  A version that is too new is read as far
-    as the newest known one goes, as Kafka's classes do."""
+    """Parses a record's value; raises MessageException for bytes that are not a record.
+
+    A version that is too new is read up to the end of the newest known version, as Kafka's classes do.
+    """
     schema, version, fields = decode_framed(schemas(), value)
     return MetadataRecord(type_name(schema), version, fields)
 
 
 def decode_framed(known: Mapping[int, Schema], value: Buffer | None) -> tuple[Schema, int, Values]:
-    """The struct of a value with its frame, the version, and the fields; errors as `decode_metadata_record`."""
+    """Returns the struct of a framed value, its version and its fields; raises what `decode_metadata_record` raises."""
     data = b"" if value is None else bytes(value)
     read = Reader(data, 0)
     frame = _short(read, "frame version")
@@ -106,7 +108,7 @@ def decode_framed(known: Mapping[int, Schema], value: Buffer | None) -> tuple[Sc
         raise
     if end < len(data):
         text = f"Found {len(data) - end} byte(s) of garbage after {number}"
-        raise read.bad(schema.name, f"{len(data) - end} bytes stand behind it, expected none", text)
+        raise read.bad(schema.name, f"{len(data) - end} bytes follow it, expected none", text)
     return schema, version, fields
 
 
@@ -118,10 +120,10 @@ def _short(read: Reader, what: str) -> int:
         raise
     if number > SHORT_MAX:
         raise read.bad(what, f"found {number}, expected at most {SHORT_MAX}", f"Value for {what} was too large.")
-    return (number + (1 << 15)) % (1 << 16) - (1 << 15)  # Java casts a negative one
+    return (number + (1 << 15)) % (1 << 16) - (1 << 15)  # Java's cast to short wraps a negative number
 
 
 def metadata_json(record: MetadataRecord) -> Values:
-    """The record as kafka-dump-log's JSON has it."""
+    """Returns the record as kafka-dump-log prints it in JSON."""
     data = schema_of(record.type).to_json(record.data, record.version)
     return {"type": record.type, "version": record.version, "data": data}

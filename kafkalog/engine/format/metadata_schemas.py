@@ -1,7 +1,8 @@
-"""The records of `__cluster_metadata` (KRaft's log and its snapshots), and of its control batches.
+"""The schemas of `__cluster_metadata` (KRaft's log and its snapshots), and of its control batches.
 
-Tables for `kafkalog.engine.format.message_tables.parse_table`, which explains the lines.  A number is the record's
-type, in CONTROL the control record's.  Source: the messages of Kafka 4.4.0's metadata module and of its clients.
+The tables are for `kafkalog.engine.format.message_tables.parse_table`, which explains the lines.  A number is the
+record's type, in CONTROL the control record's type.  Source: the messages of Kafka 4.4.0's metadata module and of its
+clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Names of files and directories: offsets, suffixes, topic-partition.
 
-Mirrors LogFileUtils and the naming part of LocalLog (org.apache.kafka.storage.internals.log).  Knows text only; opens
-nothing.  An offset in a file name is what stands before the first dot; topic and partition part at the last dash.
+Mirrors LogFileUtils and the naming part of LocalLog (org.apache.kafka.storage.internals.log).  This module handles text
+only; it opens no file.  The offset in a file name is the part before the first dot.  The last dash separates topic and
+partition.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ OFFSET_CHECKPOINT_FILES = (
 )
 LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
-TOPIC_CONFIGS_FILE = ".kafkalog_topics"  # ours; a broker passes over it
-MOVE_FILE_SUFFIX = ".kafkalog_move"  # ours as well: topic-0.kafkalog_move while a move is being finished
-# What lies in a log directory beside the partitions' folders, Kafka's and ours.
+TOPIC_CONFIGS_FILE = ".kafkalog_topics"  # kafkalog's file; a broker ignores it
+MOVE_FILE_SUFFIX = ".kafkalog_move"  # kafkalog's file, too: topic-0.kafkalog_move exists while a move is being finished
+# Files of a log directory outside of the partitions' directories, both Kafka's and kafkalog's.
 LOG_DIR_FILES = frozenset(
     {*OFFSET_CHECKPOINT_FILES, LOCK_FILE, META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE, TOPIC_CONFIGS_FILE}
 )
-# Files that Spark's executors leave in a log directory for the committer: neither a broker nor a store looks at them.
+# Files that Spark's executors leave in a log directory for the committer.  Brokers and stores ignore them.
 STAGED_FILE_PREFIX = ".kafkalog_staged."
 REMOTE_LOG_INDEX_CACHE_DIR = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -82,7 +83,25 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicPartition(NamedTuple):
-    """A partition's name; `str()` gives `topic-0`."""
+    """The name of a partition: a topic and a partition number.
+
+    It is a named tuple: it compares and sorts like the tuple `(topic, partition)`, and can be a dictionary key.
+    `str()` returns the name of the partition's directory.
+
+    Args:
+        topic: The topic's name.
+        partition: The partition's number, from 0 on.
+
+    Example:
+        >>> from kafkalog import TopicPartition
+        >>> orders = TopicPartition("orders", 0)
+        >>> str(orders)
+        'orders-0'
+        >>> orders.topic, orders.partition
+        ('orders', 0)
+        >>> orders == ("orders", 0)
+        True
+    """
 
     topic: str
     partition: int
@@ -95,39 +114,39 @@ class TopicPartition(NamedTuple):
 
 
 def filename_prefix_from_offset(offset: int) -> str:
-    """At least twenty digits, so that names sort as offsets do."""
+    """Returns the offset with at least twenty digits, so that names sort as offsets do."""
     return f"{offset:020d}" if offset >= 0 else f"-{-offset:020d}"
 
 
 def segment_stem(directory: str, offset: int) -> str:
-    """Path of a segment's files up to their suffixes."""
+    """Returns the path of a segment's files without their suffixes."""
     if directory.endswith(os.sep) or not directory:
         return directory + filename_prefix_from_offset(offset)
     return f"{directory}{os.sep}{filename_prefix_from_offset(offset)}"
 
 
 def log_file(directory: str, offset: int, suffix: str = "") -> str:
-    """Path of a segment's records."""
+    """Returns the path of a segment's records."""
     return os.path.join(directory, filename_prefix_from_offset(offset) + LOG_FILE_SUFFIX + suffix)
 
 
 def offset_index_file(directory: str, offset: int, suffix: str = "") -> str:
-    """Path of a segment's offset index."""
+    """Returns the path of a segment's offset index."""
     return os.path.join(directory, filename_prefix_from_offset(offset) + INDEX_FILE_SUFFIX + suffix)
 
 
 def time_index_file(directory: str, offset: int, suffix: str = "") -> str:
-    """Path of a segment's time index."""
+    """Returns the path of a segment's time index."""
     return os.path.join(directory, filename_prefix_from_offset(offset) + TIME_INDEX_FILE_SUFFIX + suffix)
 
 
 def transaction_index_file(directory: str, offset: int, suffix: str = "") -> str:
-    """Path of a segment's index of aborted transactions."""
+    """Returns the path of a segment's index of aborted transactions."""
     return os.path.join(directory, filename_prefix_from_offset(offset) + TXN_INDEX_FILE_SUFFIX + suffix)
 
 
 def segment_files(directory: str, offset: int) -> tuple[str, str, str, str]:
-    """Paths of all files of a segment: records, then the indexes of offsets, times and aborted transactions."""
+    """Returns the paths of a segment's files: records, then the indexes of offsets, times and aborted transactions."""
     return (
         log_file(directory, offset),
         offset_index_file(directory, offset),
@@ -137,17 +156,17 @@ def segment_files(directory: str, offset: int) -> tuple[str, str, str, str]:
 
 
 def producer_snapshot_file(directory: str, offset: int, suffix: str = "") -> str:
-    """Path of the producer snapshot that covers everything below `offset`."""
+    """Returns the path of the producer snapshot that covers everything below `offset`."""
     return os.path.join(directory, filename_prefix_from_offset(offset) + PRODUCER_SNAPSHOT_FILE_SUFFIX + suffix)
 
 
 def offset_from_filename(name: str) -> int:
-    """The number before the first dot of a file's name (a path's folders are dropped).
+    """Returns the number before the first dot of a file's name; ignores the directories of a path.
 
-    NumberFormatException where there is none; whoever walks a directory takes that as "no file of ours".
+    Raises NumberFormatException if there is no number.  Code that walks a directory then treats the file as foreign.
     """
     if name[:2] == "00" and name[20:21] == "." and name[:20].isdecimal() and name.isascii() and "/" not in name:
-        return int(name[:20])  # nearly every name; 18 digits are never out of range
+        return int(name[:20])  # nearly every name; 18 digits are always in range
     name = os.path.basename(name)
     digits, dot, _ = name.partition(".")
     if not dot:
@@ -156,21 +175,23 @@ def offset_from_filename(name: str) -> int:
 
 
 def log_stems(file_names: Iterable[str]) -> set[str]:
-    """The offsets, as text of twenty digits, of the .log files that are named as Kafka names them.
+    """Returns the offsets, as text of twenty digits, of the .log files that have the names that Kafka writes.
 
-    Left out are names that Kafka reads but does not write (`7.log`), and offsets of nineteen digits.
+    It omits names that Kafka reads but does not write (`7.log`), and offsets of nineteen digits.
     """
     return {name[:20] for name in file_names if len(name) == 24 and _LOG_FILE.match(name)}
 
 
 def segment_base(name: str, suffix: str = LOG_FILE_SUFFIX) -> int | None:
-    """The offset in the name of a segment's .log file (or of another file with that suffix, a producer snapshot), named
-    as Kafka names it; None for any other name."""
+    """Returns the offset in the name of a segment's .log file, or of another file with `suffix` (a producer snapshot).
+
+    Returns None unless the name is exactly one that Kafka writes.
+    """
     if not name.endswith(suffix):
         return None
     digits = name[: -len(suffix)]
     if len(digits) == 20 and digits[:2] == "00" and digits.isascii() and digits.isdecimal():
-        return int(digits)  # nearly every name; 18 digits are never out of range
+        return int(digits)  # nearly every name; 18 digits are always in range
     try:
         base = offset_from_filename(name)
     except NumberFormatException:
@@ -179,13 +200,15 @@ def segment_base(name: str, suffix: str = LOG_FILE_SUFFIX) -> int | None:
 
 
 def offsets_in(file_names: Iterable[str], suffix: str = LOG_FILE_SUFFIX) -> list[int]:
-    """The offsets of the files with that suffix in a listing, as `segment_base` has them, sorted."""
+    """Returns the sorted offsets of the files with that suffix in a listing, as `segment_base` parses them."""
     return sorted(base for name in file_names if (base := segment_base(name, suffix)) is not None)
 
 
 def is_partitions_file(name: str) -> bool:
-    """Whether Kafka, or this package, gives a file in a partition's folder such a name; also one that is being written,
-    or is on its way out."""
+    """Returns whether Kafka or kafkalog gives files in a partition's directory such a name.
+
+    This includes files that are being written or are about to be deleted.
+    """
     if name.removesuffix(".tmp") in _PARTITION_FILES:
         return True
     stem, dot, suffix = name.partition(".")
@@ -193,17 +216,17 @@ def is_partitions_file(name: str) -> bool:
 
 
 def is_log_file(name: str) -> bool:
-    """Whether the name is that of a segment's records (transient suffixes excluded)."""
+    """Returns whether the name is that of a segment's records, without a transient suffix."""
     return name.endswith(LOG_FILE_SUFFIX)
 
 
 def is_index_file(name: str) -> bool:
-    """Whether the name is that of one of the three indexes."""
+    """Returns whether the name is that of one of the three indexes."""
     return name.endswith(INDEX_FILE_SUFFIXES)
 
 
 def replace_suffix(path: str, old: str, new: str) -> str:
-    """The path with its last suffix exchanged (Utils.replaceSuffix)."""
+    """Returns the path with its last suffix replaced (Utils.replaceSuffix)."""
     if not path.endswith(old):
         raise IllegalArgumentException(f"Expected string to end with '{old}' but string is '{path}'")
     return path[: len(path) - len(old)] + new
@@ -213,27 +236,27 @@ def replace_suffix(path: str, old: str, new: str) -> str:
 
 
 def has_remote_metadata(folders: Iterable[str]) -> bool:
-    """Whether folders of these names hold events of remote segments."""
+    """Returns whether one of the directories `folders` holds events of remote segments."""
     return any(name.startswith(f"{REMOTE_LOG_METADATA_TOPIC}-") for name in folders)
 
 
 def log_dir_name(topic_partition: TopicPartition) -> str:
-    """`topic-0`."""
+    """Returns `topic-0`."""
     return f"{topic_partition.topic}-{topic_partition.partition}"
 
 
 def log_delete_dir_name(topic_partition: TopicPartition, *, unique_id: str | None = None) -> str:
-    """`topic-0.<32 hex>-delete`, the topic shortened so that the whole is at most 255 characters."""
+    """Returns `topic-0.<32 hex>-delete`; the topic is shortened so that the name has at most 255 characters."""
     return _capped(topic_partition, DELETE_DIR_SUFFIX, unique_id)
 
 
 def log_stray_dir_name(topic_partition: TopicPartition, *, unique_id: str | None = None) -> str:
-    """`topic-0.<32 hex>-stray`, the topic shortened so that the whole is at most 255 characters."""
+    """Returns `topic-0.<32 hex>-stray`; the topic is shortened so that the name has at most 255 characters."""
     return _capped(topic_partition, STRAY_DIR_SUFFIX, unique_id)
 
 
 def log_future_dir_name(topic_partition: TopicPartition, *, unique_id: str | None = None) -> str:
-    """`topic-0.<32 hex>-future`, not shortened: the topic must survive the way back."""
+    """Returns `topic-0.<32 hex>-future`; the topic is not shortened, because the directory is renamed back later."""
     return f"{log_dir_name(topic_partition)}.{unique_id or uuid.uuid4().hex}{FUTURE_DIR_SUFFIX}"
 
 
@@ -255,9 +278,9 @@ def is_stray_dir(name: str) -> bool:
 
 
 def parse_topic_partition_name(directory: str) -> TopicPartition:
-    """The partition whose directory this is, also under its `-delete`, `-future` or `-stray` name.
+    """Returns the partition of a directory, also for its `-delete`, `-future` or `-stray` name.
 
-    KafkaException where the name has another form (LocalLog.parseTopicPartitionName).
+    Raises KafkaException if the name has another form (LocalLog.parseTopicPartitionName).
     """
     topic, dash, partition = directory.rpartition("-")
     if len(partition) < 10 and partition.isdecimal() and os.sep == "/":  # nearly every name
@@ -282,7 +305,7 @@ def parse_topic_partition_name(directory: str) -> TopicPartition:
 
 
 def partition_of(name: str | TopicPartition) -> TopicPartition:
-    """The partition that a caller names, as `topic-0` or as a pair.  InvalidTopicException."""
+    """Returns the partition that a caller names, as `topic-0` or as a pair.  Raises InvalidTopicException."""
     given = name
     if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], str) and isinstance(name[1], int):
         name = f"{name[0]}-{name[1]}" if name[1] >= 0 else ""
@@ -294,7 +317,9 @@ def partition_of(name: str | TopicPartition) -> TopicPartition:
         else:
             if str(partition) == name and partition.partition >= 0:
                 return partition
-    raise InvalidTopicException(f"{given!r} names no partition", hint="expected topic-0: topic, dash, number")
+    raise InvalidTopicException(
+        f"{given!r} is not the name of a partition", hint="expected topic-0: topic, dash, number"
+    )
 
 
 def _not_a_partition(directory: str, name: str) -> KafkaException:
@@ -306,7 +331,7 @@ def _not_a_partition(directory: str, name: str) -> KafkaException:
 
 
 def validate_topic_name(topic: str) -> None:
-    """InvalidTopicException where Kafka does not allow the name (org.apache.kafka.common.internals.Topic)."""
+    """Raises InvalidTopicException if Kafka does not allow the name (org.apache.kafka.common.internals.Topic)."""
     if not topic:
         reason = "the empty string is not allowed"
     elif topic in (".", ".."):
@@ -321,10 +346,13 @@ def validate_topic_name(topic: str) -> None:
 
 
 def validate_dir_name(name: str) -> None:
-    """InvalidTopicException where no file system takes a folder of this name: a topic of a legal length may be too long
-    with a large number behind it, or for the `-future` folder of a move, which Kafka does not shorten."""
+    """Raises InvalidTopicException if file systems do not allow a directory of this name.
+
+    A topic of a legal length may be too long with a large partition number.  It may also be too long for the `-future`
+    directory of a move, which Kafka does not shorten.
+    """
     if len(name) > MAX_DIR_NAME_LENGTH:
         raise InvalidTopicException(
-            f"the folder {name} has a name of {len(name)} characters, expected at most {MAX_DIR_NAME_LENGTH}",
-            hint="the topic's name is too long for it",
+            f"the directory name {name} has {len(name)} characters, expected at most {MAX_DIR_NAME_LENGTH}",
+            hint="use a shorter topic name",
         )

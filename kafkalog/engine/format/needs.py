@@ -1,4 +1,4 @@
-"""Packages that only some uses need: asked for where they are used, and told how to get."""
+"""Imports optional packages at their first use; the error for a missing package says how to install it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from kafkalog.errors import MissingPackageException
 
 
 def need_pyarrow() -> Any:
-    """The module pyarrow; MissingPackageException (an ImportError) says how to install it."""
+    """Returns the module pyarrow; MissingPackageException (an ImportError) says how to install it."""
     return _need("pyarrow", "arrow")
 
 
 def need_pandas() -> Any:
-    """The module pandas, as `need_pyarrow`."""
+    """Returns the module pandas; raises like `need_pyarrow`."""
     return _need("pandas", "pandas")
 
 
 def need_polars() -> Any:
-    """The module polars, as `need_pyarrow`."""
+    """Returns the module polars; raises like `need_pyarrow`."""
     return _need("polars", "polars")
 
 
 def need_duckdb() -> Any:
-    """The module duckdb, as `need_pyarrow`."""
+    """Returns the module duckdb; raises like `need_pyarrow`."""
     return _need("duckdb", "duckdb")
 
 
 def need_prometheus_client() -> Any:
-    """The module prometheus_client; MissingPackageException (an ImportError) says how to install it."""
+    """Returns the module prometheus_client; MissingPackageException (an ImportError) says how to install it."""
     return _need("prometheus_client", "metrics")
 
 
@@ -37,7 +37,7 @@ def _need(package: str, extra: str) -> Any:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != package:  # it is there, and something that it wants is not
+        if error.name != package:  # the package is installed, but one of its dependencies is missing
             raise
         raise MissingPackageException(
             f"this needs the package {package}, which is not installed", hint=f"pip install 'kafkalog[{extra}]'"

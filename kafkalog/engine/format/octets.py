@@ -1,7 +1,7 @@
-"""Bytes from outside: whoever hands a buffer in may have one of any items and shape, and may still be writing to it.
+"""Bytes from a caller, whose buffer may have items of any type and shape, and may still change.
 
-Called at the door, so that behind it `len(data)` and slices count bytes.  The contents are not copied and may change:
-no count from an earlier look at them is trusted behind the door either.
+Entry points call these functions, so that afterwards `len(data)` and slices count bytes.  The contents are not copied
+and may change.  Code must not rely on a count from an earlier read of them.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from kafkalog.errors import IllegalArgumentException
 
 
 def octets(data: object, what: str) -> bytes | memoryview:
-    """`data` as it is where it is bytes or a memoryview of bytes, else a read-only view of its bytes.
+    """Returns bytes, or a memoryview of bytes, unchanged, and for other buffers a read-only view of their bytes.
 
-    Any C-contiguous buffer will do: bytearray, mmap, array.array, numpy arrays, memoryviews cast to any item.
-    IllegalArgumentException, naming `what`, for anything else.
+    It accepts any C-contiguous buffer: bytearray, mmap, array.array, numpy arrays, memoryviews cast to any item.
+    Anything else raises IllegalArgumentException, which names `what`.
     """
     if type(data) is bytes:
         return data
     try:
-        return bytes_of(data)  # type: ignore[arg-type]  # anything that is no buffer raises
+        return bytes_of(data)  # type: ignore[arg-type]  # an object that is not a buffer raises TypeError
     except TypeError as error:
         raise _refusal(data, what, error) from error
 
 
 def frozen(data: object, what: str) -> bytes | memoryview:
-    """`octets` of bytes that stay as they are: copied, unless they are those of a bytes object."""
+    """Returns `octets` of bytes that cannot change: a copy, unless they belong to a bytes object."""
     if type(data) is EncodedBatch:
         return data.data
     view = octets(data, what)
@@ -39,11 +39,11 @@ def _refusal(data: object, what: str, error: TypeError) -> IllegalArgumentExcept
     kind = type(data).__name__
     if error.__cause__ is not None:
         return IllegalArgumentException(
-            f"{what}: found a {kind} whose bytes cannot be had in one piece ({error.__cause__}), "
+            f"{what}: found a {kind} whose bytes are not contiguous ({error.__cause__}), "
             "expected a C-contiguous buffer",
-            hint="bytes(...) of a slice or a transposed array copies it into one piece",
+            hint="bytes(...) copies a slice or a transposed array into contiguous memory",
         )
     return IllegalArgumentException(
         f"{what}: found {kind}, expected bytes or another C-contiguous buffer",
-        hint="text wants .encode()" if isinstance(data, str) else None,
+        hint="encode text with .encode()" if isinstance(data, str) else None,
     )

@@ -1,7 +1,7 @@
-"""`partition.metadata`: the topic id that a partition's directory belongs to.
+"""`partition.metadata`: the topic id of a partition's directory.
 
-Two lines, `version: 0` and `topic_id: <22 characters>`, no end of line behind the second.  Mirrors PartitionMetadata
-and PartitionMetadataReadBuffer; remembering an id until it may be written is the log's work.
+The file has two lines, `version: 0` and `topic_id: <22 characters>`, without a line end after the second.  Mirrors
+PartitionMetadata and PartitionMetadataReadBuffer.  The log remembers an id until it may be written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kafkalog.errors import CorruptCheckpointException
 
 CURRENT_VERSION = 0
 _COLON = re.compile(r":[ \t\n\x0b\f\r]+")
-_WHAT_TO_DO = "restore the two lines, or remove the file if the topic's id does not matter"
+_WHAT_TO_DO = "restore the two lines, or remove the file if the topic id does not matter"
 
 __all__ = [
     "CURRENT_VERSION",
@@ -46,8 +46,11 @@ __all__ = [
 
 
 def checked_topic_id(value: object) -> str:
-    """The topic id that a caller gives, in the 22 characters that Kafka writes.  IllegalArgumentException for what is
-    none, and for the zero Uuid: Kafka has it for "no id", and no log that has it written opens again."""
+    """Returns a caller's topic id in the 22 characters that Kafka writes.
+
+    Raises IllegalArgumentException for text that is not an id, and for the zero Uuid.  Kafka uses that for "no id", and
+    a log with it in this file cannot be opened again.
+    """
     hint = "expected a Kafka Uuid, 22 characters of url-base64"
     text = values.text(value, "topic_id", hint=hint)
     try:
@@ -55,12 +58,14 @@ def checked_topic_id(value: object) -> str:
     except IllegalArgumentException as error:
         raise errors.IllegalArgumentException(f"topic_id: {error.message}", hint=hint) from None
     if topic_id == ZERO_UUID:
-        raise errors.IllegalArgumentException(f"topic_id: found {topic_id}, which says that there is none", hint=hint)
+        raise errors.IllegalArgumentException(
+            f"topic_id: found {topic_id}, which means that there is no topic id", hint=hint
+        )
     return topic_id
 
 
 class PartitionMetadata(NamedTuple):
-    """The file's content; the id in its 22 characters."""
+    """The file's content; the id has 22 characters."""
 
     version: int
     topic_id: str
@@ -70,7 +75,7 @@ class PartitionMetadata(NamedTuple):
 
 
 def decode_partition_metadata(data: bytes, *, path: str) -> PartitionMetadata:
-    """The content of these bytes.  CorruptCheckpointException with what Kafka says."""
+    """Parses the content of the file.  Raises CorruptCheckpointException with Kafka's text."""
     location = os.path.abspath(path)
     lines = read_lines(text_of_file(data, path=location, hint=_WHAT_TO_DO))
     version_text = _value(lines, 0, "version", location)
@@ -111,13 +116,13 @@ def _malformed(line: str, number: int, location: str) -> CorruptCheckpointExcept
 
 
 def read_partition_metadata(path: str, files: Files = OS_FILES) -> PartitionMetadata:
-    """The content of the file.  CorruptCheckpointException, OSError."""
+    """Returns the content of the file.  Raises CorruptCheckpointException and OSError."""
     data = read_small(path, files, bytes_max=NOTE_BYTES_MAX, hint=_WHAT_TO_DO)
     return decode_partition_metadata(data, path=path)
 
 
 def topic_id_of(folder: str, files: Files = OS_FILES) -> str | None:
-    """The topic id in a partition's folder; None without one.  CorruptCheckpointException, OSError."""
+    """Returns the topic id in a partition's directory, or None.  Raises CorruptCheckpointException and OSError."""
     try:
         return read_partition_metadata(os.path.join(folder, PARTITION_METADATA_FILE_NAME), files).topic_id
     except FileNotFoundError:
@@ -125,5 +130,5 @@ def topic_id_of(folder: str, files: Files = OS_FILES) -> str | None:
 
 
 def write_partition_metadata(path: str, topic_id: str, files: Files = OS_FILES) -> None:
-    """Replace the file in one step, synced.  OSError."""
+    """Replaces the file in one step and syncs it.  Raises OSError."""
     files.write_atomic(os.path.abspath(path), PartitionMetadata(CURRENT_VERSION, topic_id).encode())

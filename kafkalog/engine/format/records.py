@@ -1,7 +1,7 @@
-"""Records out of batches: any magic, any codec, with Kafka's errors (DefaultRecordBatch, DefaultRecord 4.4.0).
+"""Decodes the records of batches of any magic and codec, with Kafka's errors (DefaultRecordBatch, DefaultRecord 4.4.0).
 
-Gives Python objects, one a record; for columns see `kafkalog.engine.format.arrow`.  The CRC is not looked at here
-(`batch.ensure_valid`), as in Kafka.
+It returns a Python object for each record; `kafkalog.engine.format.arrow` returns columns.  It does not check the CRC,
+as in Kafka (see `batch.ensure_valid`).
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ __all__ = [
 MAX_RECORD_BYTES = ARRAY_BYTES_MAX
 FIRST_RECORD_BYTES = 64 << 20
 PART_RECORDS = 1 << 16
-STREAM_BYTES_MAX = 512 << 20  # Kafka's streams have no bound, but hold no payload either
-# What readers and tools decompress out of one batch, unless they are told otherwise: a bomb is an error by name.  So no
-# more may be in a compressed batch that is appended.
+STREAM_BYTES_MAX = 512 << 20  # Kafka's streams have no limit, but they do not hold the payload in memory either
+# Readers and tools decompress at most this much of one batch by default, and a decompression bomb raises an error. So a
+# compressed batch that is appended may not hold more.
 READ_BYTES_MAX = 128 << 20
 
 
 def check_readable(records_bytes: int) -> None:
-    """RecordTooLargeException if readers take less than that out of one compressed batch."""
+    """Raises RecordTooLargeException if readers would refuse to decompress that many bytes of one batch."""
     if records_bytes > READ_BYTES_MAX:
         raise RecordTooLargeException(
-            f"a compressed batch with {records_bytes} bytes of records, readers take at most {READ_BYTES_MAX}",
+            f"a compressed batch with {records_bytes} bytes of records, readers accept at most {READ_BYTES_MAX}",
             hint="write smaller records or batches, or without compression (the topic's compression.type as well)",
         )
 
@@ -65,18 +65,18 @@ def records(
     max_record_bytes: int = MAX_RECORD_BYTES,
     max_bytes: int = ARRAY_BYTES_MAX,
 ) -> list[Record]:
-    """All records of one batch.
+    """Returns all records of one batch.
 
-    `at` is where the batch begins in `data`, where that is not `header.position`.  `max_record_bytes` bounds each
+    `at` is the batch's position in `data` if that differs from `header.position`.  `max_record_bytes` limits each
     record of a compressed batch, `max_bytes` the whole decompressed payload.
 
-    InvalidRecordException for records that break the format; KafkaException (a CorruptRecordException too) for
-    a payload that does not decompress; IllegalArgumentException (likewise) for an unknown codec or a length that
-    is no varint in an uncompressed batch.
+    Raises InvalidRecordException for records that break the format.  Raises KafkaException (also a
+    CorruptRecordException) for a payload that does not decompress.  Raises IllegalArgumentException (also a
+    CorruptRecordException) for an unknown codec, or an invalid varint as a length in an uncompressed batch.
     """
     found, error = _read(data, header, at, max_record_bytes, max_bytes)
     if error is not None:
-        del found  # not kept alive by the traceback
+        del found  # otherwise the traceback keeps it alive
         raise error
     return found
 
@@ -84,10 +84,10 @@ def records(
 def stream(
     data: Buffer, header: BatchHeader, *, at: int | None = None, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[Record]:
-    """As `records`, but an error comes only to who asks for the record that has it (RecordBatch.streamingIterator).
+    """Yields the records like `records`, but raises an error only at the bad record (RecordBatch.streamingIterator).
 
-    What is left behind the last declared record is looked for before that record is handed out, so it never is where
-    the batch declares fewer records than it has.  A compressed batch of no records is opened all the same.
+    Bytes left after the last declared record are detected before that record is yielded.  So it is never yielded if the
+    batch declares fewer records than it has.  A compressed batch of no records is opened nevertheless.
     """
     if header.magic < 2:
         yield from records(data, header, at=at, max_record_bytes=max_record_bytes, max_bytes=STREAM_BYTES_MAX)
@@ -109,7 +109,10 @@ def stream(
 
 
 def iterate(data: Buffer, header: BatchHeader) -> Iterator[Record]:
-    """As `stream`, by RecordBatch.iterator: of a compressed batch all or nothing, and an empty one is not opened."""
+    """Yields the records as RecordBatch.iterator does.
+
+    It is like `stream`, but yields all or no records of a compressed batch, and does not open an empty one.
+    """
     if header.is_compressed or header.count == 0:
         yield from records(data, header)
     else:
@@ -117,7 +120,7 @@ def iterate(data: Buffer, header: BatchHeader) -> Iterator[Record]:
 
 
 def base_offset(data: Buffer, header: BatchHeader) -> int:
-    """RecordBatch.baseOffset: for a compressed batch of magic 0 or 1 it takes decompressing it."""
+    """RecordBatch.baseOffset: a compressed batch of magic 0 or 1 must be decompressed for it."""
     if header.magic >= 2 or not header.is_compressed:
         return header.base_offset
     return legacy.base_offset(data, header)
@@ -126,7 +129,7 @@ def base_offset(data: Buffer, header: BatchHeader) -> int:
 def _parts(
     rest: memoryview, failure: KafkalogError | None, header: BatchHeader, max_record_bytes: int
 ) -> Iterator[list[Record]]:
-    """The records of a payload, some ten thousand at a time; `failure` is why it ends where it does."""
+    """Yields the records of a payload in lists of at most PART_RECORDS; `failure` is why the payload ends early."""
     left = header.count
     while True:
         found, verdict, reached, expected, present = native.read_records(
@@ -158,7 +161,7 @@ def _parts(
 
 
 def _no_header(view: memoryview) -> InvalidRecordException:
-    return InvalidRecordException(f"A batch of {len(view)} bytes has no whole header")
+    return InvalidRecordException(f"A batch of {len(view)} bytes is too short for its header")
 
 
 def _read(
@@ -170,9 +173,9 @@ def _read(
     *,
     count_max: int = INT_MAX,
 ) -> tuple[list[Record], KafkalogError | None]:
-    """The records before the first that breaks the format, and what is wrong with that one."""
+    """Returns the records before the first one that breaks the format, and the error of that one."""
     start = header.position if at is None else at
-    if header.magic < 0:  # a file's framing lets it pass, a reader's does not
+    if header.magic < 0:  # the framing of a file accepts it, that of a reader does not
         raise CorruptRecordException(f"Invalid magic found in record: {header.magic}")
     if header.magic < 2:
         found = legacy.records(data, start, header.size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
@@ -214,8 +217,11 @@ def _read(
 
 
 def first(data: Buffer, header: BatchHeader, *, at: int | None = None) -> Record | None:
-    """The first record of a magic-2 batch, without a look at those behind it; of a compressed payload the first 64 MiB
-    are read.  Errors are those of `records` that Kafka's iterator meets on its first step."""
+    """Returns the first record of a magic-2 batch and ignores the others.
+
+    It reads at most the first 64 MiB of a compressed payload.  Its errors are those of `records` that Kafka's iterator
+    would raise on its first step.
+    """
     found, error = _read(data, header, at, MAX_RECORD_BYTES, FIRST_RECORD_BYTES, count_max=1)
     if error is not None and (not found or header.count == 1):
         raise error
@@ -230,7 +236,8 @@ def in_parts(
     max_record_bytes: int = MAX_RECORD_BYTES,
     max_bytes: int = ARRAY_BYTES_MAX,
 ) -> Iterator[list[Record]]:
-    """As `records`, some ten thousand at a time: a small batch of very many records takes no memory for all."""
+    """Yields the records in lists of at most PART_RECORDS, so that a small batch of very many records uses little
+    memory."""
     if header.magic < 2 or header.count <= PART_RECORDS:
         yield records(data, header, at=at, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
         return
@@ -239,9 +246,9 @@ def in_parts(
 
 
 def payload(data: Buffer, header: BatchHeader, *, at: int | None = None, max_bytes: int = ARRAY_BYTES_MAX) -> Buffer:
-    """What a magic-2 batch's records are made of: a view of `data` where it is not compressed, else new bytes.
+    """Returns the encoded records of a magic-2 batch: a view of `data` if it is not compressed, otherwise new bytes.
 
-    KafkaException (a CorruptRecordException too) when it does not decompress.
+    Raises KafkaException (also a CorruptRecordException) if it does not decompress.
     """
     start = (header.position if at is None else at) + RECORD_BATCH_OVERHEAD
     body = memoryview(octets(data, "records"))[start : start + header.size - RECORD_BATCH_OVERHEAD]
@@ -253,7 +260,7 @@ def payload(data: Buffer, header: BatchHeader, *, at: int | None = None, max_byt
 def offset_of_max_timestamp(
     data: Buffer, header: BatchHeader, *, at: int | None = None, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> int | None:
-    """RecordBatch.offsetOfMaxTimestamp: the first record whose timestamp is the batch's; None for magic 0."""
+    """RecordBatch.offsetOfMaxTimestamp: the first record with the batch's largest timestamp; None for magic 0."""
     if header.magic == 0:
         return None
     for record in stream(data, header, at=at, max_record_bytes=max_record_bytes):
@@ -263,7 +270,7 @@ def offset_of_max_timestamp(
 
 
 def record_error(verdict: int, expected: int, found: int) -> KafkalogError:
-    """Kafka's error for a verdict on records, whoever walked over them (`_native/codec/record.pxd`)."""
+    """Returns Kafka's error for a verdict of any code that walked over records (`_native/codec/record.pxd`)."""
     text = _TEXTS[verdict].format(expected=expected, found=found)
     return codecs.IllegalArgumentException(text) if verdict == native.LONG_VARINT else InvalidRecordException(text)
 

@@ -1,7 +1,7 @@
-"""The records of `__remote_log_metadata`: which segments of which partitions lie in a remote tier, and in which state.
+"""The schemas of `__remote_log_metadata`: the segments of partitions in a remote tier, and their states.
 
-A table for `kafkalog.engine.format.message_tables.parse_table`, which explains the lines; the number is the record's
-type.  Source: the messages of Kafka 4.4.0's storage module.
+The table is for `kafkalog.engine.format.message_tables.parse_table`, which explains the lines.  The number is the
+record's type.  Source: the messages of Kafka 4.4.0's storage module.
 """
 
 from __future__ import annotations

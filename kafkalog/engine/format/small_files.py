@@ -1,7 +1,7 @@
-"""Reads whole files that are small by their nature: checkpoints, metadata files, snapshots, notes.
+"""Reads whole files that should be small: checkpoints, metadata files, snapshots, notes.
 
-The size of a damaged file says anything (a hole of 300 GB), and reading it takes that much memory.  So each kind of
-file has a bound that no good file reaches, and a larger one is bad bytes, like any other that does not parse.
+A damaged file may have any size (a hole of 300 GB), and reading it takes that much memory.  So each kind of file has a
+limit that no intact file reaches.  A larger file is treated as bad bytes, like any other file that does not parse.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kafkalog.errors import BadBytesError, CorruptCheckpointException
 
 TABLE_BYTES_MAX = 256 << 20  # a line or an entry for each partition, epoch or producer of a large machine
 NOTE_BYTES_MAX = 1 << 20  # a few lines
-_LITTLE_BYTES = 64 << 10  # read in one call; a larger one takes long enough
+_LITTLE_BYTES = 64 << 10  # read in one call; for a larger file, the extra call does not matter
 
 
 def read_small(
@@ -22,7 +22,10 @@ def read_small(
     hint: str | None = None,
     error: type[BadBytesError] = CorruptCheckpointException,
 ) -> bytes:
-    """The file's bytes.  `error` with the path and `hint` if there are more than `bytes_max`; OSError."""
+    """Returns the file's content.
+
+    Raises `error` with the path and `hint` if the file has more than `bytes_max` bytes.  Raises OSError.
+    """
     little = files.content(path, min(bytes_max, _LITTLE_BYTES))
     if little is not None:
         return little

@@ -1,9 +1,9 @@
 """Producer-state snapshots: the bytes of a `.snapshot` file.
 
-int16 version 1, uint32 CRC-32C of everything behind it, int32 number of entries, 46 bytes an entry.  Entries are
-written in the order of Kafka's HashMap of producer ids.  The file is written in place without being cut first, as Kafka
-does: over an older, longer file the old tail stays, and the CRC tells.  Mirrors ProducerStateManager.readSnapshot and
-writeSnapshot; knows nothing of what the values mean.
+The layout is int16 version 1, uint32 CRC-32C of everything after it, int32 number of entries, and 46 bytes an entry.
+Entries are written in the order of Kafka's HashMap of producer ids.  The file is written in place without truncating it
+first, as in Kafka.  The tail of an older, longer file then remains, and the CRC reveals it.  Mirrors
+ProducerStateManager.readSnapshot and writeSnapshot; the meaning of the values is not known here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ assert ENTRY.size == 46
 
 
 class ProducerSnapshotEntry(NamedTuple):
-    """One producer: its last batch, and the first offset of its open transaction (-1: none)."""
+    """One producer: its last batch, and the first offset of its open transaction (-1 if it has none)."""
 
     producer_id: int
     producer_epoch: int
@@ -45,8 +45,11 @@ class ProducerSnapshotEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Iterable[ProducerSnapshotEntry], *, ordered: bool = False) -> bytes:
-    """The file's bytes.  `ordered` keeps the given order (that of a JavaHashMap that knows its history); otherwise it
-    is that of a fresh HashMap filled in the given order."""
+    """Returns the file's content.
+
+    `ordered` keeps the given order (that of a JavaHashMap that knows its history).  Otherwise the order is that of a
+    new HashMap filled in the given order.
+    """
     listed = list(entries)
     if not ordered:
         by_id = {entry.producer_id: entry for entry in listed}
@@ -56,7 +59,10 @@ def encode_snapshot(entries: Iterable[ProducerSnapshotEntry], *, ordered: bool =
 
 
 def decode_snapshot(data: bytes, *, path: str | None = None) -> list[ProducerSnapshotEntry]:
-    """The entries in the file's order.  CorruptSnapshotException; no count is believed before it is checked."""
+    """Returns the entries in the file's order.  Raises CorruptSnapshotException.
+
+    Each count is checked before it is used.
+    """
     if len(data) < _VERSION.size:
         raise _schema(f"{len(data)} bytes are too few for a snapshot", path, 0)
     (version,) = _VERSION.unpack_from(data)
@@ -95,7 +101,7 @@ def _schema(why: str, path: str | None, position: int) -> CorruptSnapshotExcepti
 
 
 def read_snapshot(path: str, files: Files = OS_FILES) -> list[ProducerSnapshotEntry]:
-    """The entries of a snapshot file.  CorruptSnapshotException, OSError."""
+    """Returns the entries of a snapshot file.  Raises CorruptSnapshotException and OSError."""
     data = read_small(path, files, hint=_WHAT_TO_DO, error=CorruptSnapshotException)
     return decode_snapshot(data, path=path)
 
@@ -108,7 +114,7 @@ def write_snapshot(
     sync: bool = True,
     ordered: bool = False,
 ) -> None:
-    """Write a snapshot file over what may be there (see above), synced unless told otherwise.  OSError."""
+    """Writes a snapshot file, over an existing one if there is one (see above).  `sync` syncs it.  Raises OSError."""
     data = encode_snapshot(entries, ordered=ordered)
     try:
         with files.open(path, create=True) as file:
@@ -116,7 +122,7 @@ def write_snapshot(
             if sync:
                 file.sync()
     except BaseException as error:
-        if not isinstance(error, Exception) or is_shortage(error):  # better none than the half of one
+        if not isinstance(error, Exception) or is_shortage(error):  # no file is better than half of one
             with contextlib.suppress(OSError):
                 files.unlink_if_exists(path)
         raise

@@ -1,7 +1,7 @@
-"""Transactions as `__transaction_state` holds them: a transactional id, and how far its transaction is.
+"""Transactions as `__transaction_state` holds them: a transactional id, and the state of its transaction.
 
-Says what a record holds; which state follows which, and what must be durable before what, is the coordinator's.
-Source: TransactionLog, TransactionState, TransactionMetadata (4.4.0).
+This module knows the content of records.  The coordinator decides which state follows which, and what must be durable
+before what.  Source: TransactionLog, TransactionState, TransactionMetadata (4.4.0).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kafkalog.errors import SchemaException
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-TRANSACTION = 0  # the one record type
-TRANSACTION_VERSION = 1  # what 4.4.0 writes, but where the feature transaction.version is 0
+TRANSACTION = 0  # the only record type
+TRANSACTION_VERSION = 1  # the version that 4.4.0 writes, unless the feature transaction.version is 0
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 
 class TransactionState(enum.IntEnum):
-    """How far a transaction is; DEAD and PREPARE_EPOCH_FENCE are never written."""
+    """The state of a transaction; DEAD and PREPARE_EPOCH_FENCE are never written."""
 
     EMPTY = 0
     ONGOING = 1
@@ -37,10 +37,11 @@ class TransactionState(enum.IntEnum):
 
 
 class TransactionMetadata(NamedTuple):
-    """A transactional id's state.
+    """The state of a transactional id.
 
-    `partitions` by topic, in their order; None (not empty) while the state is EMPTY.  Timestamps in ms since 1970, the
-    start is -1 before the first transaction.  What follows `start_timestamp` is in version 1 alone.
+    `partitions` holds partitions by topic, in their order; it is None (not empty) while the state is EMPTY.  Timestamps
+    are milliseconds since 1970; the start is -1 before the first transaction.  Only version 1 has the fields after
+    `start_timestamp`.
     """
 
     producer_id: int
@@ -59,7 +60,7 @@ class TransactionMetadata(NamedTuple):
 def encode_transaction(
     transactional_id: str, value: TransactionMetadata | None, *, version: int = TRANSACTION_VERSION
 ) -> tuple[bytes, bytes | None]:
-    """A record's key and value; None forgets the id.  Version 0 drops what it cannot hold."""
+    """Returns a record's key and value; the value None deletes the id.  Version 0 drops fields it cannot hold."""
     records = transaction_record_set()
     key = records.encode_key(TRANSACTION, {"transactionalId": transactional_id})
     if value is None:
@@ -85,10 +86,10 @@ def encode_transaction(
 
 
 def decode_transaction(key: Buffer | None, value: Buffer | None) -> tuple[str, TransactionMetadata | None]:
-    """(transactional id, its state; None: forgotten).
+    """Returns the transactional id and its state; the state None means deleted.
 
-    UnknownRecordTypeException and UnknownRecordVersionException for what Kafka passes over, SchemaException for bytes
-    that are no such record, and for a state that there is not.
+    Raises UnknownRecordTypeException and UnknownRecordVersionException for records that Kafka skips.  Raises
+    SchemaException for bytes that are not such a record, and for an unknown state.
     """
     record = transaction_record_set().decode(key, value)
     name: str = record.key["transactionalId"]

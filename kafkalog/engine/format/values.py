@@ -1,8 +1,9 @@
-"""What a caller may give: whole numbers in a range, bytes of any kind.  Asked at the door, before anything changes.
+"""Checks the arguments of public functions: whole numbers in a range, bytes of any kind.
 
-One answer for every way in: what `operator.index` takes is a whole number (numpy's too; a float is not, however round),
-and what shows a C-contiguous buffer is bytes, in the order of its memory.  Everything else is an
-IllegalArgumentException that says what was found, what was expected and what to do.
+Entry points call these functions before anything changes, so all of them follow the same rules.  A whole number is
+anything that `operator.index` accepts (numpy's too, but not a float, even a round one).  Bytes are any C-contiguous
+buffer, in the order of its memory.  Anything else raises an IllegalArgumentException that says what was found, what was
+expected and what to do.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from kafkalog._limits import LONG_MAX, LONG_MIN
 from kafkalog.engine.format.octets import octets as octets_of
 from kafkalog.errors import IllegalArgumentException
 
-TEXT_HINT = "text wants .encode()"
-_FIELD_NAME = re.compile(r":[^:]*:")  # in the format of a structured buffer
+TEXT_HINT = "encode text with .encode()"
+_FIELD_NAME = re.compile(r":[^:]*:")  # a field's name in the format of a structured buffer
 
 
 def whole(
@@ -31,7 +32,7 @@ def whole(
     expected: str = "a whole number",
     hint: str | None = None,
 ) -> int:
-    """`value` as an int in [low, high]; `what` and `expected` are for the error."""
+    """Returns `value` as an int in [low, high]; `what` and `expected` are for the error."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -40,28 +41,28 @@ def whole(
         raise IllegalArgumentException(f"{what}: {number} does not fit into 64 bits, expected {expected}", hint=hint)
     if not low <= number <= high:
         bounds = f" (at least {low})" if high == LONG_MAX else f" ({low} to {high})"
-        if expected.endswith(" on"):  # which says it
+        if expected.endswith(" on"):  # the text already contains the bound
             bounds = ""
         raise IllegalArgumentException(f"{what}: found {number}, expected {expected}{bounds}", hint=hint)
     return number
 
 
 def count(value: Any, what: str, *, low: int = 0, high: int = LONG_MAX, expected: str = "a whole number") -> int:
-    """`whole` for a setting, of which True and False are none."""
+    """Returns `whole` for a setting; True and False are refused."""
     if isinstance(value, bool):
         raise IllegalArgumentException(f"{what}: found {value}, expected {expected}")
     return whole(value, what, low=low, high=high, expected=expected)
 
 
 def offset(value: Any, what: str = "offset", *, low: int = LONG_MIN, hint: str | None = None) -> int:
-    """`value` as an offset.  `low` is 0 where none can be negative, as an index of Python may be."""
+    """Returns `value` as an offset; `low` is 0 if it cannot be negative, as Python's indexes can."""
     return whole(
         value, what, low=low, expected="an offset" if low == LONG_MIN else f"an offset from {low} on", hint=hint
     )
 
 
 def milliseconds(value: Any, what: str = "timestamp", *, low: int = LONG_MIN) -> int:
-    """`value` as milliseconds since 1970."""
+    """Returns `value` as milliseconds since 1970."""
     return whole(
         value,
         what,
@@ -72,7 +73,7 @@ def milliseconds(value: Any, what: str = "timestamp", *, low: int = LONG_MIN) ->
 
 
 def real(value: Any, what: str) -> float:
-    """`value` as a float: any number but a bool."""
+    """Returns `value` as a float; accepts any number but a bool."""
     if type(value) is not bool and isinstance(value, numbers.Real):
         with contextlib.suppress(OverflowError):
             return float(value)
@@ -80,7 +81,7 @@ def real(value: Any, what: str) -> float:
 
 
 def positive(value: Any, what: str, expected: str) -> float:
-    """`value` as a float above 0, which is no infinity."""
+    """Returns `value` as a finite float above 0."""
     number = real(value, what)
     if not 0 < number < math.inf:
         raise IllegalArgumentException(f"{what}: found {number}, expected {expected} (more than 0)")
@@ -88,7 +89,7 @@ def positive(value: Any, what: str, expected: str) -> float:
 
 
 def text(value: Any, what: str, *, hint: str | None = None) -> str:
-    """`value` as a str that UTF-8 can hold (a lone surrogate it cannot)."""
+    """Returns `value` as a str that UTF-8 can encode (it cannot encode a lone surrogate)."""
     if not isinstance(value, str):
         raise IllegalArgumentException(f"{what}: found {shown(value)}, expected text", hint=hint)
     try:
@@ -99,7 +100,7 @@ def text(value: Any, what: str, *, hint: str | None = None) -> str:
 
 
 def flag(value: Any, what: str) -> bool:
-    """`value` as a bool: one, numpy's or 0 or 1 as a whole number."""
+    """Returns `value` as a bool; accepts bool, numpy's bool, and the whole numbers 0 and 1."""
     if isinstance(value, bool):
         return value
     try:
@@ -115,21 +116,21 @@ def flag(value: Any, what: str) -> bool:
 
 
 def function(value: Any, what: str, expected: str) -> Any:
-    """`value`, something to call, or None."""
+    """Returns `value` if it is callable or None."""
     if value is not None and not callable(value):
         raise IllegalArgumentException(f"{what}: found {shown(value)}, expected {expected}, or None")
     return value
 
 
 def octets(value: Any, what: str) -> bytes | None:
-    """A key or value: None, or a copy of the bytes of any C-contiguous buffer (as they lie in memory)."""
+    """Returns a key or value: None, or a copy of the bytes of any C-contiguous buffer, in the order of its memory."""
     if value is None or type(value) is bytes:
         return value
     return _view(value, what, "bytes or None").tobytes()
 
 
 def buffer(value: Any, what: str) -> bytes | memoryview:
-    """The bytes of any C-contiguous buffer, not copied."""
+    """Returns the bytes of any C-contiguous buffer, without a copy."""
     if type(value) is not bytes:
         _view(value, what, "bytes").release()
     return octets_of(value, what)
@@ -141,11 +142,11 @@ def _view(value: Any, what: str, expected: str) -> memoryview:
         raise IllegalArgumentException(f"{what}: found {shown(value)}, expected {expected}", hint=TEXT_HINT)
     try:
         view = memoryview(value)
-    except (TypeError, ValueError, BufferError):  # numpy says ValueError of what it has no format for
+    except (TypeError, ValueError, BufferError):  # numpy raises ValueError for an array that has no buffer format
         problem = f"found {shown(value)}"
     else:
         if not view.c_contiguous:
-            problem = f"found a {type(value).__name__} whose bytes are not in one piece"
+            problem = f"found a {type(value).__name__} whose bytes are not contiguous"
         elif view.ndim == 0:
             problem = f"found a single number {shown(value)}"
         elif "O" in _FIELD_NAME.sub("", view.format):
@@ -160,19 +161,19 @@ def _view(value: Any, what: str, expected: str) -> memoryview:
 
 def _bytes_hint(value: object) -> str | None:
     if isinstance(value, (dict, list, tuple)):
-        return "json.dumps(...).encode() makes bytes of it"
+        return "json.dumps(...).encode() turns it into bytes"
     if isinstance(value, (bool, int, float)):
-        return "str(...).encode() makes bytes of it"
-    return None if value is None else "bytes, bytearray, memoryview and the like are taken"
+        return "str(...).encode() turns it into bytes"
+    return None if value is None else "pass bytes, bytearray, memoryview or another buffer"
 
 
 def shown(value: object, most: int = 60) -> str:
-    """Type and value for an error's text."""
+    """Returns the type and value of an object for an error's text."""
     name = type(value).__name__
     if value is None:
         return name
     try:
         content = repr(value)
-    except Exception:  # of an object that we know nothing of
+    except Exception:  # repr() of an unknown object may raise anything
         return name
     return f"{name} {content}" if len(content) <= most else f"{name} {content[:most]}..."

@@ -1,5 +1,6 @@
-"""The remote tier of a partition: closed segments in an object storage, and what is known of them.
+"""The remote tier of a partition: closed segments in an object storage, and their metadata.
 
-Kafka's classes of `org.apache.kafka.server.log.remote` by their names (KIP-405, 4.4.0).  `segment` has the words,
-`records` their bytes, `metadata_cache` answers which segment holds an offset; `storage` is the door to the objects.
+The classes mirror Kafka's `org.apache.kafka.server.log.remote` and have its names (KIP-405, 4.4.0).  `segment` defines
+the terms and `records` their bytes.  `metadata_cache` finds the segment that holds an offset.  `storage` is the
+interface to the objects.
 """

@@ -1,18 +1,19 @@
-"""The layout of Aiven's tiered-storage-for-apache-kafka: three objects a segment, in chunks, perhaps compressed and
+"""The layout of Aiven's tiered-storage-for-apache-kafka: three objects a segment, in chunks, optionally compressed and
 encrypted.
 
-    <prefix><topic>-<topic id>/<partition>/<base offset>-<segment id>.log            the chunks, one behind the other
-                                                         ....indexes        all indexes, one behind the other
-                                                         ....rsm-manifest   JSON: where what is, and the data key
+    <prefix><topic>-<topic id>/<partition>/<base offset>-<segment id>.log            all chunks, concatenated
+                                                         ....indexes        all indexes, concatenated
+                                                         ....rsm-manifest   JSON: all positions, and the data key
 
-A chunk is so many bytes of the log as it was (the last one what is left), by itself compressed by zstd and then
-encrypted; so a range costs the chunks that it touches.  Indexes are encrypted, never compressed, and one of no bytes
-is none.  The manifest comes last in an upload, and goes first in a deletion: a segment that has it and the log is
-whole.  Its chunk index has either one size for all chunks but the last ("fixed") or all sizes, packed ("variable":
-`encode_sizes`).
+A chunk is a fixed number of bytes of the log (the last chunk holds the rest).  Each chunk is compressed by zstd alone
+and then encrypted, so reading a range needs only the chunks that it touches.  Indexes are encrypted but never
+compressed; an index of no bytes does not exist.  The manifest is uploaded last and deleted first: a segment that has
+its manifest and its log is whole.  The manifest's chunk index has either one size for all chunks but the last ("fixed")
+or all sizes, packed ("variable": `encode_sizes`).
 
-What is custom metadata there says by which key and prefix the objects lie, where the plugin was told to write it.
-Facts of its classes, version 1 of the manifest: SegmentManifestV1, ChunkSizesBinaryCodec, SegmentCustomMetadataField.
+Custom metadata may hold the key and the prefix of the objects, if the plugin is configured to write it.  The facts come
+from the plugin's classes SegmentManifestV1, ChunkSizesBinaryCodec and SegmentCustomMetadataField (version 1 of the
+manifest).
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ T = TypeVar("T")
 LOG, INDEXES, MANIFEST = "log", "indexes", "rsm-manifest"
 CHUNK_BYTES = 4 << 20
 CHUNK_BYTES_MAX = 1 << 30
-READ_BYTES_MAX = 256 << 20  # of a packed chunk, which is in memory as a whole; more where the settings have larger ones
+# limit of a packed chunk, which is held in memory; larger if the settings have larger chunks
+READ_BYTES_MAX = 256 << 20
 MANIFESTS_KEPT = 1_000
 _TOPIC = re.compile(r"([a-zA-Z0-9._-]+)-([a-zA-Z0-9_-]{22})")
 _NUMBER = re.compile(r"[0-9]{1,10}")
@@ -83,7 +85,7 @@ def _manifest_key(found: FoundSegment) -> str:
 
 
 def main_path(partition: TopicIdPartition, base_offset: int, segment_id: str) -> str:
-    """A segment's key, without prefix and suffix."""
+    """Returns a segment's key, without prefix and suffix."""
     topic, number = partition.topic_partition
     return f"{topic}-{partition.topic_id}/{number}/{names.filename_prefix_from_offset(base_offset)}-{segment_id}"
 
@@ -94,7 +96,7 @@ def _epoch(epoch: str, start: Any) -> tuple[int, int]:
 
 
 class Manifest(NamedTuple):
-    """What `.rsm-manifest` says; `positions` are (first byte, bytes) of each index in `.indexes`."""
+    """The content of `.rsm-manifest`; `positions` holds (first byte, bytes) of each index in `.indexes`."""
 
     chunks: ChunkIndex
     positions: dict[IndexType, tuple[int, int]]
@@ -104,13 +106,13 @@ class Manifest(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Whether the object has other bytes than the log."""
+        """Whether the object's bytes differ from those of the log."""
         return self.compression or self.key is not None
 
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """A local file; KafkaStorageException where it cannot be read."""
+    """Raises KafkaStorageException if reading a local file in its block fails."""
     try:
         yield
     except OSError as error:
@@ -118,7 +120,7 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def check_settings(chunk_bytes: int, compression: bool | str, custom_metadata: Sequence[str]) -> None:
-    """IllegalArgumentException for what the plugin's settings cannot be."""
+    """Raises IllegalArgumentException for invalid settings of the plugin."""
     values.count(chunk_bytes, "chunk_bytes", low=1, high=CHUNK_BYTES_MAX, expected="bytes")
     if not isinstance(compression, bool) and compression != "heuristic":
         found = values.shown(compression)
@@ -130,8 +132,11 @@ def check_settings(chunk_bytes: int, compression: bool | str, custom_metadata: S
 
 
 class AivenTieredStorage:
-    """A RemoteStorageManager.  `prefix` is the plugin's `key.prefix`; `compression` "heuristic" compresses what is not
-    compressed already (`compression.heuristic.enabled`).  `keys` encrypts, and reads what was."""
+    """A RemoteStorageManager.
+
+    `prefix` is the plugin's `key.prefix`.  `compression` "heuristic" compresses segments that are not compressed
+    already (`compression.heuristic.enabled`).  `keys` encrypts, and decrypts what they encrypted.
+    """
 
     layout: ClassVar[str] = "aiven"
     has_manifests: ClassVar[bool] = True
@@ -157,12 +162,16 @@ class AivenTieredStorage:
         self._files = files
         self._lock = threading.Lock()
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
-        # Who reads on behind damage is told of chunks that cannot be unpacked, and gets bytes that are no batches.
+        # If set, a chunk that cannot be unpacked is reported to this function, and its bytes are replaced by bytes that
+        # are not batches, so that a reader can continue after the damage.
         self.tell_damage: Callable[[RemoteStorageException], object] | None = None
 
     def _key(self, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
-        """An object's key: custom metadata, where it has one, counts before our own prefix.  The manifest's does not,
-        for the plugin, too, looks for it by its own."""
+        """Returns an object's key.
+
+        The prefix and key in custom metadata override the configured prefix, except for the manifest: the plugin, too,
+        looks for that at its configured prefix.
+        """
         segment = metadata.remote_log_segment_id
         prefix, path = self._prefix, main_path(segment.topic_id_partition, metadata.start_offset, segment.id)
         if suffix != MANIFEST and metadata.custom_metadata:
@@ -201,13 +210,14 @@ class AivenTieredStorage:
             sizes = [self._chunk_bytes] * whole + ([rest] if rest or not whole else [])
         indexes = self._indexes(data, key)
         packed = b"".join(indexes.values())
-        index_bytes = self.objects.put(self._key(own, INDEXES), lambda: [packed])  # in a folder, syncs both names
+        # in a directory, this put syncs both names
+        index_bytes = self.objects.put(self._key(own, INDEXES), lambda: [packed])
         manifest = self._manifest_json(metadata, sizes, indexes, compresses, key)
         manifest_key = self._key(own, MANIFEST)
         manifest_bytes = self.objects.put(manifest_key, lambda: [manifest])
         self.objects.check_put(log_key, log_bytes)
         with self._lock:
-            self._manifests.pop(manifest_key, None)  # of an earlier upload, with another data key
+            self._manifests.pop(manifest_key, None)  # it belongs to an earlier upload with another data key
         fields: dict[str, Any] = {
             "REMOTE_SIZE": log_bytes + index_bytes + manifest_bytes,
             "OBJECT_PREFIX": self._prefix,
@@ -290,7 +300,8 @@ class AivenTieredStorage:
         return json.dumps(manifest, separators=(",", ":")).encode()
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        keys = [self._key(metadata, suffix) for suffix in (MANIFEST, INDEXES, LOG)]  # first what made it whole
+        # first the manifest, which makes the segment whole
+        keys = [self._key(metadata, suffix) for suffix in (MANIFEST, INDEXES, LOG)]
         with self._lock:
             self._manifests.pop(keys[0], None)
         self.delete_objects(keys)
@@ -298,7 +309,11 @@ class AivenTieredStorage:
     # --- reading -----------------------------------------------------------------------------------------
 
     def manifest(self, metadata: RemoteLogSegmentMetadata) -> Manifest:
-        """CorruptManifestException for one that is none of this layout's; RemoteStorageException without its keys."""
+        """Returns a segment's manifest.
+
+        Raises CorruptManifestException if it does not have this layout, RemoteStorageException if its keys were not
+        given.
+        """
         return self._manifest_at(self._key(metadata, MANIFEST))
 
     def _manifest_at(self, key: str) -> Manifest:
@@ -315,7 +330,7 @@ class AivenTieredStorage:
         return found
 
     def object_bytes(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata | None = None) -> int:
-        """The manifest says it, also without keys."""
+        """Reads the size from the manifest, which needs no keys."""
         key = _manifest_key(found)
         with self._lock:
             manifest = self._manifests.get(key)
@@ -334,13 +349,13 @@ class AivenTieredStorage:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zstandard.ZstdError) as error:
             raise CorruptManifestException(
-                f"expected a manifest of version 1: {type(error).__name__} {error}", path=self.objects.shown(key)
+                f"this is not a manifest of version 1: {type(error).__name__} {error}", path=self.objects.shown(key)
             ) from error
 
     def _chunks_of(self, values: dict[str, Any], key: str) -> ChunkIndex:
         if values["version"] != "1":
             raise CorruptManifestException(
-                f"found a manifest of version {values['version']!r}, expected '1'", path=self.objects.shown(key)
+                f"the manifest has version {values['version']!r}; expected '1'", path=self.objects.shown(key)
             )
         return ChunkIndex.of(values["chunkIndex"])
 
@@ -359,8 +374,8 @@ class AivenTieredStorage:
         if encryption is not None:
             if self._keys is None:
                 raise RemoteStorageException(
-                    "the segment is encrypted, and no keys were given", path=self.objects.shown(key),
-                    hint="encryption={id: (public.pem, private.pem)}; on the command line --key-pair",
+                    "the segment is encrypted, but no keys were given", path=self.objects.shown(key),
+                    hint="pass encryption={id: (public.pem, private.pem)}, or --key-pair on the command line",
                 )  # fmt: skip
             data_key = self._keys.key_of(encryption, self.objects.shown(key))
         return Manifest(chunks, positions, compression, data_key, values.get("remoteLogSegmentMetadata"))
@@ -386,20 +401,20 @@ class AivenTieredStorage:
             yield from self._unpacked(manifest, key, start, end, coming)
 
     def _packed_range(self, manifest: Manifest, key: str, start: int, end: int) -> tuple[int, int]:
-        """Where the chunks lie in the object that have [start, end) of the log."""
+        """Returns the range of the object that holds the chunks with the bytes [start, end) of the log."""
         chunks = manifest.chunks
         first, last = start // chunks.chunk_bytes, (end - 1) // chunks.chunk_bytes
         begin, largest = chunks.starts[first], max(map(chunks.chunk_size, {first, last}))
-        if largest > max(READ_BYTES_MAX, self._chunk_bytes):  # a few packed bytes may become as many as one likes
-            hint = f"RemoteStorage(chunk_bytes={largest}) reads it all the same, with as much memory for each chunk"
+        if largest > max(READ_BYTES_MAX, self._chunk_bytes):  # a few packed bytes may expand to any size
+            hint = f"RemoteStorage(chunk_bytes={largest}) reads it anyway and needs that much memory for each chunk"
             raise RemoteStorageException(
-                f"the manifest says that a chunk has {largest} bytes, expected at most {READ_BYTES_MAX}",
+                f"the manifest declares a chunk of {largest} bytes; expected at most {READ_BYTES_MAX}",
                 path=self.objects.shown(key), position=begin, hint=hint if largest <= CHUNK_BYTES_MAX else None,
             )  # fmt: skip
         return begin, chunks.end(last)
 
     def _unpacked(self, manifest: Manifest, key: str, start: int, end: int, coming: Iterator[bytes]) -> Iterator[bytes]:
-        """The bytes [start, end) of the log, chunk by chunk, of those of the object that come."""
+        """Yields the bytes [start, end) of the log, chunk by chunk, from the object's bytes in `coming`."""
         chunks = manifest.chunks
         held = next(coming, b"")
         for number in range(start // chunks.chunk_bytes, (end - 1) // chunks.chunk_bytes + 1):
@@ -421,7 +436,7 @@ class AivenTieredStorage:
             yield plain[max(0, start - begin) : end - begin]
 
     def _plain(self, piece: bytes, manifest: Manifest, size: int, key: str, number: int) -> bytes:
-        """A chunk as it was; RemoteStorageException where its bytes are others than were put."""
+        """Returns a chunk's bytes in the log; raises RemoteStorageException if they are not what was uploaded."""
         shown = self.objects.shown(key)
         if manifest.key is not None:
             piece = manifest.key.decrypt(piece, shown, manifest.chunks.starts[number])
@@ -437,7 +452,7 @@ class AivenTieredStorage:
                 ) from error  # fmt: skip
         if len(piece) != size:
             raise RemoteStorageException(
-                f"chunk {number} has {len(piece)} bytes, expected {size}",
+                f"chunk {number} has {len(piece)} bytes; expected {size}",
                 path=shown, position=manifest.chunks.starts[number],
             )  # fmt: skip
         return piece
@@ -465,7 +480,11 @@ class AivenTieredStorage:
         return self.manifest(metadata).chunks.log_bytes
 
     def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
-        """Not that of a listing, which has no leader epochs either: chunks may be compressed and encrypted."""
+        """Returns whether `metadata` has the size of the log.
+
+        A listing does not: chunks may be compressed and encrypted.  Metadata from a listing has no leader epochs
+        either.
+        """
         is_listed = not metadata.segment_leader_epochs and metadata.state is COPY_SEGMENT_FINISHED
         return metadata.segment_size_in_bytes >= 0 and not is_listed
 
@@ -474,7 +493,7 @@ class AivenTieredStorage:
         size = manifest.chunks.chunk_bytes
         return size if manifest.is_packed else min(size, CHUNK_BYTES)
 
-    # --- whether it is the place that is meant -----------------------------------------------------------
+    # --- whether this is the right place ------------------------------------------------------------------
 
     def is_there(self, metadata: RemoteLogSegmentMetadata) -> bool:
         key = self._key(metadata, MANIFEST)
@@ -485,8 +504,11 @@ class AivenTieredStorage:
         return True
 
     def check_keys(self) -> None:
-        """IllegalArgumentException where what lies there is encrypted, and not by the keys that were given: what is
-        written now would be plain, or nobody else could read it.  One manifest is looked at."""
+        """Checks the keys against one manifest of the tier.
+
+        Raises IllegalArgumentException if the tier is encrypted, and not by the given keys.  New segments would then be
+        plain, or others could not read them.
+        """
         for partition in self.each_partition():
             for each in self.objects.each_within(self._folder_of(partition)):
                 if each.key.endswith(f".{MANIFEST}"):
@@ -496,31 +518,31 @@ class AivenTieredStorage:
 
     def _check_keys(self, key: str) -> None:
         data, encryption = self.objects.get(key), None
-        with suppress(ValueError, KeyError, TypeError):  # it is damaged, which a reader is told
+        with suppress(ValueError, KeyError, TypeError):  # it is damaged; a reader gets an error for it
             encryption = json.loads(data)["encryption"]
         if encryption is None:
             return
         shown = self.objects.shown(key)
         if self._keys is None:
             raise IllegalArgumentException(
-                "the tier is encrypted, and no keys were given", path=shown,
-                hint="encryption={id: (public.pem, private.pem)}; on the command line --key-pair",
+                "the tier is encrypted, but no keys were given", path=shown,
+                hint="pass encryption={id: (public.pem, private.pem)}, or --key-pair on the command line",
             )  # fmt: skip
         try:
             self._keys.key_of(encryption, shown)
         except RemoteStorageException as error:
             raise IllegalArgumentException(
-                f"the tier is encrypted by other keys than were given: {error.message}", path=shown,
-                hint="give the key pairs by which its data keys were wrapped, too",
+                f"the given keys did not encrypt this tier: {error.message}", path=shown,
+                hint="also give the key pairs that wrapped its data keys",
             ) from error  # fmt: skip
 
-    # --- what lies there ---------------------------------------------------------------------------------
+    # --- listing -----------------------------------------------------------------------------------------
 
     def partitions(self) -> list[TopicIdPartition]:
         return sorted(self.each_partition(), key=lambda each: (each.topic_partition, each.topic_id))
 
     def each_partition(self) -> Iterator[TopicIdPartition]:
-        """The same as they come, a listing for each topic."""
+        """Yields the partitions unsorted, with one listing a topic."""
         base, _, _ = self._prefix.rpartition("/")
         for folder in self.objects.folders(base):
             match = _TOPIC.fullmatch(folder[len(self._prefix) :]) if folder.startswith(self._prefix) else None
@@ -547,7 +569,7 @@ class AivenTieredStorage:
         manifest = self.manifest(asked)
         log_bytes = manifest.chunks.log_bytes
         said = manifest.metadata
-        if said is None:  # the plugin can do without: where the segment ends, the next one says
+        if said is None:  # the plugin may omit the metadata; the segment then ends before the next one
             return asked._replace(end_offset=-1, segment_size_in_bytes=log_bytes, state=COPY_SEGMENT_FINISHED)
         try:
             return RemoteLogSegmentMetadata(
@@ -565,7 +587,8 @@ class AivenTieredStorage:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             key = self._key(asked, MANIFEST)
             raise CorruptManifestException(
-                f"its metadata is none of a segment: {type(error).__name__} {error}", path=self.objects.shown(key)
+                f"its metadata does not describe a segment: {type(error).__name__} {error}",
+                path=self.objects.shown(key),
             ) from error
 
     def modified_s(self, key: str) -> float:
@@ -580,11 +603,11 @@ class AivenTieredStorage:
 
 # --- custom metadata --------------------------------------------------------------------------------------
 
-_FIELDS = ("REMOTE_SIZE", "OBJECT_PREFIX", "OBJECT_KEY")  # by tag
+_FIELDS = ("REMOTE_SIZE", "OBJECT_PREFIX", "OBJECT_KEY")  # indexed by tag
 
 
 def encode_custom_metadata(fields: dict[str, Any]) -> bytes:
-    """Tagged fields, as a struct of Kafka's protocol that has nothing else."""
+    """Encodes tagged fields, as a struct of Kafka's protocol that has no other fields."""
     out = bytearray()
     put_uvarint(out, len(fields))
     for tag, name in enumerate(_FIELDS):
@@ -592,7 +615,7 @@ def encode_custom_metadata(fields: dict[str, Any]) -> bytes:
             part = bytearray()
             value = fields[name]
             if isinstance(value, int):
-                put_uvarint(part, value << 1)  # a varlong in zigzag, of a number that is not negative
+                put_uvarint(part, value << 1)  # a zigzag varlong of a number that is not negative
             else:
                 text = value.encode()
                 put_uvarint(part, len(text) + 1)
@@ -604,7 +627,7 @@ def encode_custom_metadata(fields: dict[str, Any]) -> bytes:
 
 
 def decode_custom_metadata(data: bytes) -> dict[str, Any]:
-    """The fields that are known, by name; CorruptRecordException for bytes that are none."""
+    """Returns the known fields by name; raises CorruptRecordException for bytes that do not parse."""
     fields: dict[str, Any] = {}
     try:
         read = Reader(data, 0)
@@ -620,7 +643,7 @@ def decode_custom_metadata(data: bytes) -> dict[str, Any]:
             elif tag < len(_FIELDS):
                 fields[_FIELDS[tag]] = inner.take(inner.uvarint("length") - 1, _FIELDS[tag]).decode()
     except (ValueError, SchemaException) as error:
-        raise CorruptRecordException(f"custom metadata of {len(data)} bytes: {error}") from error
+        raise CorruptRecordException(f"custom metadata of {len(data)} bytes does not parse: {error}") from error
     return fields
 
 

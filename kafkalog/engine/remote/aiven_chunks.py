@@ -1,7 +1,7 @@
-"""The chunk index of a manifest of Aiven's plugin: where each chunk of a log lies in its object.
+"""The chunk index in a manifest of Aiven's plugin: the position of each chunk of a log in its object.
 
-Either all chunks but the last have one size ("fixed"), or all sizes are there, packed ("variable": `encode_sizes`).
-What it says is not believed: no number in it makes anything large.
+Either all chunks but the last have one size ("fixed"), or the index holds all sizes, packed ("variable":
+`encode_sizes`).  The content is not trusted: no number in it causes a large allocation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import zstandard
 
 from kafkalog._limits import INT_MAX
 
-SIZES_BYTES_MAX = 10 << 20  # of a packed chunk index, as there
+SIZES_BYTES_MAX = 10 << 20  # limit of a packed chunk index, as in the plugin
 
 
 def encode_sizes(sizes: Sequence[int]) -> bytes:
-    """Sizes, packed: their number, the least of all but the last, bytes a value, each above the least, the last."""
+    """Packs sizes: their number, the least of all but the last, bytes a value, each minus the least, the last."""
     if not sizes:
         return struct.pack(">i", 0)
     if len(sizes) == 1:
@@ -34,18 +34,18 @@ def encode_sizes(sizes: Sequence[int]) -> bytes:
 
 
 def decode_sizes(data: bytes) -> list[int]:
-    """The sizes of `encode_sizes`; ValueError for bytes that are none."""
+    """Returns the sizes that `encode_sizes` packed; raises ValueError for bytes that do not parse."""
     try:
         (count,) = struct.unpack_from(">i", data)
         if count <= 0:
             if count:
-                raise ValueError(f"{count} sizes")
+                raise ValueError(f"the number of sizes is {count}; expected at least 0")
             return []
         if count == 1:
             return [struct.unpack_from(">i", data, 4)[0]]
         least, width = struct.unpack_from(">ib", data, 4)
         if not 1 <= width <= 4 or len(data) < 9 + (count - 1) * width + 4:
-            raise ValueError(f"{count} sizes of {width} bytes in {len(data)} bytes")
+            raise ValueError(f"{count} sizes of {width} bytes do not fit into {len(data)} bytes")
         sizes = [
             least + int.from_bytes(data[at : at + width], "big") for at in range(9, 9 + (count - 1) * width, width)
         ]
@@ -55,59 +55,66 @@ def decode_sizes(data: bytes) -> list[int]:
 
 
 class ChunkIndex(NamedTuple):
-    """Where the chunks of a log lie in its object."""
+    """The positions of the chunks of a log in its object."""
 
-    chunk_bytes: int  # of the log, each but the last
+    chunk_bytes: int  # bytes of the log in each chunk but the last
     log_bytes: int
     starts: Sequence[int]
     object_bytes: int
 
     @classmethod
     def of(cls, index: dict[str, Any]) -> ChunkIndex:
-        """From a manifest; ValueError, KeyError, TypeError for what is none.  Nothing grows with a number in it."""
+        """Parses the chunk index of a manifest.
+
+        Raises ValueError, KeyError or TypeError for an invalid one.  No allocation grows with a number in it.
+        """
         chunk, log = number_in(index, "originalChunkSize"), number_in(index, "originalFileSize")
         if not chunk:
-            raise ValueError("chunks of no bytes")
+            raise ValueError("originalChunkSize is 0; expected at least 1")
         count = -(-log // chunk)
         if index["type"] == "fixed":
             size, last = number_in(index, "transformedChunkSize"), number_in(index, "finalTransformedChunkSize")
             if last > _most(chunk, log) or (count > 1 and not 0 < size <= _most(chunk, log)):
-                raise ValueError(f"chunks of {size} bytes and {last} at the end, of {chunk} each before")
+                raise ValueError(
+                    f"chunks of {size} bytes, and {last} at the end, exceed the limit for {chunk} bytes of the log"
+                )
             starts: Sequence[int] = range(0, count * size, size) if size else range(count)
             return cls(chunk, log, starts, max(0, count - 1) * size + last)
         if index["type"] != "variable":
-            raise ValueError(f"a chunk index of type {index['type']!r}")
+            raise ValueError(f"the chunk index has type {index['type']!r}; expected 'fixed' or 'variable'")
         packed = base64.b64decode(index["transformedChunks"], validate=True)
         content = zstandard.frame_content_size(packed)
         if not 0 <= content <= SIZES_BYTES_MAX:
-            raise ValueError(f"a chunk index of {content} bytes")
+            raise ValueError(f"the chunk index has {content} bytes; expected at most {SIZES_BYTES_MAX}")
         data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=content)
         found = int.from_bytes(data[:4], "big")
         if found != count:
-            raise ValueError(f"{found} chunks, expected {count}")
+            raise ValueError(f"the chunk index has {found} chunks; expected {count}")
         sizes = decode_sizes(data)
         if min(sizes, default=0) < 0 or max(sizes, default=0) > _most(chunk, log):
-            raise ValueError(f"chunks of {min(sizes)} to {max(sizes)} bytes, of {chunk} each before")
+            raise ValueError(
+                f"chunks of {min(sizes)} to {max(sizes)} bytes exceed the limit for {chunk} bytes of the log"
+            )
         ends = array("q", accumulate(sizes, initial=0))
         return cls(chunk, log, ends[:-1], ends[-1])
 
     def end(self, number: int) -> int:
-        """Where a chunk ends in the object."""
+        """Returns the end of a chunk in the object."""
         return self.starts[number + 1] if number + 1 < len(self.starts) else self.object_bytes
 
     def chunk_size(self, number: int) -> int:
-        """The bytes of the log that a chunk has."""
+        """Returns the number of bytes of the log in a chunk."""
         return min(self.chunk_bytes, self.log_bytes - number * self.chunk_bytes)
 
     def log_bytes_in(self, object_bytes: int) -> int:
-        """How much of the log the whole chunks have of an object that was cut."""
+        """Returns how many bytes of the log the whole chunks of a truncated object hold."""
         if object_bytes >= self.object_bytes:
             return self.log_bytes
         return max(0, bisect_right(self.starts, object_bytes) - 1) * self.chunk_bytes
 
 
 def _most(chunk_bytes: int, log_bytes: int) -> int:
-    """How large a chunk may become: zstd's bound (ZSTD_COMPRESSBOUND), and what encryption adds."""
+    """Returns the largest possible size of a chunk: ZSTD_COMPRESSBOUND plus the overhead of encryption."""
     size = min(chunk_bytes, log_bytes)
     return size + (size >> 8) + 128
 

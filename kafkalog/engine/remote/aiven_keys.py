@@ -1,13 +1,13 @@
-"""Keys of encrypted segments: a data key of AES-GCM for each segment, wrapped by a pair of RSA keys.
+"""Keys of encrypted segments: an AES-GCM data key for each segment, wrapped by a pair of RSA keys.
 
     ring = KeyRing.read({"key1": ("public.pem", "private.pem")}, active="key1")
 
-A manifest keeps the data key as `<key pair id>:<base64>`, encrypted by RSA with OAEP (SHA3-512, also for MGF1), and
-beside it the additional data that each chunk is authenticated with.  A chunk is 12 bytes of nonce, the ciphertext, 16
-bytes of tag.  AES is `cryptography`'s; RSA is pycryptodome's, for the other has no OAEP with SHA3.  Both come with
-`pip install kafkalog[encryption]`; nothing here is imported for what is not encrypted.
+A manifest stores the data key as `<key pair id>:<base64>`, encrypted by RSA with OAEP (SHA3-512, also for MGF1).  It
+also stores the additional data that authenticates each chunk.  An encrypted chunk is 12 bytes of nonce, the ciphertext,
+16 bytes of tag.  AES comes from `cryptography`; RSA comes from pycryptodome, because the former has no OAEP with SHA3.
+`pip install kafkalog[encryption]` installs both.  This module is imported only for encrypted segments.
 
-Facts of the plugin's AesEncryptionProvider, RsaEncryptionProvider, SegmentEncryptionMetadataV1.
+The facts come from the plugin's AesEncryptionProvider, RsaEncryptionProvider and SegmentEncryptionMetadataV1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ try:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 except ImportError as error:
     raise MissingPackageException(
-        "encrypted segments want cryptography and pycryptodome", hint="pip install 'kafkalog[encryption]'"
+        "encrypted segments need the packages cryptography and pycryptodome", hint="pip install 'kafkalog[encryption]'"
     ) from error
 
 NONCE_BYTES, TAG_BYTES = 12, 16
@@ -58,37 +58,39 @@ class SegmentKey:
         return nonce + self._cipher.encrypt(nonce, piece, self._aad)
 
     def decrypt(self, piece: bytes, shown: str, position: int) -> bytes:
-        """RemoteStorageException where the bytes are others than were encrypted: `shown` and `position` say where."""
+        """Decrypts bytes; raises RemoteStorageException at `shown` and `position` if they were changed."""
         try:
             return self._cipher.decrypt(piece[:NONCE_BYTES], piece[NONCE_BYTES:], self._aad)
         except (InvalidTag, ValueError) as error:
             raise RemoteStorageException(
-                "the bytes are not what was encrypted: their tag is wrong", path=shown, position=position
+                "the encrypted bytes have been changed: their authentication tag does not match",
+                path=shown,
+                position=position,
             ) from error
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
+        """Returns the key as the manifest stores it."""
         return {"dataKey": self._wrapped, "aad": base64.b64encode(self._aad).decode()}
 
 
 class KeyRing:
-    """Pairs of RSA keys by id: `active` wraps new data keys, each of them unwraps what it wrapped."""
+    """Pairs of RSA keys by id: `active` wraps new data keys; each pair unwraps the data keys that it wrapped."""
 
     def __init__(self, pairs: Mapping[str, tuple[bytes, bytes]], active: str) -> None:
-        """Keys as PEM: public (SubjectPublicKeyInfo) and private (PKCS #8)."""
+        """Loads keys in PEM format: public (SubjectPublicKeyInfo) and private (PKCS #8)."""
         if active not in pairs:
             raise IllegalArgumentException(f"Encryption key '{active}' must be provided")
         self._active = active
         self._public, self._private = {}, {}
         for name, (public, private) in pairs.items():
             if not name.strip() or ":" in name:
-                raise IllegalArgumentException(f"found {name!r} as a key pair's id, expected a name without a colon")
+                raise IllegalArgumentException(f"the key pair id is {name!r}; expected a name without a colon")
             try:
                 wraps, unwraps = RSA.import_key(public), RSA.import_key(private)
                 if not unwraps.has_private():
-                    raise ValueError("found a public key in the place of the private one")
+                    raise ValueError("the private key is a public key")
                 if (wraps.n, wraps.e) != (unwraps.n, unwraps.e):
-                    raise ValueError("found a public and a private key of two pairs")
+                    raise ValueError("the public and the private key belong to different pairs")
                 self._public[name] = PKCS1_OAEP.new(wraps, hashAlgo=SHA3_512)
                 self._private[name] = PKCS1_OAEP.new(unwraps, hashAlgo=SHA3_512)
             except (ValueError, IndexError, TypeError) as error:
@@ -96,7 +98,7 @@ class KeyRing:
 
     @classmethod
     def read(cls, paths: Mapping[str, tuple[str, str]], active: str, files: Files = OS_FILES) -> KeyRing:
-        """From files: paths of the public and of the private key by the pair's id."""
+        """Reads keys from files; `paths` has the paths of the public and the private key by the pair's id."""
         pairs = {}
         for name, (public, private) in paths.items():
             try:
@@ -111,17 +113,19 @@ class KeyRing:
         return SegmentKey(key, aad, f"{self._active}:{wrapped}")
 
     def key_of(self, encryption: Mapping[str, Any], shown: str) -> SegmentKey:
-        """The data key that a manifest keeps."""
+        """Returns the data key that a manifest stores."""
         text = encryption["dataKey"]
         name, colon, wrapped = text.partition(":")
         if not colon or ":" in wrapped:
-            raise RemoteStorageException("expected a data key as <key pair id>:<base64>", path=shown)
+            raise RemoteStorageException(
+                "the manifest's data key does not have the form <key pair id>:<base64>", path=shown
+            )
         private = self._private.get(name)
         if private is None:
             raise RemoteStorageException(
                 f"its data key was wrapped by the key pair {name!r}, which was not given",
                 path=shown,
-                hint="give it, too, with encryption=; on the command line with --key-pair",
+                hint="also give this pair: with encryption=, or --key-pair on the command line",
             )
         try:
             key = private.decrypt(base64.b64decode(wrapped, validate=True))
@@ -130,5 +134,5 @@ class KeyRing:
             raise RemoteStorageException(
                 f"its data key cannot be unwrapped by the key pair {name!r}",
                 path=shown,
-                hint="give that id the pair that wrapped it: encryption=, --key-pair, or Spark's remote.keyPairs",
+                hint="give the pair that wrapped it this id: with encryption=, --key-pair, or Spark's remote.keyPairs",
             ) from error

@@ -3,12 +3,13 @@
     file = RemoteFile(chunks, storage, metadata, "s3://bucket/orders-0/00000000000000000000.log")
     file.pread(100, 4_000_000)
 
-A chunk is what the storage gives best at once (`RemoteStorageManager.chunk_bytes`).  Who reads a file from chunk to
-chunk has the next ones fetched meanwhile, by more requests at a time the longer he goes on, and towards the end of a
-log the first ones of the log that follows: a slow line is kept full.  Who reads here and there pays for one chunk, or
-two.  Threads that want the same chunk wait for one request.
+A chunk is the amount that the storage delivers best at once (`RemoteStorageManager.chunk_bytes`).  For a reader that
+moves from chunk to chunk, the next chunks are fetched in the background.  The number of parallel requests grows the
+longer it continues.  Near the end of a log they include the first chunks of the following log, so that a slow
+connection stays busy.  A reader that jumps around pays for one or two chunks.  Threads that want the same chunk wait
+for one request.
 
-Where an object is a file of this machine as it stands, nobody comes here: it is read as a local segment is.
+An object that is an unchanged file of this machine is not read through this module, but like a local segment.
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ _Key = tuple[str, int]  # a segment's id, a chunk's number
 class Chunks:
     """The cache of all files of one remote tier, and the threads that read ahead.  Thread-safe.
 
-    `cache_bytes` bounds what is kept and what is read ahead; what somebody just reads is his own.
+    `cache_bytes` limits what is kept and what is read ahead; the chunks that a caller is reading do not count.
     """
 
     def __init__(self, cache_bytes: int = CACHE_BYTES, threads: int = THREADS) -> None:
         if cache_bytes < 0 or threads < 1:
-            raise IllegalArgumentException(f"found {cache_bytes} bytes and {threads} threads, expected 0 and 1 or more")
+            raise IllegalArgumentException(
+                f"cache_bytes is {cache_bytes}, threads is {threads}; expected at least 0 and 1"
+            )
         self.cache_bytes = cache_bytes
         self._threads = threads
         self._is_closed = False
@@ -62,11 +65,12 @@ class Chunks:
         self._kept_bytes = 0
         self._coming: dict[_Key, Future[bytes]] = {}
         self._pool: ThreadPoolExecutor | None = None
-        self._begun: OrderedDict[str, int] = OrderedDict()  # how many chunks a log's reader, who comes next, has ahead
+        # by segment id: how many chunks the reader that comes from the log before has ahead
+        self._begun: OrderedDict[str, int] = OrderedDict()
         self.requests = 0
 
     def get(self, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, number: int, end: int) -> bytes:
-        """A chunk of a segment's log of `end` bytes."""
+        """Returns a chunk of a segment's log, which has `end` bytes."""
         key = metadata.remote_log_segment_id.id, number
         while True:
             future, mine = self._claim(key)
@@ -75,16 +79,16 @@ class Chunks:
             try:
                 return future.result()
             except CancelledError:
-                pass  # who was at it was interrupted
+                pass  # the thread that fetched it was interrupted
 
     def has(self, segment_id: str, number: int) -> bool:
-        """Whether a chunk is here."""
+        """Returns whether the cache holds a chunk."""
         return (segment_id, number) in self._kept
 
     def _claim(self, key: _Key) -> tuple[Future[bytes], bool]:
-        """What answers, and whether it is the caller who has to fetch."""
+        """Returns the future of a chunk, and whether the caller has to fetch it."""
         if self._process != os.getpid():
-            self._begin()  # in a forked child nobody brings what was on its way
+            self._begin()  # in a forked child, no thread completes the parent's requests
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None:
@@ -126,7 +130,7 @@ class Chunks:
         return data
 
     def _come(self, key: _Key, future: Future[bytes], data: bytes | None = None) -> None:
-        """A request has ended.  Its data are kept, unless the cache was closed or the segment doubted meanwhile."""
+        """Ends a request and keeps its data, unless the cache was closed or the segment was forgotten meanwhile."""
         with self._lock:
             if self._coming.get(key) is future:
                 del self._coming[key]
@@ -142,13 +146,13 @@ class Chunks:
             self._kept_bytes -= len(gone)
 
     def most_ahead(self, chunk_bytes: int) -> int:
-        """For how many chunks there is room ahead of readers."""
+        """Returns how many chunks of this size may be read ahead."""
         return self.cache_bytes // 2 // max(1, chunk_bytes)
 
     def fetch_ahead(
         self, storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, numbers: range, end: int
     ) -> None:
-        """Has chunks fetched meanwhile, those that nobody has or fetches, as far as there is room for them."""
+        """Starts fetching chunks that nobody has or fetches, as many as there is room for."""
         for number in numbers[: self.most_ahead(storage.chunk_bytes(metadata))]:
             key = metadata.remote_log_segment_id.id, number
             future, mine = self._claim(key)
@@ -158,28 +162,31 @@ class Chunks:
                 except BaseException as error:
                     self._come(key, future)
                     future.cancel()
-                    if isinstance(error, RuntimeError):  # the cache was closed, or the interpreter ends
+                    if isinstance(error, RuntimeError):  # the cache was closed, or the interpreter is ending
                         return
                     raise
 
     def _do(self, job: Callable[[], object]) -> None:
-        """Has a thread do it.  RuntimeError where there will be no thread."""
+        """Runs a job in a thread.  Raises RuntimeError if no thread can be started."""
         with self._lock:
             pool = self._pool
-            if self._is_closed:  # nobody would end another pool
-                raise RuntimeError("the cache is closed")
+            if self._is_closed:  # nothing would end a new pool
+                raise RuntimeError("the cache of the remote tier is closed")
             if pool is None:
                 pool = self._pool = ThreadPoolExecutor(self._threads, "kafkalog-remote-reader")
         pool.submit(_quietly, job)
 
     def meanwhile(self, job: Callable[[], object]) -> None:
-        """Has a thread do it, if there will be one."""
-        with suppress(RuntimeError):  # the cache was closed, or the interpreter ends
+        """Runs a job in a thread, or not at all if no thread can be started."""
+        with suppress(RuntimeError):  # the cache was closed, or the interpreter is ending
             self._do(job)
 
     def begin(self, segment_id: str, count: int) -> bool:
-        """Whoever reads a segment's log from its begin comes from the one before, with so many chunks ahead.  Whether
-        that is news."""
+        """Notes that a reader will come from the log before to the begin of this segment's log, with `count` chunks
+        ahead.
+
+        Returns whether the segment was not noted before.
+        """
         with self._lock:
             is_news = segment_id not in self._begun
             self._begun[segment_id] = count
@@ -188,20 +195,20 @@ class Chunks:
             return is_news
 
     def begun(self, segment_id: str) -> int:
-        """As `begin` had it, once."""
+        """Returns the count that `begin` noted, and removes it; 0 if there is none."""
         with self._lock:
             return self._begun.pop(segment_id, 0)
 
     def forget(self, segment_id: str) -> None:
-        """A segment's chunks are fetched anew: what they say is doubted, or it was deleted."""
+        """Drops a segment's chunks, because their content is doubted or the segment was deleted."""
         with self._lock:
             for key in [key for key in self._kept if key[0] == segment_id]:
                 self._kept_bytes -= len(self._kept.pop(key))
             for key in [key for key in self._coming if key[0] == segment_id]:
-                del self._coming[key]  # whoever waits for it gets it
+                del self._coming[key]  # threads that wait for the request still get its data
 
     def close(self) -> None:
-        """Ends the threads; what they were at is not waited for.  Who still reads fetches for himself."""
+        """Ends the threads without waiting for their requests.  Later reads fetch chunks themselves."""
         if self._process != os.getpid():
             self._begin()
         with self._lock:
@@ -213,28 +220,29 @@ class Chunks:
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
         for future in coming.values():
-            future.cancel()  # whoever waits looks for himself
+            future.cancel()  # threads that wait for it fetch the chunk themselves
 
 
 def _quietly(job: Callable[[], object]) -> None:
     try:
         job()
-    except Exception as error:  # whoever waits for it is told, who comes later asks again, and nobody else may come
-        _log.info("what was to be read ahead was not: %s", error)
+    # A thread that waits for the chunk gets the error, a later one fetches again, and perhaps nobody comes.
+    except Exception as error:
+        _log.info("reading ahead failed: %s", error)
 
 
 def _fetched(storage: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, begin: int, stop: int) -> bytes:
     data = storage.fetch_log_segment(metadata, begin, stop)
     if len(data) != stop - begin:
         raise RemoteStorageException(
-            f"found {len(data)} bytes of a segment's log from byte {begin} on, expected {stop - begin}",
+            f"the storage returned {len(data)} bytes of a segment's log from byte {begin} on; expected {stop - begin}",
             path=str(metadata.remote_log_segment_id), position=begin,
         )  # fmt: skip
     return data
 
 
 class RemoteFile(ReadOnlyFile):
-    """A segment's log in the remote tier, to be read.  Each handle knows how it is read, and reads ahead by that."""
+    """A segment's log in the remote tier, to be read.  Each handle reads ahead by the way in which it is read."""
 
     __slots__ = ("_ahead", "_begin", "_chunk_bytes", "_chunks", "_from", "_metadata", "_next", "_size", "_storage")
 
@@ -247,10 +255,10 @@ class RemoteFile(ReadOnlyFile):
         self._metadata = metadata
         self._size = storage.log_size(metadata)
         self._chunk_bytes = max(1, storage.chunk_bytes(metadata))
-        self._from = 0  # where somebody began to read on
-        self._begin = -1  # of the read before
-        self._next = -1  # the chunk that comes next where it is read on
-        self._ahead = 0  # how many are fetched ahead
+        self._from = 0  # the position at which sequential reading began
+        self._begin = -1  # the begin of the read before
+        self._next = -1  # the chunk that comes next if reading continues
+        self._ahead = 0  # how many chunks are fetched ahead
 
     def size(self) -> int:
         return self._size
@@ -279,7 +287,7 @@ class RemoteFile(ReadOnlyFile):
             return []
         size = self._chunk_bytes
         first, last = position // size, (end - 1) // size
-        if last > first:  # what this read wants is fetched side by side
+        if last > first:  # the chunks of this read are fetched in parallel
             self._chunks.fetch_ahead(self._storage, self._metadata, range(first + 1, last + 1), self._size)
         self._read_ahead(first, last, position, end)
         pieces = []
@@ -290,9 +298,12 @@ class RemoteFile(ReadOnlyFile):
         return pieces
 
     def _read_ahead(self, first: int, last: int, begin: int, stop: int) -> None:
-        """Notes that [begin, stop) is read now, of the chunks from `first` to `last`.  Who reads on has the next chunks
-        fetched, twice as many with each one that he comes to.  Who looks for one record reads on, too, but not far, or
-        more of the same place, and one read may want several chunks: that gets none ahead."""
+        """Notes that [begin, stop), in the chunks `first` to `last`, is read now, and reads ahead.
+
+        For a sequential reader it fetches the next chunks, twice as many with each chunk that the reader reaches.  A
+        search for one record also moves on a little, rereads the same position, or needs several chunks in one read.
+        It gets no chunks ahead.
+        """
         before, self._next = self._next, last + 1
         is_same, self._begin = begin == self._begin, begin
         if before < 0 and not first:
@@ -311,4 +322,4 @@ class RemoteFile(ReadOnlyFile):
                 self._go_on(end - count)
 
     def _go_on(self, count: int) -> None:
-        """There is room ahead for more than this log has left: for so many chunks of what follows it."""
+        """Reads ahead `count` chunks of the following log: there is more room than this log has chunks left."""

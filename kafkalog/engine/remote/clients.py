@@ -1,8 +1,9 @@
-"""The clients of object stores that fsspec knows (s3fs, gcsfs, adlfs): which package has one, the words of its errors,
-what of its options may be shown, and how long it may wait.
+"""The clients of object stores that fsspec knows (s3fs, gcsfs, adlfs).
 
-Left to themselves they wait without end for a server that says nothing, and try again several times for each of our
-tries.  `BOUND` has for each scheme what bounds its client, which has settings for little of that.
+This module knows which package contains a client, the names of its errors, which of its options are not secret, and how
+to limit its waiting.  By default, the clients wait without end for a server that does not answer, and retry several
+times for each of our attempts.  `BOUND` has the function that limits each scheme's client; their settings cover little
+of that.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-PART_BYTES = 8 << 20  # of a multipart upload
-SLOWEST_BYTES_PER_S = 64 << 10  # of an upload's part, beyond the time that each request has
-_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")  # who asks, and a password
-# Whose client package a scheme wants.
+PART_BYTES = 8 << 20  # size of a part of a multipart upload
+SLOWEST_BYTES_PER_S = 64 << 10  # the slowest accepted upload; a part gets this time in addition to a request's timeout
+_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")  # user name and password
+# The extra of kafkalog that installs the client of a scheme.
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
-# Options whose values are no secrets.
+# Options whose values are not secret.
 _SHOWN = {"endpoint_url", "endpoint", "region_name", "profile", "project", "account_name", "container_name"}
-# Names of clients' errors (botocore, google-auth, azure-identity): nobody comes with credentials meanwhile.
+# Names of the clients' errors (botocore, google-auth, azure-identity) for missing credentials, for which a retry is
+# useless.
 NO_CREDENTIALS = {
     "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound",
     "DefaultCredentialsError", "ClientAuthenticationError", "AzureSigningError",
@@ -26,12 +28,15 @@ NO_CREDENTIALS = {
 NO_BUCKET = re.compile(
     r"NoSuchBucket|ContainerNotFound|No such container|(bucket|container) does(n't| not) exist", re.IGNORECASE
 )
-NO_GCS_BUCKET = re.compile(r"(^|/)b/[^/\s]+/o(\?name=\S*)?(\s|$)")  # gcsfs has nothing but the request's path
+# the errors of gcsfs contain only the request's path
+NO_GCS_BUCKET = re.compile(r"(^|/)b/[^/\s]+/o(\?name=\S*)?(\s|$)")
 
 
 def is_behind_end(error: BaseException) -> bool:
-    """Whether a storage refuses a range of bytes because it begins behind the object's end (HTTP 416).  Each client
-    has the status elsewhere, and some behind an error of their own."""
+    """Returns whether a storage refuses a range of bytes because it begins after the object's end (HTTP 416).
+
+    Each client stores the status in another attribute, and some chain it to another error.
+    """
     seen: BaseException | None = error
     while seen is not None:
         told: Any = getattr(seen, "response", None)
@@ -43,13 +48,13 @@ def is_behind_end(error: BaseException) -> bool:
 
 
 class ClientOptions:
-    """The options of a storage's client: which of them an error is about, and a text without what they hide."""
+    """The options of a storage's client: finds the option that an error names, and hides secrets in a text."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._leaves = list(_leaves(options))
 
     def named_in(self, text: str) -> str | None:
-        """The option that a client's error names, by its name or what it was set to."""
+        """Returns the option that a client's error names, by its name or its value."""
         for path, value in self._leaves:
             name = path.rpartition(".")[2]
             if f"'{name}'" in text or f'"{name}"' in text or (name in _SHOWN and str(value) in text):
@@ -72,8 +77,11 @@ def _leaves(options: Mapping[str, Any], lead: str = "") -> Iterator[tuple[str, A
 
 
 def _bound_s3(fs: Any, timeout_s: float) -> None:
-    """Clients would wait without end for a server that is to take a part of an upload and says nothing; and try again
-    by themselves, several times for each of ours.  A file system is bound anew for each `Objects` that share it."""
+    """Limits how long s3fs waits, and how often it retries.
+
+    It would wait without end for a server that does not accept a part of an upload, and retry several times for each of
+    our attempts.  Each `Objects` that shares a file system limits it again.
+    """
     import asyncio
 
     from fsspec.asyn import sync_wrapper
@@ -87,7 +95,7 @@ def _bound_s3(fs: Any, timeout_s: float) -> None:
 
 
 def _bound_gcs(fs: Any, timeout_s: float) -> None:
-    """The same for gcsfs, which keeps one more try of its own: for a part of an upload that meets a hiccup."""
+    """Limits gcsfs likewise; it keeps one retry of its own, for a part of an upload that fails once."""
     import asyncio
     from types import MethodType
 
@@ -105,8 +113,11 @@ def _bound_gcs(fs: Any, timeout_s: float) -> None:
 
 
 def _bound_azure(fs: Any, timeout_s: float) -> None:
-    """The same for adlfs, whose client has no settings for it: its policies and its transport are changed.  And a file
-    goes in parts, where the client would have up to 64 MiB of it in memory at once."""
+    """Limits adlfs likewise.
+
+    Its client has no settings for that, so its policies and its transport are changed.  A file is uploaded in parts,
+    because the client would otherwise hold up to 64 MiB of it in memory.
+    """
     import asyncio
 
     client = fs.service_client
@@ -118,7 +129,7 @@ def _bound_azure(fs: Any, timeout_s: float) -> None:
 
     transport.send = send
     config = client._config
-    retry = config.retry_policy  # of its own only one more try, after 0 to 2 s
+    retry = config.retry_policy  # only one retry of its own, after 0 to 2 s
     retry.total_retries, retry.initial_backoff, retry.increment_base, retry.random_jitter_range = 1, 0, 1, 1
     config.max_single_put_size = config.max_block_size = PART_BYTES
 

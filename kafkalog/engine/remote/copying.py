@@ -1,10 +1,10 @@
 """Copies a log's closed segments to the remote tier, in order: the copy task of RemoteLogManager.
 
     the segment is durable -> COPY_SEGMENT_STARTED is durable -> the files are uploaded
-    -> COPY_SEGMENT_FINISHED is durable -> the log is told
+    -> COPY_SEGMENT_FINISHED is durable -> the log learns the new offset
 
-Only then may retention delete a segment on the disk.  A crash, or an error, in between leaves a segment that began and
-came to no end: the next run removes it (and what lies of it there) and uploads under another id.
+Only after that may retention delete the segment on the disk.  A crash or an error before the end leaves an unfinished
+copy.  The next run deletes it, with all its objects, and uploads the segment under another id.
 
 Source class: RemoteLogManager.RLMCopyTask (4.4.0).
 """
@@ -56,20 +56,20 @@ class OffsetAndEpoch(NamedTuple):
 
 
 class EnrichedLogSegment(NamedTuple):
-    """A closed segment, and where the next one begins."""
+    """A closed segment, and the base offset of the next one."""
 
     log_segment: LogSegment
     next_segment_offset: int
 
 
 class CustomMetadataSizeLimitExceededException(RemoteStorageException):
-    """The storage wants more kept of a segment than remote.log.metadata.custom.metadata.max.bytes allows."""
+    """The custom metadata of a segment is larger than remote.log.metadata.custom.metadata.max.bytes allows."""
 
 
 class Tools:
-    """What all tasks of a remote tier share."""
+    """The objects that all tasks of a remote tier share."""
 
-    # More than eight parameters: they are named.
+    # More than eight parameters: they are passed by name.
     def __init__(
         self,
         storage: RemoteStorageManager,
@@ -95,7 +95,7 @@ class Tools:
         self.being_copied: set[RemoteLogSegmentId] = set()
 
     def update(self, metadata: RemoteLogSegmentMetadata, state: int, custom: bytes | None = None) -> None:
-        """A segment's state changes."""
+        """Writes an event that changes a segment's state."""
         self.metadata.update_remote_log_segment_metadata(
             RemoteLogSegmentMetadataUpdate(
                 metadata.remote_log_segment_id,
@@ -107,7 +107,7 @@ class Tools:
         )
 
     def delete(self, metadata: RemoteLogSegmentMetadata, given_up: threading.Event) -> None:
-        """deleteRemoteLogSegment: its objects go, and with the second event what is known of it."""
+        """Deletes a segment's objects and then, with the second event, its metadata (deleteRemoteLogSegment)."""
         metrics = self.metrics_of(metadata.topic_id_partition.topic_partition.topic)
         self.update(metadata, DELETE_SEGMENT_STARTED)
         metrics.delete_requests.mark()
@@ -124,7 +124,7 @@ class Tools:
 
 
 class RLMCopyTask:
-    """The copying of one log.  One thread at a time."""
+    """Copies one log.  Used by one thread at a time."""
 
     def __init__(self, partition: TopicIdPartition, tools: Tools) -> None:
         self.topic_id_partition = partition
@@ -138,8 +138,10 @@ class RLMCopyTask:
         self.cancelled.set()
 
     def run(self, log: UnifiedLog) -> int:
-        """Copies what may be copied; how many segments.  What fails is logged and tried again by the next run, unless
-        the error is the local disk's."""
+        """Copies all segments that may be copied; returns how many.
+
+        Failures are logged, and the next run tries again, unless the error comes from the local disk.
+        """
         if self.cancelled.is_set():
             return 0
         if log.parent_dir != self._log_dir:
@@ -149,11 +151,11 @@ class RLMCopyTask:
             return self._copy_segments(log)
         except CustomMetadataSizeLimitExceededException as error:
             metrics.failed_copy_requests.mark()
-            _log.error("%s is not copied any more: %s", self.topic_id_partition, error)
+            _log.error("copying %s has stopped: %s", self.topic_id_partition, error)
             self.cancel()
         except RetriableRemoteStorageException as error:
             tell = _log.info if self.cancelled.is_set() else _log.warning
-            tell("copying %s is tried again: %s", self.topic_id_partition, error)
+            tell("copying %s failed and will be tried again: %s", self.topic_id_partition, error)
         except KafkalogError as error:
             if not self.cancelled.is_set():
                 metrics.failed_copy_requests.mark()
@@ -171,7 +173,7 @@ class RLMCopyTask:
             self.copied_offset = find_highest_remote_offset(self._tools.metadata, self.topic_id_partition, log)
             with log.lock:
                 if self.cancelled.is_set():
-                    return 0  # perhaps it has left the tier since
+                    return 0  # it may have left the tier meanwhile
                 log.update_highest_offset_in_remote_storage(self.copied_offset.offset)
         copied, stable = self.copied_offset.offset, log.last_stable_offset
         if not copied < stable or stable <= 0:
@@ -190,7 +192,7 @@ class RLMCopyTask:
             self._tools.being_copied.add(segment_id)
             try:
                 if not self._holds(log, candidate):
-                    break  # a truncation came between
+                    break  # the log was truncated meanwhile
                 count += self._copy_segment(log, candidate, segment_id)
             finally:
                 log.offset_being_copied = UNKNOWN_OFFSET
@@ -198,14 +200,19 @@ class RLMCopyTask:
         return count
 
     def _make_durable(self, log: UnifiedLog) -> None:
-        """What others may read is on the disk before, with the markers behind it that decide it: after a power loss
-        other records would get its offsets, and a transaction would have no end.  A broker has replicas for that."""
+        """Flushes the records that are copied, and the markers after them that decide their transactions.
+
+        Otherwise, after a power loss, other records could get the offsets of copied ones, and a transaction could lose
+        its end.  A broker relies on replicas instead.
+        """
         log.flush_snapshot_at(log.active_segment.base_offset)
         log.flush(False)
 
     def _holds(self, log: UnifiedLog, candidate: EnrichedLogSegment) -> bool:
-        """Whether the segment is still there, and ends where it did.  From then on no truncation takes of it, nor of
-        the log that takes the place of this one."""
+        """Returns whether the segment still exists and has the same end.
+
+        If so, from now on no truncation removes any of it, nor of a log that replaces this one.
+        """
         segment, next_offset = candidate
         with log.lock:
             segments = log.local_log.segments
@@ -221,14 +228,14 @@ class RLMCopyTask:
         return find_log_start_offset(self._tools.metadata, self.topic_id_partition, log)
 
     def _remove_rests(self) -> None:
-        """Uploads that began and came to no end: nobody goes on with them."""
+        """Deletes unfinished uploads: no task continues them."""
         for each in self._tools.metadata.list_remote_log_segments(self.topic_id_partition):
             if each.state is COPY_SEGMENT_STARTED and each.remote_log_segment_id not in self._tools.being_copied:
-                _log.info("%s was not copied to its end: what is there of it goes", each.remote_log_segment_id)
+                _log.info("the copy of %s is unfinished: its objects are deleted", each.remote_log_segment_id)
                 self._tools.delete(each, self.cancelled)
 
     def _copy_segment(self, log: UnifiedLog, candidate: EnrichedLogSegment, segment_id: RemoteLogSegmentId) -> bool:
-        """False where the segment's records were deleted since it was found."""
+        """Copies one segment; returns False if its records were deleted since it was found."""
         tools, segment, next_offset = self._tools, candidate.log_segment, candidate.next_segment_offset
         metrics = tools.metrics_of(self.topic_id_partition.topic_partition.topic)
         epochs = epoch_entries_in_range(log, segment.base_offset, next_offset)
@@ -258,8 +265,8 @@ class RLMCopyTask:
         if custom is not None and len(custom) > tools.custom_metadata_max_bytes:
             self._give_up(started._replace(custom_metadata=custom))
             raise CustomMetadataSizeLimitExceededException(
-                f"{len(custom)} bytes of custom metadata, expected at most {tools.custom_metadata_max_bytes}",
-                hint="remote.log.metadata.custom.metadata.max.bytes",
+                f"the custom metadata has {len(custom)} bytes; expected at most {tools.custom_metadata_max_bytes}",
+                hint="raise remote.log.metadata.custom.metadata.max.bytes",
             )
         tools.update(started, COPY_SEGMENT_FINISHED, custom)
         metrics.copy_bytes.mark(started.segment_size_in_bytes)
@@ -275,7 +282,7 @@ class RLMCopyTask:
         try:
             self._tools.delete(metadata, self.cancelled)
         except RemoteStorageException as error:
-            _log.info("what was copied of %s goes later: %s", metadata.remote_log_segment_id, error)
+            _log.info("the objects of %s are deleted later: %s", metadata.remote_log_segment_id, error)
 
     @staticmethod
     def _files_of(log: UnifiedLog, segment: LogSegment, next_offset: int) -> LogSegmentData:
@@ -283,12 +290,12 @@ class RLMCopyTask:
         snapshot = producer_snapshot_file(log.dir, next_offset)
         if not files.exists(snapshot):
             raise RemoteStorageException(
-                "there is no snapshot of the producers behind the segment, which goes with it",
+                "the producer snapshot at the segment's end, which is copied with it, does not exist",
                 path=snapshot,
                 hint=f"close the store; `kafkalog recover --from-start --yes {log.parent_dir} {log.topic_partition}` "
-                "makes it anew",
+                "creates it",
             )
-        segment.offset_index.flush()  # its entries are in the file
+        segment.offset_index.flush()  # its entries must be in the file
         segment.time_index.flush()
         txn = segment.txn_index.path
         epochs = epoch_entries_in_range(log, -1, next_offset)
@@ -316,8 +323,9 @@ class RLMCopyTask:
 def candidate_log_segments(
     log: UnifiedLog, from_offset: int, last_stable_offset: int, now_ms: int
 ) -> list[EnrichedLogSegment]:
-    """Closed segments whose records are all decided, in order, up to the first that is to wait (remote.copy.lag)."""
-    with log.lock:  # a roll that is under way ends: the snapshot behind its segment is there
+    """Returns the closed segments whose records are all decided, in order, up to the first that must wait
+    (remote.copy.lag)."""
+    with log.lock:  # waits for a roll to finish, so that the snapshot after its segment exists
         segments = log.log_segments(from_offset, LONG_MAX)
     found: list[EnrichedLogSegment] = []
     total, behind = sum(segment.size for segment in segments), 0
@@ -343,14 +351,14 @@ def _may_be_copied(config: LogConfig, segment: LogSegment, now_ms: int, bytes_be
 
 
 def epoch_entries_in_range(log: UnifiedLog, start: int, end: int) -> list[EpochEntry]:
-    """LeaderEpochFileCache.epochEntriesInRange: those of [start, end), the first as if it began there."""
+    """LeaderEpochFileCache.epochEntriesInRange: the entries of [start, end); the first one begins at `start`."""
     return log.leader_epoch_cache.entries_in_range(start, end)
 
 
 def find_highest_remote_offset(
     metadata: RemoteLogMetadataManager, partition: TopicIdPartition, log: UnifiedLog
 ) -> OffsetAndEpoch:
-    """Up to where the log's own history was copied; (-1, -1) where nothing was."""
+    """Returns the last copied offset of the log's own history, and its epoch; (-1, -1) if nothing was copied."""
     for entry in reversed(log.leader_epoch_cache.entries):
         highest = metadata.highest_offset_for_epoch(partition, entry.epoch)
         if highest is not None:
@@ -362,18 +370,24 @@ def find_highest_remote_offset(
 def lost_end(
     metadata: RemoteLogMetadataManager, partition: TopicIdPartition, log: UnifiedLog, epoch: int
 ) -> int | None:
-    """Up to where the remote tier has a log whose end the disk has lost; None where it has not.  `epoch` is that of
-    `find_highest_remote_offset`.  What is appended then gets offsets that others have there, in that leader epoch."""
+    """Returns the tier's last offset of a log whose end the disk has lost; None if it has lost nothing.
+
+    `epoch` is that of `find_highest_remote_offset`.  Records that are appended then would get offsets that other
+    records have in the tier, in that leader epoch.
+    """
     known, latest = metadata.highest_offset_for_epoch(partition, epoch), log.leader_epoch_cache.latest_epoch
-    if latest is None:  # nothing is left of it, or nothing ever was
+    if latest is None:  # the epochs are lost, or there never were any
         segments = metadata.list_remote_log_segments(partition)
         known = max((each.end_offset for each in segments if each.state is COPY_SEGMENT_FINISHED), default=None)
     return known if known is not None and latest in (None, epoch) and known >= log.log_end_offset else None
 
 
 def find_log_start_offset(metadata: RemoteLogMetadataManager, partition: TopicIdPartition, log: UnifiedLog) -> int:
-    """The first offset that can be read of the oldest segment; the local start where there is none.  A broker counts
-    segments, too, that are being deleted, or lie below the first epoch that the log knows, and leads readers there."""
+    """Returns the first readable offset of the oldest remote segment, or the local start if there is none.
+
+    A broker also counts segments that are being deleted, or are below the first epoch that the log knows, and sends
+    readers there.
+    """
     for entry in log.leader_epoch_cache.entries:
         for each in metadata.list_remote_log_segments(partition, entry.epoch):
             if each.state is COPY_SEGMENT_FINISHED and each.end_offset >= entry.start_offset:
@@ -382,8 +396,11 @@ def find_log_start_offset(metadata: RemoteLogMetadataManager, partition: TopicId
 
 
 def restore_leader_epochs(log: UnifiedLog) -> None:
-    """Takes from the batches what the leader epochs' file lacks of a log's beginning, of which nothing could be copied
-    then.  A crash loses how far records were deleted, and may leave epochs that begin there."""
+    """Restores leader epochs that the checkpoint lacks at a log's beginning from its batches.
+
+    Without them, nothing of that part could be copied.  A crash can lose the log start offset, and leave epochs that
+    begin after it.
+    """
     first, start, found = log.leader_epoch_cache.earliest_entry, log.log_start_offset, list[EpochEntry]()
     end = log.log_end_offset if first is None else first.start_offset
     for segment in log.log_segments(start, end) if start < end else ():

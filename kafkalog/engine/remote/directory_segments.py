@@ -1,9 +1,10 @@
-"""Which remote segments a log directory has, by its own `__remote_log_metadata`: what its store, or broker, would say.
+"""Finds the remote segments of a log directory from its `__remote_log_metadata`, as its store or broker would.
 
-Read beside whoever writes there.  Only segments whose upload came to its end count, along the leader epochs of the
-partition's folder, whose topic id decides which topic of a name is meant; nothing of it asks the storage.  Offsets
-between two segments that no segment has are a segment of their own (`remote_files.missing`), so that nobody reads on
-over them.  A broker's directory may have some partitions of the topic only: of what they do not tell, the objects do.
+It reads while another process may be writing there.  Only segments whose upload is finished count, along the leader
+epochs of the partition's directory.  The topic id in that directory decides between topics of the same name.  None of
+this sends a request to the storage.  Offsets between two segments that no segment holds become a placeholder segment
+(`segment.missing`), so that readers do not skip them silently.  A broker's directory may have only some partitions of
+the topic; for the others, the objects are listed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _log = Lines("kafkalog.remote")
 
 
 class _GrowingLog(SourceStateLog):
-    """A log whose end is looked at each time: somebody else writes it."""
+    """A log that another process writes, so its end is checked at each use."""
 
     @property
     def end(self) -> int:
@@ -49,7 +50,7 @@ class _GrowingLog(SourceStateLog):
 
 
 class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
-    """`__remote_log_metadata` in directories of another process; it is only read."""
+    """The `__remote_log_metadata` in directories of another process; read-only."""
 
     def __init__(self, log_dirs: Sequence[str], files: Files = OS_FILES) -> None:
         super().__init__(self._log_in, SYSTEM_CLOCK)
@@ -58,10 +59,12 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
         self.look()
 
     def look(self) -> None:
-        """Which partitions of the topic are here now.  What was moved is read in its new place, and an event that could
-        not be read is tried again."""
+        """Finds the topic's partitions in the directories.
+
+        A partition that was moved is read at its new place, and an event that could not be read is tried again.
+        """
         before, self._here = self._here, self._found()
-        if not before.keys() <= self._here.keys():  # it moved into a directory that had been looked at
+        if not before.keys() <= self._here.keys():  # a partition moved into a directory that had already been listed
             self._here = self._found()
         with self._lock:
             for number, of in list(self._partitions.items()):
@@ -70,7 +73,7 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
                 elif of.unreadable_at == of.read_to:
                     of.unreadable = None
         self._is_ours = any(self._files.exists(os.path.join(each, names.TOPIC_CONFIGS_FILE)) for each in self._dirs)
-        if self._here and not self._is_ours:  # with gaps, others have the rest
+        if self._here and not self._is_ours:  # with gaps, other directories have the rest
             highest = max(self._here) + 1
             self._count = highest if len(self._here) == highest else max(highest, PARTITIONS)
 
@@ -97,12 +100,15 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
 
     @property
     def is_whole(self) -> bool:
-        """Whether what is not in it is not in the tier.  A store makes partitions as it needs them; that those of a
-        broker are all here is certain where they are as many as Kafka makes."""
+        """Whether a segment that is missing here is also missing in the tier.
+
+        A store creates partitions as it needs them.  A broker's partitions are certainly complete if there are as many
+        as Kafka creates.
+        """
         return self.is_there and (self._is_ours or len(self._here) == self._count >= PARTITIONS)
 
     def speaks_of(self, partition: TopicIdPartition) -> bool:
-        """Whether a partition's events are here, or would be."""
+        """Returns whether a partition's events are here, or would be."""
         if not self.is_there:
             return False
         if self.is_whole or self.has_events(partition):
@@ -110,9 +116,9 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
         return self._count >= PARTITIONS and metadata_partition(partition, self._count) in self._here
 
     def copied(self) -> Iterator[RemoteLogSegmentMetadata]:
-        """The segments whose upload came to its end, and which are not deleted."""
+        """Yields the segments whose upload is finished, and which are not deleted."""
         for partition in self.partitions():
-            with suppress(SchemaException):  # of events that cannot be read
+            with suppress(SchemaException):  # events that cannot be read
                 segments = self.list_remote_log_segments(partition)
                 yield from (each for each in segments if each.state is COPY_SEGMENT_FINISHED)
 
@@ -126,7 +132,7 @@ class DirectoryMetadata(TopicBasedRemoteLogMetadataManager):
 
 
 def _folders_in(log_dirs: Sequence[str], files: Files) -> dict[TopicPartition, str]:
-    """The partitions of directories, and their folders: of two of a name the first."""
+    """Returns the directories of the partitions in `log_dirs`; of two with the same name the first."""
     found: dict[TopicPartition, str] = {}
     for log_dir in log_dirs:
         if files.is_dir(log_dir):
@@ -136,22 +142,23 @@ def _folders_in(log_dirs: Sequence[str], files: Files) -> dict[TopicPartition, s
 
 
 def has_tiered_topics(log_dirs: Sequence[str], files: Files = OS_FILES) -> bool:
-    """Whether a store's own settings of a topic in these directories say so."""
+    """Returns whether a store's settings of any topic in these directories enable the remote tier."""
     try:
         topics, _ = stored_content(log_dirs, files)
-    except KafkalogError:  # `verify` tells of it
+    except KafkalogError:  # `verify` reports it
         return False
     return any(settings.get("remote.storage.enable", "").lower() == "true" for settings in topics.values())
 
 
 def known_segments(log_dirs: Sequence[str], files: Files = OS_FILES) -> DirectoryMetadata | None:
-    """What `__remote_log_metadata` of these directories says; None where they have no partition of it."""
+    """Returns the metadata in these directories; None if they have no partition of `__remote_log_metadata`."""
     found = DirectoryMetadata(log_dirs, files)
     return found if found.is_there else None
 
 
 class DirectorySegments:
-    """A `RemoteSegments` of directories that go on in a tier.  `topic_ids` counts for topics without a folder here."""
+    """A `RemoteSegments` of directories that continue in a tier.  `topic_ids` applies to topics without a directory
+    here."""
 
     def __init__(
         self,
@@ -174,14 +181,14 @@ class DirectorySegments:
         return self._metadata.is_there
 
     def partitions(self) -> Mapping[TopicPartition, TopicIdPartition]:
-        """As ObjectSegments."""
+        """Returns the partitions with topic ids, like ObjectSegments.partitions."""
         folders = _folders_in(self._dirs, self._files)
         ids = dict(self._given)
         for partition, path in folders.items():
             try:
                 topic_id = topic_id_of(path, self._files)
-            except (KafkalogError, OSError) as error:  # `verify` tells of it
-                _log.warning("the topic id of %s is not known: %s", partition, error)
+            except (KafkalogError, OSError) as error:  # `verify` reports it
+                _log.warning("cannot read the topic id of %s: %s", partition, error)
                 continue
             if topic_id is not None:
                 ids[partition.topic] = topic_id
@@ -199,7 +206,7 @@ class DirectorySegments:
     def _is_copied(self, partition: TopicIdPartition) -> bool:
         try:
             cache = self._metadata.cache_of(partition)
-        except SchemaException:  # who reads it is told
+        except SchemaException:  # a reader of it gets the error
             return True
         is_deleted = self._metadata.deletion_of(partition) is not None
         return cache is not None and not is_deleted and any(each.state is COPY_SEGMENT_FINISHED for each in cache)
@@ -209,12 +216,12 @@ class DirectorySegments:
             return self._objects.segments(partition)
         try:
             cache = self._metadata.cache_of(partition)
-        except SchemaException as error:  # the disk is read, and other partitions are
+        except SchemaException as error:  # the local disk and other partitions stay readable
             return [missing(partition, 0, LONG_MAX - 1, str(error))]
         return [] if cache is None else list(_with_gaps(self._referenced(partition.topic_partition, cache)))
 
     def _referenced(self, partition: TopicPartition, cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
-        """Those that a store's readers are led to."""
+        """Returns the segments that readers of a store would use."""
         folder = self._folders.get(partition)
         epochs: list[EpochEntry] = []
         start = 0

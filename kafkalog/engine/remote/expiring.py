@@ -1,7 +1,8 @@
-"""Retention in the remote tier: by the log's start, by time, by size of both tiers: the expiration task.
+"""Retention in the remote tier by log start offset, by time, and by the size of both tiers: the expiration task.
 
-Segments go oldest first, epoch by epoch of the log's own history.  The log's start moves before an object goes, so that
-nobody is led to what is not there.  Segments of epochs that the log has forgotten go as well.
+Segments are deleted oldest first, epoch by epoch of the log's own history.  The log start offset moves before an object
+is deleted, so no reader is sent to a deleted object.  Segments of epochs that the log has forgotten are deleted as
+well.
 
 Source class: RemoteLogManager.RLMExpirationTask (4.4.0).
 """
@@ -32,7 +33,7 @@ _log = Lines("kafkalog.remote")
 
 
 class RLMExpirationTask:
-    """Retention of one log's remote segments.  One thread at a time."""
+    """Retention of one log's remote segments.  Used by one thread at a time."""
 
     def __init__(self, partition: TopicIdPartition, tools: Tools) -> None:
         self.topic_id_partition = partition
@@ -43,12 +44,16 @@ class RLMExpirationTask:
         self.cancelled.set()
 
     def run(self, log: UnifiedLog) -> int:
-        """Deletes what is to go; how many segments.  What fails is logged and tried again by the next run."""
+        """Deletes expired segments; returns how many.  Failures are logged, and the next run tries again."""
         try:
             return self.cleanup_expired_remote_log_segments(log)
         except KafkalogError as error:
             if not self.cancelled.is_set():
-                _log.warning("retention of %s in the remote tier goes on later: %s", self.topic_id_partition, error)
+                _log.warning(
+                    "retention of %s in the remote tier failed and will be tried again: %s",
+                    self.topic_id_partition,
+                    error,
+                )
             return 0
 
     def cleanup_expired_remote_log_segments(self, log: UnifiedLog) -> int:
@@ -99,7 +104,10 @@ class RLMExpirationTask:
     def _half_deleted(
         every: list[RemoteLogSegmentMetadata], doomed: list[RemoteLogSegmentMetadata]
     ) -> list[RemoteLogSegmentMetadata]:
-        """What an upload that failed, or a crash, left half deleted: a broker comes to it with those in front of it."""
+        """Returns segments whose deletion a failed upload or a crash left unfinished.
+
+        A broker deletes them together with the segments before them.
+        """
         return [each for each in every if each.state is DELETE_SEGMENT_STARTED and each not in doomed]
 
     def _delete(
@@ -119,7 +127,7 @@ class RLMExpirationTask:
         return count
 
     def _doomed(self, log: UnifiedLog, epochs: Epochs, rules: _Rules) -> list[RemoteLogSegmentMetadata] | None:
-        """What is to go, oldest first; None where the task was cancelled."""
+        """Returns the segments to delete, oldest first; None if the task was cancelled."""
         doomed: dict[RemoteLogSegmentMetadata, None] = {}
         for epoch, _ in epochs:
             for each in self._tools.metadata.list_remote_log_segments(self.topic_id_partition, epoch):
@@ -144,11 +152,14 @@ class RLMExpirationTask:
 
     @staticmethod
     def _counts(each: RemoteLogSegmentMetadata, log: UnifiedLog) -> bool:
-        """Not what lies below the log's start, which goes anyhow: a broker counts it, and takes as much again."""
+        """Returns whether a segment counts for the size: not if it is below the log start, since it is deleted anyway.
+
+        A broker counts it, and therefore deletes too much.
+        """
         return each.end_offset >= log.log_start_offset
 
     def _excess(self, log: UnifiedLog, epochs: Epochs) -> int:
-        """By how many bytes both tiers are more than retention.bytes."""
+        """Returns by how many bytes both tiers together exceed retention.bytes."""
         keeps = log.config.retention_bytes
         if keeps < 0:
             return 0
@@ -166,7 +177,7 @@ class RLMExpirationTask:
 
 
 class _Rules:
-    """RemoteLogRetentionHandler: asked of each segment once, oldest first."""
+    """RemoteLogRetentionHandler: its methods are called once for each segment, oldest first."""
 
     def __init__(self, log: UnifiedLog, excess_bytes: int, now_ms: int) -> None:
         self._start = log.log_start_offset
@@ -174,14 +185,15 @@ class _Rules:
         retention_ms = log.config.retention_ms
         until = now_ms - retention_ms
         self._until_ms = until if retention_ms > -1 and until >= 0 else None
-        self.log_start_offset: int | None = None  # where the log starts then
+        self.log_start_offset: int | None = None  # the log start offset after the deletion
 
     def _goes(self, metadata: RemoteLogSegmentMetadata) -> bool:
         self.log_start_offset = max(self.log_start_offset or 0, metadata.end_offset + 1)
         return True
 
     def is_below_start(self, metadata: RemoteLogSegmentMetadata, epochs: Epochs) -> bool:
-        """Whether all of it is below the log's start, and of no later epoch than the first one that is known."""
+        """Returns whether the whole segment is below the log start, and no epoch of it is later than the log's first
+        one."""
         if not epochs:
             return False
         first = epochs[0][0]

@@ -1,12 +1,12 @@
-"""Indexes of remote segments: fetched once, kept in memory, and on the disk of whoever has a log directory.
+"""Indexes of remote segments: fetched once, kept in memory, and also on disk if there is a log directory.
 
-On the disk they lie as a broker's RemoteIndexCache has them, `remote-log-index-cache/<base offset>_<segment id>.index`
-(`.timeindex`, `.txnindex`), bounded in bytes, those that nobody asked for longest going first; a restart finds them
-again.  Beside each lies its checksum (`.index.crc`).  A file that has none, or another one, is fetched anew: damage in
-it would hide records, or show aborted ones.
+On disk they have the names that a broker's RemoteIndexCache uses: `remote-log-index-cache/<base offset>_<segment
+id>.index` (`.timeindex`, `.txnindex`).  Their total size is limited; the least recently used ones are removed first.  A
+restart finds them again.  Next to each is its checksum (`.index.crc`).  A file without a matching checksum is fetched
+again: damage in it would hide records, or show aborted ones.
 
-Source class: RemoteIndexCache (4.4.0), which keeps all three of a segment or none; what it finds of ours it completes
-or removes.
+Source class: RemoteIndexCache (4.4.0).  It keeps all three indexes of a segment or none, and completes or removes the
+files that it finds from kafkalog.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _Key = tuple[str, IndexType]
 
 
 class RemoteIndexCache:
-    """RemoteIndexCache.  `log_dir`: where it keeps files; None: in memory alone.  Thread-safe."""
+    """RemoteIndexCache: keeps files in `log_dir`, or only in memory if that is None.  Thread-safe."""
 
     def __init__(
         self,
@@ -77,25 +77,27 @@ class RemoteIndexCache:
         files: Files = OS_FILES,
     ) -> None:
         if total_size_bytes < 1:
-            raise IllegalArgumentException(f"found {total_size_bytes} bytes of index cache, expected 1 or more")
+            raise IllegalArgumentException(
+                f"the size of the index cache is {total_size_bytes} bytes; expected at least 1"
+            )
         self._storage = storage
         self._folder = None if log_dir is None else os.path.join(log_dir, names.REMOTE_LOG_INDEX_CACHE_DIR)
         self._files = files
         self._lock = threading.Lock()
         self._memory = _Bounded(memory_bytes)
-        self._disk = _Bounded(total_size_bytes)  # sizes alone
+        self._disk = _Bounded(total_size_bytes)  # sizes only
         if self._folder is not None:
             self._look(self._folder)
 
     def _look(self, folder: str) -> None:
-        """Finds what an earlier process kept."""
+        """Finds the files that an earlier process kept."""
         try:
             self._files.mkdirs(folder)
         except FileExistsError as error:
             raise KafkaStorageException(
-                "found a file, expected the folder in which indexes of the remote tier are kept",
+                "this is a file; expected the directory of the remote tier's indexes",
                 path=folder,
-                hint="move it away: the folder is made anew, and what was in it is fetched again",
+                hint="move it elsewhere: the directory is created again, and the indexes are fetched again",
             ) from error
         listed = set(self._files.list_files(folder))
         for name in listed:
@@ -110,8 +112,11 @@ class RemoteIndexCache:
         self._shrink()
 
     def get(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """A whole index; of a segment that has no transaction index nothing.  RemoteResourceNotFoundException,
-        CorruptIndexException where it has one, and the tier has not got it."""
+        """Returns a whole index; for a segment without a transaction index, no bytes.
+
+        Raises RemoteResourceNotFoundException if the tier lacks an index that the segment has, and
+        CorruptIndexException.
+        """
         if index_type is IndexType.TRANSACTION and metadata.is_txn_idx_empty:
             return b""
         segment = metadata.remote_log_segment_id.id
@@ -139,8 +144,8 @@ class RemoteIndexCache:
         except RemoteResourceNotFoundException as error:
             if index_type is IndexType.TRANSACTION and error.hint is None:
                 error.hint = (
-                    "without it nobody knows which records were aborted; isolation read_uncommitted does without it, "
-                    "also where a broker before 4.0 told of an index that there never was"
+                    "without it, aborted records cannot be recognized; isolation read_uncommitted does not need it, "
+                    "also if a broker before 4.0 recorded an index that never existed"
                 )
             raise
         if not _is_sane(data, index_type):
@@ -150,8 +155,9 @@ class RemoteIndexCache:
                 path=self._storage.shown_index(metadata, index_type),
             )
         if index_type is IndexType.TRANSACTION and not _is_of(data, metadata):
-            raise CorruptIndexException(  # nothing else tells: its word would hide records, or show aborted ones
-                "the transaction index in the remote tier has transactions that did not end in the segment",
+            # nothing else would reveal it: such an index would hide records, or show aborted ones
+            raise CorruptIndexException(
+                "the transaction index in the remote tier has transactions that did not end in its segment",
                 path=self._storage.shown_index(metadata, index_type),
             )
         return data
@@ -166,24 +172,24 @@ class RemoteIndexCache:
         try:
             data, checksum = self._files.read_bytes(path), self._files.read_bytes(path + CRC_SUFFIX)
         except OSError as error:
-            _log.info("%s cannot be read, it is fetched anew: %s", path, error)
+            _log.info("%s cannot be read and is fetched again: %s", path, error)
             return None
         if checksum != _checksum(data):
-            _log.warning("%s is not what was kept there, it is fetched anew", path)
+            _log.warning("%s does not match its checksum and is fetched again", path)
             return None
         return data
 
     def _keep(self, name: str, data: bytes) -> None:
-        """On the disk, where that takes it: a cache that cannot be written keeps nobody from reading."""
+        """Keeps an index on disk if possible: a cache that cannot be written must not stop readers."""
         assert self._folder is not None
         path = os.path.join(self._folder, name)
         temporary = f"{path}.{threading.get_ident()}.tmp"
         try:
             self._files.write_file(path + CRC_SUFFIX, _checksum(data))
-            self._files.write_file(temporary, data, sync=True)  # else an index could be empty after a crash
+            self._files.write_file(temporary, data, sync=True)  # otherwise an index could be empty after a crash
             self._files.rename(temporary, path)
         except OSError as error:
-            _log.info("%s is not kept: %s", path, error)
+            _log.info("%s cannot be kept: %s", path, error)
             for each in (temporary, path + CRC_SUFFIX):
                 with suppress(OSError):
                     self._files.unlink_if_exists(each)
@@ -205,10 +211,10 @@ class RemoteIndexCache:
             for each in (name, name + CRC_SUFFIX):
                 self._files.unlink_if_exists(os.path.join(self._folder, each))
         except OSError as error:
-            _log.info("%s stays: %s", name, error)
+            _log.info("%s cannot be removed: %s", name, error)
 
     def remove_all(self, segment_ids: Iterable[str]) -> None:
-        """Forgets segments that are deleted, or doubted."""
+        """Removes segments that are deleted, or whose content is doubted."""
         wanted = set(segment_ids)
         with self._lock:
             for key in [key for key in self._memory if key[0] in wanted]:
@@ -226,7 +232,7 @@ class RemoteIndexCache:
 
 
 class _Bounded(OrderedDict):  # type: ignore[type-arg]
-    """Values by key, those that were asked for last at the end, and how large they are in all."""
+    """Values by key, the most recently used at the end, and their total size."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__()
@@ -257,7 +263,7 @@ class _Bounded(OrderedDict):  # type: ignore[type-arg]
         return True
 
     def shrink(self) -> list[str]:
-        """Takes out what was asked for longest ago until the rest fits."""
+        """Removes the least recently used entries until the rest fits; returns their keys."""
         gone = []
         while self.bytes > self.bytes_max and self:
             key = next(iter(self))
@@ -276,7 +282,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _is_of(data: bytes, metadata: RemoteLogSegmentMetadata) -> bool:
-    """Whether a transaction index is one, and its transactions ended in the segment, as far as its end is known."""
+    """Returns whether a transaction index is valid, and its transactions ended in the segment, if its end is known."""
     entries = np.frombuffer(data, TXN_ENTRIES)
     ends = entries["last_offset"]
     in_order = bool(np.all(entries["first_offset"] <= ends)) and not entries["version"].any()

@@ -1,7 +1,8 @@
-"""What was copied of logs that are opened without their tier, by `__remote_log_metadata` in the same directories.
+"""Finds what was copied of logs that are opened without their tier, from `__remote_log_metadata` in the same
+directories.
 
-Settings may not say that a topic is tiered: they are a broker's, or given for this run.  What was copied says it.
-`KnownCopies` is asked by who deletes, cuts or appends; `engine.host`, which lies below, makes it by its name.
+The settings may not say that a topic is tiered: they belong to a broker, or were given for one run only.  The copies
+do.  Code that deletes, truncates or appends asks `KnownCopies`.  The lower layer `engine.host` creates it by name.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
 
 
 class KnownCopies:
-    """Thread-safe."""
+    """The copies of the partitions in some log directories.  Thread-safe."""
 
     def __init__(self, log_dirs: Sequence[str], files: Files = OS_FILES) -> None:
         self._files = files
         self._metadata = DirectoryMetadata(log_dirs, files)
 
     def has(self, partition: TopicPartition, topic_id: str | None) -> bool:
-        """Whether some of a partition was copied, and counts.  Also where events of it cannot be read: they may say so.
-        Errors of reading are those of a view."""
+        """Returns whether any of a partition was copied and still counts.
+
+        Also returns True if events of it cannot be read, since they may say so.  Errors of reading are those of a view.
+        """
         if topic_id is None or not self._metadata.is_there:
             return False
         full = TopicIdPartition(topic_id, partition)
@@ -44,7 +47,7 @@ class KnownCopies:
         return not is_deleted and any(each.state is COPY_SEGMENT_FINISHED for each in segments)
 
     def has_of(self, log_dir: str, partition: TopicPartition) -> bool:
-        """`has`, of a partition's folder.  CorruptCheckpointException, KafkaStorageException."""
+        """Returns `has` for a partition's directory.  Raises CorruptCheckpointException and KafkaStorageException."""
         if not self._metadata.is_there:
             return False
         try:
@@ -53,7 +56,7 @@ class KnownCopies:
             raise KafkaStorageException.because_of(error, f"cannot read the topic id of {partition}") from error
 
     def lost_end(self, log: UnifiedLog) -> int | None:
-        """`copying.lost_end` of a log; None, too, where its events cannot be read."""
+        """Returns `copying.lost_end` of a log; also None if its events cannot be read."""
         if log.topic_id is not None and self.has(log.topic_partition, log.topic_id):
             with suppress(SchemaException):
                 full = TopicIdPartition(log.topic_id, log.topic_partition)

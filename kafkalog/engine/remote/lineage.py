@@ -1,6 +1,7 @@
-"""Which remote segments are of a log's own history: its leader epochs say which of several that hold an offset.
+"""Decides which remote segments belong to a log's own history: its leader epochs choose between those that hold an
+offset.
 
-After an unclean change of leaders the remote tier may have segments of a history that was given up.  Source: the static
+After an unclean leader election, the remote tier may have segments of an abandoned history.  Source: the static
 functions of RemoteLogManager (4.4.0).
 """
 
@@ -17,7 +18,8 @@ from kafkalog.engine.remote.segment import COPY_SEGMENT_FINISHED, Epochs, Remote
 
 
 def filtered_epochs(epochs: Sequence[tuple[int, int]]) -> Epochs:
-    """buildFilteredLeaderEpochMap: without epochs that wrote nothing, of those that begin at one offset the last."""
+    """buildFilteredLeaderEpochMap: drops epochs that wrote nothing; of epochs that begin at one offset it keeps the
+    last."""
     return tuple(
         entry for entry, following in itertools.zip_longest(epochs, epochs[1:])
         if following is None or following[1] != entry[1]
@@ -25,7 +27,7 @@ def filtered_epochs(epochs: Sequence[tuple[int, int]]) -> Epochs:
 
 
 def is_within_leader_epochs(metadata: RemoteLogSegmentMetadata, log_end_offset: int, epochs: Epochs) -> bool:
-    """isRemoteSegmentWithinLeaderEpochs: whether a segment is of the history that these (filtered) epochs tell."""
+    """isRemoteSegmentWithinLeaderEpochs: whether a segment belongs to the history of these (filtered) epochs."""
     segment = filtered_epochs(metadata.segment_leader_epochs)
     if not epochs or not segment:
         return False
@@ -57,11 +59,13 @@ def is_within_leader_epochs(metadata: RemoteLogSegmentMetadata, log_end_offset: 
 def history(
     segments: Iterable[RemoteLogSegmentMetadata], epochs: Sequence[EpochEntry], start: int = 0, end: int = LONG_MAX
 ) -> list[RemoteLogSegmentMetadata]:
-    """The segments that have the offsets [start, end) of a log with these leader epochs, by base offset: those that a
-    broker would find, had they been copied in the order of their ends, and only what is of this history.
+    """Returns the segments that hold the offsets [start, end) of a log with these leader epochs, by base offset.
 
-    Where a gap follows a segment that goes on with what was given up, `missing` stands behind it: nobody reads that in
-    the place of what is missing.
+    They are those that a broker would find if they had been copied in the order of their ends, and contained only this
+    history.
+
+    If a segment continues with an abandoned history and a gap follows its valid part, a `missing` placeholder follows
+    it.  So nobody reads the abandoned records in place of the missing ones.
     """
     whole, parts = {}, []
     for each in segments:
@@ -83,12 +87,13 @@ def history(
 def _chain(
     cache: RemoteLogMetadataCache, epochs: Sequence[EpochEntry], start: int, end: int
 ) -> list[RemoteLogSegmentMetadata]:
-    """Of two that overlap, as those of two leaders do, the later one counts from where it begins: Kafka, too, looks for
-    an offset there.  Where the remote tier has a gap it goes on behind it: with the next segment of the epoch, or with
-    the next epoch."""
+    """Chains segments: if two overlap, as those of two leaders do, the later one counts from its begin, as in Kafka.
+
+    At a gap in the remote tier it continues after the gap, with the next segment of the epoch or with the next epoch.
+    """
     chained: list[RemoteLogSegmentMetadata] = []
     begins = [each.start_offset for each in epochs]
-    starts: dict[int, list[int]] = {}  # of segments, by epoch; needed at a gap
+    starts: dict[int, list[int]] = {}  # start offsets of segments by epoch; needed only at a gap
     offset = start
     while offset < end:
         at = bisect_right(begins, offset) - 1
@@ -119,9 +124,11 @@ def _chain(
 
 
 def epochs_of_all(segments: Iterable[RemoteLogSegmentMetadata], latest: Sequence[EpochEntry] = ()) -> list[EpochEntry]:
-    """A partition's leader epochs, as its segments have them.  Those count that lie beside the `latest` leader's last
-    segment; of what was in front of them, and is not deleted yet, other segments tell.  An epoch that begins behind a
-    later one was given up as a whole."""
+    """Returns a partition's leader epochs, as its segments record them.
+
+    The epochs in `latest`, stored with the latest leader's last segment, have priority.  Other segments supply the
+    epochs before those, if they are not deleted yet.  An epoch that begins after a later one was abandoned completely.
+    """
     starts: dict[int, int] = {}
     for each in segments:
         if each.state is COPY_SEGMENT_FINISHED:
@@ -138,8 +145,10 @@ def epochs_of_all(segments: Iterable[RemoteLogSegmentMetadata], latest: Sequence
 
 
 def part_of(metadata: RemoteLogSegmentMetadata, epochs: Sequence[EpochEntry]) -> RemoteLogSegmentMetadata | None:
-    """A segment as if it ended where its leader epochs leave these; None where they do so at its begin.  A log whose
-    start has moved knows nothing of epochs in front of its first one, nor where that began."""
+    """Returns a segment as if it ended where its leader epochs leave `epochs`; None if they differ at its begin.
+
+    A log whose start has moved does not know epochs before its first one, nor where that began.
+    """
     starts = dict(epochs)
     behind = {epoch: following.start_offset for (epoch, _), following in itertools.pairwise(epochs)}
     first = epochs[0].epoch if epochs else -1

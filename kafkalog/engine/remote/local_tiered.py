@@ -1,12 +1,11 @@
-"""The layout of Kafka's own LocalTieredStorage: a folder a partition, and in it the files of each segment.
+"""The layout of Kafka's LocalTieredStorage: a directory a partition, which holds the files of each segment.
 
     kafka-tiered-storage/<topic>-<partition>-<topic id>/<base offset>-<segment id>.log
-                    (and beside it) .index .timeindex .txnindex .leader_epoch_checkpoint .snapshot
+                    (and next to it) .index .timeindex .txnindex .leader_epoch_checkpoint .snapshot
 
-The files are those of the log directory as they are; `.txnindex` is there only where the segment has one.  The
-snapshot comes last in an upload, and goes first in a deletion: a set that has it and the log is whole, and what else is
-missing was lost.  Nothing else is written, no metadata: where a segment ends its last batches say, and which leaders
-wrote it the epochs up to its end.
+The files are copies of those in the log directory; `.txnindex` exists only if the segment has one.  The snapshot is
+uploaded last and deleted first.  A set that has it and the log is whole; any other missing file was lost.  There is no
+metadata: the end of a segment comes from its last batches, and its leaders from the epochs up to its end.
 
 Source class: LocalTieredStorage, of Kafka's tests (4.3.1); its `dir` is our address.
 """
@@ -86,7 +85,7 @@ class LocalTieredStorage:
             indexes[IndexType.TRANSACTION] = data.transaction_index
         puts = [partial(put, key_of(metadata, SUFFIXES[kind]), path) for kind, path in indexes.items()]
         epochs_key = key_of(metadata, SUFFIXES[IndexType.LEADER_EPOCH])
-        # In a folder the puts come in this order: the last one syncs the names of all, before there is the snapshot.
+        # In a directory, the puts run in this order: the last one syncs all names before the snapshot exists.
         self.objects.side_by_side([*puts, partial(self.objects.put, epochs_key, lambda: [epochs])])
         self.objects.put_file(key_of(metadata, _LAST), data.producer_snapshot_index)
         self.objects.check_put(key_of(metadata, LOG), size)
@@ -108,11 +107,13 @@ class LocalTieredStorage:
         key = key_of(metadata, SUFFIXES[index_type])
         data = self.objects.get(key)
         if index_type is IndexType.TRANSACTION and not data:
-            raise CorruptIndexException("found no entry, expected aborted transactions", path=self.objects.shown(key))
+            raise CorruptIndexException(
+                "the index is empty; expected aborted transactions", path=self.objects.shown(key)
+            )
         return data
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        suffixes = [_LAST, LOG, *SUFFIXES.values()]  # first what made it whole
+        suffixes = [_LAST, LOG, *SUFFIXES.values()]  # first the snapshot, which makes the segment whole
         self.delete_objects(key_of(metadata, suffix) for suffix in dict.fromkeys(suffixes))
 
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
@@ -138,7 +139,7 @@ class LocalTieredStorage:
             return False
         return True
 
-    # --- what lies there ---------------------------------------------------------------------------------
+    # --- listing -----------------------------------------------------------------------------------------
 
     def partitions(self) -> list[TopicIdPartition]:
         found = []
@@ -156,7 +157,8 @@ class LocalTieredStorage:
         return found_segments(partition, folder, listed, (LOG, *SUFFIXES.values()), _LAST, txn)
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
-        """Small requests, as a rule three: the leader epochs, the offset index's last entry, and the log from there."""
+        """Sends small requests, usually three: the leader epochs, the offset index's last entry, and the log from
+        there."""
         listed = found.listed()
         end, epochs = self._end_of(listed, found.index_bytes), []
         try:
@@ -167,25 +169,27 @@ class LocalTieredStorage:
             raise
         except KafkalogError as error:
             is_lost = SUFFIXES[IndexType.LEADER_EPOCH] in found.lacks
-            if isinstance(error, RemoteResourceNotFoundException) and not is_lost:  # it was deleted since
+            if isinstance(error, RemoteResourceNotFoundException) and not is_lost:  # it was deleted meanwhile
                 raise
             tell_once(f"the leader epochs of segment {found.id} cannot be read: {error}")
         return listed._replace(end_offset=-1 if end is None else end, segment_leader_epochs=epochs_of(epochs))
 
     def _end_of(self, listed: RemoteLogSegmentMetadata, index_bytes: int) -> int | None:
-        """The last offset of a segment; None where its log is damaged there."""
+        """Returns the last offset of a segment; None if its log is damaged there."""
         entries, position = index_bytes // OFFSET_ENTRY.size * OFFSET_ENTRY.size, 0
         if entries:
             key = key_of(listed, SUFFIXES[IndexType.OFFSET])
             position = OFFSET_ENTRY.unpack(self.objects.get(key, entries - OFFSET_ENTRY.size, entries))[1]
         if position < 0:
-            what = f"found position {position} in its last entry, expected one of the log, which is read without it"
+            what = f"its last entry has the position {position}, which is not in the log; the log is read without it"
             tell_once(f"{self.shown_index(listed, IndexType.OFFSET)}: {what}")
             position = 0
         with self.open_local(listed) or _LogObject(self, listed) as file:
             end = last_offset_of(file, position) if position <= file.size() else None
         if end is None or end < listed.start_offset:
-            tell_once(f"{self.objects.shown(key_of(listed, LOG))}: where it ends is not known, for that is damaged")
+            tell_once(
+                f"{self.objects.shown(key_of(listed, LOG))}: its last offset is not known, because its end is damaged"
+            )
             return None
         return end
 
@@ -200,7 +204,7 @@ class LocalTieredStorage:
 
 
 class _LogObject(ReadOnlyFile):
-    """A segment's log, of which each read is a request."""
+    """A segment's log; each read is a request."""
 
     __slots__ = ("_listed", "_storage")
 

@@ -1,8 +1,9 @@
-"""Which segments of one partition lie in the remote tier, and which of them holds an offset of a leader epoch.
+"""The segments of one partition in the remote tier; finds the one that holds an offset of a leader epoch.
 
-Fed with the events of `__remote_log_metadata` in their order, or with what objects say.  A segment that a later upload
-covers whole, or that is being uploaded or deleted, is known but not referenced: no offset leads to it.  Thread-safe.
-Source classes: RemoteLogMetadataCache, RemoteLogLeaderEpochState (4.4.0).
+It receives the events of `__remote_log_metadata` in their order, or segments that were found by listing objects.  Some
+segments are known but not referenced, so no offset leads to them.  These are segments that a later upload covers
+completely, and segments that are being uploaded or deleted.  Thread-safe.  Source classes: RemoteLogMetadataCache,
+RemoteLogLeaderEpochState (4.4.0).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _log = Lines("kafkalog.remote")
 
 
 class RemoteLogLeaderEpochState:
-    """The segments that have offsets of one leader epoch; under its cache's lock."""
+    """The segments that hold offsets of one leader epoch; used under its cache's lock."""
 
     __slots__ = ("_by_offset", "highest_log_offset", "unreferenced_segment_ids")
 
     def __init__(self) -> None:
-        self._by_offset: list[tuple[int, RemoteLogSegmentId]] = []  # by first offset, which grows strictly
+        self._by_offset: list[tuple[int, RemoteLogSegmentId]] = []  # by first offset, strictly ascending
         self.unreferenced_segment_ids: dict[RemoteLogSegmentId, None] = {}
         self.highest_log_offset: int | None = None
 
@@ -39,7 +40,7 @@ class RemoteLogLeaderEpochState:
         self.unreferenced_segment_ids[segment_id] = None
 
     def copy_finished(self, start_offset: int, segment_id: RemoteLogSegmentId, end_offset: int) -> None:
-        """`end_offset`: the last one that the segment has of this epoch."""
+        """Adds a segment; `end_offset` is its last offset of this epoch."""
         held, highest = self._by_offset, self.highest_log_offset
         while held and held[-1][0] >= start_offset and highest is not None and highest <= end_offset:
             self.unreferenced_segment_ids[held.pop()[1]] = None
@@ -76,16 +77,17 @@ class RemoteLogMetadataCache:
         self._lock = threading.Lock()
         self._by_id: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
         self._by_epoch: dict[int, RemoteLogLeaderEpochState] = {}
-        self.is_initialized = False  # until then the beginning of the events may be missing
+        self.is_initialized = False  # until then, the beginning of the events may be missing
 
     def mark_initialized(self) -> None:
-        """All events that there were are in it."""
+        """Notes that the cache has received all existing events."""
         self.is_initialized = True
 
     # --- changing --------------------------------------------------------------------------------------
 
     def add_copy_in_progress_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """An upload has begun.  What a segment cannot become is logged and dropped, as all events here."""
+        """Records that an upload has begun.  Here and in the other methods, an invalid transition is logged and
+        dropped."""
         if metadata.state is not COPY_SEGMENT_STARTED:
             raise IllegalArgumentException(
                 f"Given remoteLogSegmentMetadata:{metadata} should have state as {COPY_SEGMENT_STARTED.name} but it "
@@ -101,12 +103,12 @@ class RemoteLogMetadataCache:
             self._by_id[segment_id] = metadata
 
     def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """A segment's state changes.  RemoteResourceNotFoundException where nobody knows it."""
+        """Changes a segment's state.  Raises RemoteResourceNotFoundException if the segment is unknown."""
         segment_id = update.remote_log_segment_id
         with self._lock:
             existing = self._by_id.get(segment_id)
             if existing is None:
-                if not self.is_initialized:  # its beginning was removed from the topic
+                if not self.is_initialized:  # the event that added it was removed from the topic
                     return
                 raise RemoteResourceNotFoundException(f"No remote log segment metadata found for :{segment_id}")
             if not _may_become(existing.state, update.state, segment_id):
@@ -126,7 +128,7 @@ class RemoteLogMetadataCache:
                     )
 
     def take(self, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
-        """Segments as they are, each in its state, in the order of their offsets: from a snapshot, or from objects."""
+        """Adds segments with their states, in the order of their offsets: from a snapshot, or from listed objects."""
         with self._lock:
             for metadata in segments:
                 match metadata.state:
@@ -139,7 +141,7 @@ class RemoteLogMetadataCache:
                             self._epoch(epoch).copy_started(metadata.remote_log_segment_id)
                         self._by_id[metadata.remote_log_segment_id] = metadata
                     case _:
-                        pass  # it is gone
+                        pass  # it is deleted
 
     def _copy_finished(self, metadata: RemoteLogSegmentMetadata) -> None:
         for epoch, start in metadata.segment_leader_epochs:
@@ -158,10 +160,10 @@ class RemoteLogMetadataCache:
             found = self._by_epoch[epoch] = RemoteLogLeaderEpochState()
         return found
 
-    # --- asking ----------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------------
 
     def remote_log_segment_metadata(self, leader_epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
-        """The segment that holds an offset which was written in a leader epoch; None where there is none."""
+        """Returns the segment that holds an offset written in a leader epoch; None if there is none."""
         with self._lock:
             state = self._by_epoch.get(leader_epoch)
             segment_id = None if state is None else state.floor_entry(offset)
@@ -169,29 +171,30 @@ class RemoteLogMetadataCache:
         return None if found is None or offset > found.highest_offset_of(leader_epoch) else found
 
     def next_segment_with_txn_index(self, leader_epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
-        """The first segment from that of an offset on, without a gap, that has aborted transactions."""
+        """Returns the first segment with aborted transactions, from the segment of `offset` on; stops at a gap."""
         found = self.remote_log_segment_metadata(leader_epoch, offset)
         while found is not None and found.is_txn_idx_empty:
             behind = found.end_offset + 1
-            if behind <= offset:  # its epochs go on behind its end, as no real segment's: Kafka asks for ever
+            if behind <= offset:  # its epochs continue after its end, as no real segment's do: Kafka loops forever
                 return None
             found, offset = self.remote_log_segment_metadata(leader_epoch, behind), behind
         return found
 
     def highest_offset_for_epoch(self, leader_epoch: int) -> int | None:
-        """The highest offset of an epoch that was copied, ever; None where nothing was."""
+        """Returns the highest offset of an epoch that was ever copied; None if nothing was."""
         state = self._by_epoch.get(leader_epoch)
         return None if state is None else state.highest_log_offset
 
     def list_all_remote_log_segments(self) -> list[RemoteLogSegmentMetadata]:
-        """Of all epochs and in any state, in the order in which they became known."""
+        """Returns the segments of all epochs and in any state, in the order in which they became known."""
         with self._lock:
             return list(self._by_id.values())
 
     def list_remote_log_segments(self, leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
-        """Those with offsets of an epoch, by first offset: also what is just being copied or deleted.
+        """Returns the segments with offsets of an epoch, by first offset, including those that are being copied or
+        deleted.
 
-        RemoteResourceNotFoundException where one is referenced that is not known.
+        Raises RemoteResourceNotFoundException if a referenced segment is not known.
         """
         with self._lock:
             state = self._by_epoch.get(leader_epoch)
@@ -233,5 +236,5 @@ def _may_become(
     if is_valid_transition(before, after):
         return True
     shown = None if before is None else before.name
-    _log.error("%s cannot go from state %s to %s: the event is dropped", segment_id, shown, after.name)
+    _log.error("%s cannot change from state %s to %s: the event is dropped", segment_id, shown, after.name)
     return False

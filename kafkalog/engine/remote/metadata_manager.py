@@ -1,16 +1,16 @@
-"""What is known of remote segments, kept in `__remote_log_metadata` as a broker keeps it.
+"""The metadata of remote segments, stored in `__remote_log_metadata` as a broker stores it.
 
 A partition's events are in one partition of that topic, chosen by its id and number.  They are read from the beginning
-when somebody first asks, and later on what was written since.  An event is durable when
-`add...` or `update...` returns, and only then counted: what it allows (deleting a local segment) comes after it.  One
-whose flush failed counts with the next that succeeds, for what comes behind it was decided without it.
+at the first query, and later from the last position on.  An event is durable when `add...` or `update...` returns, and
+has an effect only then.  So what it permits (deleting a local segment) comes after it.  An event whose flush failed
+takes effect with the next successful one, because later events were decided without it.
 
-An event that cannot be read may say anything.  As with Kafka, whose consumer stops there, nobody is told anything of
-the partitions whose events lie in that partition of the topic, and none is added, until it can be read.
+An event that cannot be read may say anything.  As with Kafka, whose consumer stops there, this blocks all partitions
+whose events are in that partition of the topic.  Queries for them fail and no event is added, until it can be read.
 
 The order of locks: `writing` of a partition of the topic, then the catalog's and the manager's, then `lock`.  A log
-that joins asks here with the manager's locks held; an event that is the first of its partition has the log made.
-So nothing is asked of a log, or for one, with `lock` held.
+that joins queries this module while it holds the manager's locks.  The first event of a partition creates a log.  So no
+call to or for a log happens while `lock` is held.
 
 Source classes: TopicBasedRemoteLogMetadataManager, RemotePartitionMetadataStore, RemoteLogMetadataTopicPartitioner
 (4.4.0).
@@ -56,7 +56,7 @@ _log = Lines("kafkalog.remote")
 
 
 def metadata_partition(partition: TopicIdPartition, count: int = PARTITIONS) -> int:
-    """Which partition of `__remote_log_metadata` has a partition's events."""
+    """Returns the number of the partition of `__remote_log_metadata` that holds a partition's events."""
     raw = base64.urlsafe_b64decode(partition.topic_id + "==")
     most, least = int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big")
     hashed = 1
@@ -71,45 +71,45 @@ def _fold(number: int) -> int:
 
 
 class RemoteLogMetadataManager(Protocol):
-    """RemoteLogMetadataManager: thread-safe."""
+    """RemoteLogMetadataManager.  Thread-safe."""
 
     def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """An upload begins (COPY_SEGMENT_STARTED); durable when it returns."""
+        """Records that an upload begins (COPY_SEGMENT_STARTED); durable when it returns."""
 
     def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """A segment's state changes; durable when it returns.  RemoteResourceNotFoundException."""
+        """Changes a segment's state; durable when it returns.  Raises RemoteResourceNotFoundException."""
 
     def put_remote_partition_delete_metadata(self, metadata: RemotePartitionDeleteMetadata) -> None:
-        """How far the deletion of a partition has come; durable when it returns."""
+        """Records the progress of a partition's deletion; durable when it returns."""
 
     def remote_log_segment_metadata(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The segment that holds an offset of a leader epoch."""
+        """Returns the segment that holds an offset of a leader epoch."""
 
     def next_segment_with_txn_index(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The first from that of an offset on that has aborted transactions."""
+        """Returns the first segment with aborted transactions, from the segment of `offset` on."""
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
-        """The highest offset of an epoch that was copied."""
+        """Returns the highest offset of an epoch that was copied."""
 
     def list_remote_log_segments(
         self, partition: TopicIdPartition, leader_epoch: int | None = None
     ) -> list[RemoteLogSegmentMetadata]:
-        """All of them, or those with offsets of one leader epoch, by first offset."""
+        """Returns all segments, or those with offsets of one leader epoch, by first offset."""
 
 
 class _MetadataPartition:
-    """One partition of the topic: up to where it was read, and whose events it has."""
+    """One partition of the topic: how far it was read, and the partitions whose events it holds."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.writing = threading.RLock()  # held from an append to its flush
-        self.lock = threading.RLock()  # guards what was read
+        self.lock = threading.RLock()  # guards the fields that reading fills
         self.log: StateLog | None = None
-        self.unflushed: int | None = None  # the first offset that is not durable; set by whoever writes
+        self.unflushed: int | None = None  # the first offset that is not durable; set by the writer
         self.read_to = 0
         self.unreadable: SchemaException | None = None
         self.unreadable_at: int | None = None  # the event's offset
@@ -120,7 +120,7 @@ class _MetadataPartition:
 class TopicBasedRemoteLogMetadataManager:
     """A RemoteLogMetadataManager.
 
-    `log_of(number, create)` is a partition of the topic; None where there is none, and it is not to be made.
+    `log_of(number, create)` returns a partition of the topic, or None if it does not exist and must not be created.
     """
 
     def __init__(
@@ -133,7 +133,8 @@ class TopicBasedRemoteLogMetadataManager:
         self._partitions: dict[int, _MetadataPartition] = {}
 
     def _of(self, partition: TopicIdPartition) -> _MetadataPartition:
-        """Where a partition's events are.  SchemaException where one there cannot be read."""
+        """Returns the topic's partition with a partition's events.  Raises SchemaException if an event there cannot be
+        read."""
         found = self._numbered(metadata_partition(partition, self._count))
         if found.unreadable is not None:
             raise SchemaException(found.unreadable.message, path=found.unreadable.path, hint=found.unreadable.hint)
@@ -150,11 +151,11 @@ class TopicBasedRemoteLogMetadataManager:
         return found
 
     def _catch_up(self, of: _MetadataPartition) -> None:
-        """Takes in what the topic has since it was read last, as far as it is durable."""
+        """Reads the durable events that were added to the topic since the last read."""
         log = of.log
         if log is None or of.unreadable is not None:
             return
-        end = log.end  # first: what a writer adds behind the look at `unflushed` lies behind this end
+        end = log.end  # first: a batch that is added after `unflushed` is read is after this end
         if (unflushed := of.unflushed) is not None:
             end = min(end, unflushed)
         if of.read_to >= end:
@@ -173,10 +174,10 @@ class TopicBasedRemoteLogMetadataManager:
                 cache.mark_initialized()
 
     def _take_batch(self, of: _MetadataPartition, log: StateLog, batch: StateBatch, end: int) -> bool:
-        """Under the lock.  False where the batch is not durable yet."""
+        """Takes a batch's events, under the lock.  Returns False if the batch is not durable yet."""
         if batch.base_offset >= end:
             return False
-        if batch.base_offset >= of.read_to:  # or another thread was faster
+        if batch.base_offset >= of.read_to:  # otherwise another thread was faster
             for record in batch.records:
                 try:
                     self._take(of, deserialize(record.value))
@@ -189,15 +190,15 @@ class TopicBasedRemoteLogMetadataManager:
     def _refuse(
         of: _MetadataPartition, log: StateLog, offset: int, error: BadBytesError | IllegalArgumentException
     ) -> None:
-        """What is behind the event is read for the partitions' names alone."""
+        """Marks the topic's partition as unreadable; later events serve only to find the partitions' names."""
         if of.unreadable is None:
             was_told, of.unreadable_at = of.unreadable_at == offset, offset
             of.unreadable = SchemaException(
                 f"the event at offset {offset} of {names.REMOTE_LOG_METADATA_TOPIC}-{of.number} cannot be read: "
                 f"{error.message}",
                 path=log.place,
-                hint="nothing is copied, expired or read in the remote tier of the partitions whose events are there; "
-                "`kafkalog dump --remote-log-metadata-decoder` shows it, a later version may have written it",
+                hint="partitions whose events are there are not copied, expired or read in the remote tier; "
+                "`kafkalog dump --remote-log-metadata-decoder` shows the event; a later version may have written it",
             )
             if not was_told:
                 _log.error("%s", of.unreadable)
@@ -205,7 +206,7 @@ class TopicBasedRemoteLogMetadataManager:
     @staticmethod
     def _take(of: _MetadataPartition, event: RemoteLogMetadata) -> None:
         if isinstance(event, RemoteLogSegmentMetadataSnapshot):
-            return  # it has no partition, and is of snapshot files alone
+            return  # it has no partition, and occurs only in snapshot files
         partition = event.topic_id_partition
         if isinstance(event, RemotePartitionDeleteMetadata):
             of.deletions[partition] = event
@@ -259,14 +260,14 @@ class TopicBasedRemoteLogMetadataManager:
             found.unflushed = None
         self._catch_up(found)
 
-    # --- asking ------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------
 
     def cache_of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache | None:
-        """What is known of a partition; None where it has no events."""
+        """Returns the metadata of a partition; None if it has no events."""
         return self._of(partition).caches.get(partition)
 
     def _cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """Of a partition that has no events an empty one."""
+        """Returns the metadata of a partition; empty if it has no events."""
         return self.cache_of(partition) or RemoteLogMetadataCache()
 
     def remote_log_segment_metadata(
@@ -291,7 +292,7 @@ class TopicBasedRemoteLogMetadataManager:
         return cache.list_remote_log_segments(leader_epoch)
 
     def partitions(self) -> list[TopicIdPartition]:
-        """Those that have events, in any partition of the topic that there is, also such as cannot be read."""
+        """Returns the partitions that have events in any partition of the topic, even unreadable ones."""
         found: list[TopicIdPartition] = []
         for number in range(self._count):
             of = self._numbered(number)
@@ -300,9 +301,10 @@ class TopicBasedRemoteLogMetadataManager:
         return found
 
     def has_events(self, partition: TopicIdPartition) -> bool:
-        """Whether it is one of `partitions`."""
+        """Returns whether a partition is one of `partitions`."""
         return partition in self._numbered(metadata_partition(partition, self._count)).caches
 
     def deletion_of(self, partition: TopicIdPartition) -> RemotePartitionDeleteMetadata | None:
-        """How far its deletion has come; None where it is not being deleted, as far as its events can be read."""
+        """Returns the progress of a partition's deletion; None if, as far as its events can be read, there is no
+        deletion."""
         return self._numbered(metadata_partition(partition, self._count)).deletions.get(partition)

@@ -1,18 +1,18 @@
-"""The metadata of a bucket's segments, where no `__remote_log_metadata` has it: rebuilt from what lies there.
+"""Rebuilds the metadata of a bucket's segments from its objects, without a `__remote_log_metadata`.
 
-A segment whose upload came to its end has its log and the object that came last; another one is passed over, it is
-being uploaded, deleted, or was left by a crash.  Where a segment ends, and its leader epochs, its objects say, and are
-asked once; those count that the epochs lead to, as in a store.  Offsets between two segments that none of them has are
-told of once, and passed over.  A segment whose manifest is damaged stands for offsets that are missing, up to where the
-next one begins: it may have them, and whoever comes to them is told.
+A segment whose upload is finished has its log and the object that is uploaded last.  Others are ignored: they are being
+uploaded or deleted, or a crash left them.  A segment's end and leader epochs come from its objects, which are read
+once.  Segments count if the epochs lead to them, as in a store.  A gap between two segments is logged once and skipped.
+A segment with a damaged manifest stands for missing offsets, up to the begin of the next segment.  It may hold them, so
+a reader that reaches them gets an error.
 
-Whose history it is the latest leader's epochs say, as they lie beside its last segment.  A segment whose epochs cannot
-be read counts where no other one has its offsets.
+The history is that of the latest leader's epochs, which are stored with its last segment.  A segment whose epochs
+cannot be read counts if no other segment has its offsets.
 
-Where somebody wants names alone, or no segment's epochs can be read, each segment goes up to where the next one begins.
-After a change of leaders that may be wrong: whoever reads on sees where one ends early (`RemoteFiles`).  Of two that
-begin at one offset (an upload was repeated, or two leaders wrote) the one counts whose leader epochs are the later
-ones, then the longer one.
+If a caller needs only names, or no segment's epochs can be read, each segment extends to the begin of the next one.
+That may be wrong after a change of leaders; a reader notices a segment that ends early (`RemoteFiles`).  Two segments
+may begin at one offset (a repeated upload, or two leaders).  Then the one with the later leader epochs counts, and next
+the longer one.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.storage import FoundSegment, RemoteStorageManager
 
 THREADS = 16
-ASKED_MOST = 1000  # of a partition, where names are enough
-TOGETHER = 16  # segments, that a thread asks of one after the other
+ASKED_MOST = 1000  # segments of a partition above which names are enough
+TOGETHER = 16  # segments that a thread queries one after the other
 
 
 class ObjectSegments:
-    """A `RemoteSegments` of a bucket.  `topic_ids` says which is meant where the bucket has two topics of a name.
+    """A `RemoteSegments` of a bucket.  `topic_ids` chooses between two topics of the same name.
 
-    `only_listed`: names and sizes are enough of a partition with more than ASKED_MOST segments.  Then it is not known
-    where they end, nor, with manifests, which of them have aborted transactions, nor their last times; the size of a
-    log is an estimate, and is asked for where it is needed.
+    `only_listed` means that names and sizes are enough for a partition with more than ASKED_MOST segments.  Their ends
+    are then not known.  With manifests, their last times and whether they have aborted transactions are not known
+    either.  The size of a log is then an estimate; it is requested when it is needed.
     """
 
     has_metadata = False
@@ -67,24 +67,29 @@ class ObjectSegments:
         self.topic_ids = dict(topic_ids or {})
         self._only_listed = only_listed
         self._told_gaps: set[tuple[TopicPartition, int, int]] = set()
-        self._said: dict[TopicIdPartition, dict[FoundSegment, RemoteLogSegmentMetadata]] = {}  # as was listed last
+        # results of the last listing
+        self._said: dict[TopicIdPartition, dict[FoundSegment, RemoteLogSegmentMetadata]] = {}
         self._histories: dict[TopicIdPartition, tuple[FoundSegment, list[EpochEntry]]] = {}
 
     def check_topic_ids(self) -> None:
-        """Of a bucket that is opened: IllegalArgumentException for a given id that none of its topics of that name has.
-        Later its last segment may expire."""
+        """Checks the given topic ids when a bucket is opened.
+
+        Raises IllegalArgumentException if a topic exists in the bucket, but not with the given id.  Later its last
+        segment may expire.
+        """
         there = self._storage.partitions() if self.topic_ids else []
         for topic, topic_id in self.topic_ids.items():
             ids = sorted({each.topic_id for each in there if each.topic_partition.topic == topic})
             if ids and topic_id not in ids:
                 raise IllegalArgumentException(
-                    f"topic_ids: found {topic_id} for {topic!r}, expected an id that it has in the remote tier: "
+                    f"topic_ids: found {topic_id} for {topic!r}, expected an id of this topic in the remote tier: "
                     f"{', '.join(ids)}",
                     hint=f"give one of these: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=...",
                 )
 
     def partitions(self) -> dict[TopicPartition, TopicIdPartition]:
-        """IllegalArgumentException where the bucket has two topics of a name, and nobody said which is meant."""
+        """Returns the partitions; raises IllegalArgumentException if two topics have one name and `topic_ids` does not
+        choose."""
         there = self._storage.partitions()
         return one_of_a_name(there, self.topic_ids, lambda each: bool(self._storage.segments_of(each)))
 
@@ -100,24 +105,28 @@ class ObjectSegments:
         return list(self._with_ends(told))
 
     def _ends_with_last(self, partition: TopicIdPartition, found: Sequence[FoundSegment]) -> bool:
-        """Whether the segment with the highest base offset is of the latest leader, and none goes on behind it, as far
-        as some say: those near the end, and in front of them ever fewer."""
+        """Returns whether the segment with the highest base offset belongs to the latest leader and extends furthest.
+
+        It checks a sample of segments: those near the end, and ever fewer before them.
+        """
         count, places = len(found), set(range(max(0, len(found) - THREADS), len(found)))
         for step in takewhile(count.__gt__, accumulate(repeat(THREADS), lambda step, _: 2 * step)):
-            at = (count - step) // step * step  # the same ones, while some are added
+            at = (count - step) // step * step  # the same ones, even if segments are added
             places |= {at, at + 1}
         asked = self._ask(partition, [found[at] for at in sorted(places) if at < count]).values()
         said = [each for each in asked if not each.is_missing]
         return not said or max(map(_rank, said)) == _rank(said[-1])
 
     def _of_history(self, said: Mapping[FoundSegment, RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-        """Those that a store's readers would be led to.  One whose end is not known goes up to where its leader's next
-        one begins; one without leader epochs counts where no other one has its first offset.  Nothing where none has
-        leader epochs."""
+        """Returns the segments that a store's readers would use.
+
+        A segment with an unknown end extends to the begin of its leader's next one.  A segment without leader epochs
+        counts if no other one has its first offset.  Returns nothing if no segment has leader epochs.
+        """
         known = {found: each for found, each in said.items() if each.segment_leader_epochs}
         if not known:
             return []
-        bases: dict[int, list[int]] = {}  # by the leader epoch that they begin in
+        bases: dict[int, list[int]] = {}  # by the leader epoch in which they begin
         for each in known.values():
             bases.setdefault(each.segment_leader_epochs[0][0], []).append(each.start_offset)
         by_id, ends = {}, []
@@ -137,7 +146,7 @@ class ObjectSegments:
         return told
 
     def _of_last(self, latest: FoundSegment) -> list[EpochEntry]:
-        """The leader epochs of a partition, beside its latest leader's last segment."""
+        """Returns the leader epochs of a partition, which are stored with its latest leader's last segment."""
         held = self._histories.get(latest.partition)
         if held is None or held[0] != latest or not held[1]:
             held = self._histories[latest.partition] = latest, self._history(latest)
@@ -152,14 +161,14 @@ class ObjectSegments:
             yield each
 
     def _tell_gap(self, before: RemoteLogSegmentMetadata, begin: int) -> None:
-        """Once: a listing is repeated."""
+        """Logs a gap once, because a listing is repeated."""
         gap = before.topic_id_partition.topic_partition, before.end_offset + 1, begin - 1
         if gap not in self._told_gaps:
             self._told_gaps.add(gap)
             tell_gap(*gap)
 
     def _packed(self, first: FoundSegment) -> float:
-        """About how many times as long as its log an object is."""
+        """Estimates how many times as large as its log an object is."""
         if not self._storage.has_manifests:
             return 1.0
         said = self._asked_of(first)
@@ -176,8 +185,10 @@ class ObjectSegments:
     def _asked(
         self, found: Sequence[FoundSegment], known: Mapping[FoundSegment, RemoteLogSegmentMetadata]
     ) -> dict[FoundSegment, RemoteLogSegmentMetadata]:
-        """What the objects of each segment say; without those that were deleted since they were listed.  `known`: what
-        was asked before; those that did not say all are asked again."""
+        """Returns the metadata of each segment from its objects, without segments that were deleted since the listing.
+
+        `known` has earlier results; segments with incomplete ones are queried again.
+        """
         known = {each: said for each, said in known.items() if said.segment_leader_epochs and said.end_offset >= 0}
         news = [each for each in found if each not in known]
         rows: Iterable[Iterable[RemoteLogSegmentMetadata | None]] = [self._row(news[:THREADS])]
@@ -200,7 +211,7 @@ class ObjectSegments:
             return missing(found.partition, found.base_offset, -1, segment_id=found.id)
 
     def _chosen(self, found: Iterable[FoundSegment]) -> list[FoundSegment]:
-        """One of each base offset."""
+        """Chooses one segment for each base offset."""
         same = (list(each) for _, each in groupby(found, key=_base))
         return [each[0] if len(each) == 1 else max(each, key=self._rank) for each in same]
 
@@ -208,7 +219,7 @@ class ObjectSegments:
         return max((entry.epoch for entry in self._history(found)), default=-1), found.object_bytes, found.id
 
     def _history(self, found: FoundSegment) -> list[EpochEntry]:
-        """The leader epochs up to a segment's end, as lie beside it; none where they cannot be read."""
+        """Returns the leader epochs up to a segment's end, which are stored with it; none if they cannot be read."""
         try:
             return self.epochs_of(found)
         except RetriableRemoteStorageException:
@@ -218,7 +229,7 @@ class ObjectSegments:
             return []
 
     def epochs_of(self, found: FoundSegment) -> list[EpochEntry]:
-        """The leader epochs up to a segment's end, as lie beside it."""
+        """Returns the leader epochs up to a segment's end, which are stored with it."""
         data = self._storage.fetch_index(found.listed(), IndexType.LEADER_EPOCH)
         return LeaderEpochCheckpointFile(found.id, create=False).decode(data)
 
@@ -232,15 +243,17 @@ def _start(metadata: RemoteLogSegmentMetadata) -> int:
 
 
 def _rank(metadata: RemoteLogSegmentMetadata) -> tuple[int, int]:
-    """The segment that goes on furthest of the latest leader is the highest one."""
+    """Ranks segments: the highest one is that of the latest leader that extends furthest."""
     return max((epoch for epoch, _ in metadata.segment_leader_epochs), default=-1), metadata.end_offset
 
 
 def one_of_a_name(
     partitions: Iterable[TopicIdPartition], topic_ids: Mapping[str, str], has_any: Callable[[TopicIdPartition], bool]
 ) -> dict[TopicPartition, TopicIdPartition]:
-    """Partitions of one topic of each name: of that with the id that is given, else of the only one that has anything.
-    IllegalArgumentException where two have."""
+    """Returns the partitions of one topic for each name: the given id, or else the only one that has anything.
+
+    Raises IllegalArgumentException if two have.
+    """
     by_topic: dict[str, dict[str, list[TopicIdPartition]]] = {}
     for partition in partitions:
         by_topic.setdefault(partition.topic_partition.topic, {}).setdefault(partition.topic_id, []).append(partition)
@@ -253,7 +266,7 @@ def one_of_a_name(
             if len(used) > 1:
                 raise IllegalArgumentException(
                     f"found two topics {topic!r} in the remote tier, with the ids {used[0]} and {used[1]}",
-                    hint=f"say which is meant: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=..., or Spark's "
+                    hint=f"choose one of them: topic_ids={{{topic!r}: ...}}, --topic-id {topic}=..., or Spark's "
                     f"remote.topicIds={topic}=...",
                 )
             chosen = by_id[used[0]] if used else []

@@ -1,17 +1,19 @@
-"""Where objects lie: any storage that fsspec knows (`file:`, `memory:`, `s3:`, `gs:`, `abfs:` ...), made dependable.
+"""Objects in any storage that fsspec knows (`file:`, `memory:`, `s3:`, `gs:`, `abfs:` ...), with retries and checks.
 
     objects = Objects.at("s3://bucket/prefix")
     objects.put("a/b.log", [b"..."]); objects.get("a/b.log", 0, 3)
 
-An object is there whole or not at all: an upload is committed at its end, and one that fails is given up.  A request
-that fails is tried again, with growing random pauses and a WARNING each, unless the answer is that there is no such
-object, no such bucket, no right to it, or that the client takes no such option.  What comes back must have the length
-that was asked for, and what was put the length that was given.
+An object exists completely or not at all: an upload is committed at its end, and a failed one is abandoned.  A failed
+request is repeated, after growing random pauses, with a WARNING each.  It is not repeated if the object or the bucket
+does not exist, access is denied, or the client refuses an option.  Data that are fetched must have the requested
+length, and data that are put the given length.
 
-Objects of `file:` are written as all durable files here: beside, synced, renamed, the folder synced.  Of the others the
-storage's own promise counts.  A request waits `timeout_s` at the most, then it counts as failed; a part of an upload to
-S3, Google or Azure as long, and what its bytes take; other uploads wait as long as their client does.  fsspec is
-imported when a place is opened: `pip install kafkalog[remote]`, or `kafkalog[s3]` and the like for a client with it.
+Objects of `file:` are written like all durable files here: to a temporary file, synced, renamed, the directory synced.
+For other storages, their own promise counts.  A request that waits longer than `timeout_s` has failed.  A part of an
+upload to S3, Google or Azure has additional time for its bytes; other uploads wait as long as their client does.
+
+fsspec is imported when an address is opened: `pip install kafkalog[remote]`, or an extra like `kafkalog[s3]`, which
+includes a client.
 """
 
 from __future__ import annotations
@@ -53,10 +55,11 @@ from kafkalog.errors import (
 
 T = TypeVar("T")
 
-GET_BYTES = 12 << 20  # of an object that is copied
-READ_BYTES = 1 << 20  # of a local file: larger pieces are new memory of the system's each time, which costs more
-SIDE_BY_SIDE = 4  # requests
-PAGE_OBJECTS = 1000  # of a listing, as S3 has them
+GET_BYTES = 12 << 20  # bytes in one request, for an object that is copied
+# bytes of a local file at once: larger pieces are new memory from the system each time, which costs more
+READ_BYTES = 1 << 20
+SIDE_BY_SIDE = 4  # parallel requests
+PAGE_OBJECTS = 1000  # objects in a page of a listing, as in S3
 _TEMPORARY = ".kafkalog_upload"
 _log = Lines("kafkalog.remote")
 
@@ -65,30 +68,35 @@ HASTY_ATTEMPTS, HASTY_TIMEOUT_S = 2, 7.0
 
 
 class Retries(NamedTuple):
-    """How often a request is tried, and the pauses between: a random part of one that doubles."""
+    """How often a request is tried, and the pauses between tries: a random part of a limit that doubles."""
 
     attempts: int = 6
     first_pause_s: float = 0.1
     longest_pause_s: float = 10.0
 
     def pause_s(self, failed: int) -> float:
-        """After so many failures."""
-        doubled = self.first_pause_s * 2.0 ** min(failed - 1, 64)  # a float ends at 2.0 ** 1023
+        """Returns the pause after so many failures."""
+        doubled = self.first_pause_s * 2.0 ** min(failed - 1, 64)  # 2.0 ** 1024 overflows a float
         return random.uniform(0.5, 1.0) * min(self.longest_pause_s, doubled)
 
 
 class RateLimit:
-    """At most so many bytes a second, over all threads: each waits until the bytes before it have had their time."""
+    """Limits the bytes a second over all threads: each waits until the bytes before it have had their time."""
 
     def __init__(self, bytes_per_s: float | None) -> None:
         if bytes_per_s is not None and not bytes_per_s > 0:
-            raise IllegalArgumentException(f"found {bytes_per_s} bytes a second, expected more than 0, or None")
+            raise IllegalArgumentException(
+                f"the rate limit is {bytes_per_s} bytes a second; expected more than 0, or None"
+            )
         self.bytes_per_s = bytes_per_s
         self._lock = threading.Lock()
         self._free_at = 0.0
 
     def take(self, count: int, given_up: threading.Event) -> bool:
-        """Waits until so many bytes may go; False where they are given up before, and take no time of the others'."""
+        """Waits until `count` bytes may be sent.
+
+        Returns False if the caller gives up before; its bytes then take no time from others.
+        """
         if self.bytes_per_s is None:
             return True
         takes_s = count / self.bytes_per_s
@@ -114,7 +122,7 @@ class Objects:
     `fs` is an fsspec file system and `root` the path in it.
     """
 
-    # More than eight parameters: what it stands on, and they are named.
+    # More than eight parameters: dependencies, passed by name.
     def __init__(
         self,
         fs: Any,
@@ -130,7 +138,7 @@ class Objects:
     ) -> None:
         self.fs = fs
         self.root = root.rstrip("/")
-        self._lead = f"{self.root}/" if self.root or fs.root_marker == "/" else ""  # what each path begins with
+        self._lead = f"{self.root}/" if self.root or fs.root_marker == "/" else ""  # the prefix of each path
         self.url = url.rstrip("/")
         self.retries = retries or Retries()
         self.timeout_s = timeout_s
@@ -138,7 +146,7 @@ class Objects:
         self._downloads = RateLimit(download_bytes_per_s)
         self._files = files
         self._options = ClientOptions(options or {})
-        self._given_up = threading.Event()  # nobody waits any more
+        self._given_up = threading.Event()  # set when nothing should wait any more
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
         self.is_local = protocol in ("file", "local")
         self._has_folders = self.is_local or protocol == "memory"
@@ -149,53 +157,56 @@ class Objects:
             self._put_settings = {"max_concurrency": SIDE_BY_SIDE}
         elif protocol == "gs":
             self._put_settings = {"chunksize": 2 * PART_BYTES}
-        self._large = threading.Lock()  # one file at a time is on its way in parts: they fill the line, and the memory
+        self._large = threading.Lock()  # uploads one file in parts at a time: it fills the connection, and the memory
 
     @classmethod
     def at(cls, url: str, options: Mapping[str, Any] | None = None, **settings: Any) -> Objects:
-        """`options` are the file system's own (`key`, `secret`, `endpoint_url` ...); they are never logged.
+        """Opens an address.  `options` are the file system's (`key`, `secret`, `endpoint_url` ...); they are never
+        logged.
 
-        MissingPackageException where the scheme's client is not installed, IllegalArgumentException for a scheme that
-        nobody knows.
+        Raises MissingPackageException if the scheme's client is not installed, and IllegalArgumentException for an
+        unknown scheme.
         """
         try:
             import fsspec
         except ImportError as error:
             raise MissingPackageException(
-                "the remote tier wants fsspec", hint="pip install 'kafkalog[remote]', or kafkalog[s3] and the like"
+                "the remote tier needs the package fsspec",
+                hint="pip install 'kafkalog[remote]', or an extra with a client, such as kafkalog[s3]",
             ) from error
         given_scheme, colon, rest = url.partition("://")
         scheme = given_scheme.lower() if colon else "file"
-        protocol = "abfs" if scheme == "abfss" else scheme  # whose client always uses TLS
+        protocol = "abfs" if scheme == "abfss" else scheme  # the client of abfss always uses TLS
         if colon:
             url = f"{protocol}://{rest}"
         given = dict(options or {})
         if scheme in ("s3", "s3a"):
             timeout_s, attempts = settings.get("timeout_s", 60.0), (settings.get("retries") or Retries()).attempts
-            # Attempts are ours; the client's own are for a part of an upload that meets a hiccup.
+            # Attempts are counted here; the client's retry is for a part of an upload that fails once.
             own = {"connect_timeout": min(10, timeout_s), "retries": {"total_max_attempts": min(attempts, 2)}}
-            given.setdefault("max_concurrency", 1)  # else it asks for the size of each object that is read whole
+            # otherwise it requests the size of each object that is read completely
+            given.setdefault("max_concurrency", 1)
             given.setdefault("config_kwargs", {"read_timeout": timeout_s, **own})
         if scheme != "file":
             given.setdefault("use_listings_cache", False)
         try:
-            # Not `url_to_fs`, which takes a name with `::` for several addresses.
+            # `url_to_fs` would take a name with `::` for several addresses.
             try:
                 client = fsspec.get_filesystem_class(protocol)
             except ValueError as error:
                 raise IllegalArgumentException(
-                    f"{url}: no storage client has the scheme {scheme!r} ({error})",
-                    hint="check the address; s3://bucket/prefix is one, as are gs://, abfs:// and file://",
+                    f"{url}: no storage client supports the scheme {scheme!r} ({error})",
+                    hint="check the address; valid ones begin with s3://, gs://, abfs:// or file://, such as s3://bucket/prefix",
                 ) from None
             fs, root = client(**{**client._get_kwargs_from_urls(url), **given}), client._strip_protocol(url)
         except ImportError as error:
             extra = EXTRAS.get(scheme, "remote")
             raise MissingPackageException(
-                f"{scheme}:// wants a package that is not installed: {error}", hint=f"pip install 'kafkalog[{extra}]'"
+                f"{scheme}:// needs a package that is not installed: {error}", hint=f"pip install 'kafkalog[{extra}]'"
             ) from error
         except IllegalArgumentException:
             raise
-        except Exception as error:  # each client has errors of its own
+        except Exception as error:  # each client has error classes of its own
             told = _told(error, ClientOptions(given))
             if isinstance(error, (ValueError, TypeError)):
                 raise IllegalArgumentException(f"{url}: {told}") from None
@@ -205,42 +216,48 @@ class Objects:
         return cls(fs, root, url=url, options=given, **settings)
 
     def hasty(self, attempts: int = HASTY_ATTEMPTS) -> Objects:
-        """The same for who asks first, or is waited for: a storage that does not answer is soon given up."""
+        """Returns a copy with short timeouts, for a check at the start or a caller that somebody waits for."""
         made = copy.copy(self)
         made.retries = self.retries._replace(attempts=min(self.retries.attempts, attempts))
         made.timeout_s = min(self.timeout_s, HASTY_TIMEOUT_S)
         return made
 
     def until(self, given_up: threading.Event) -> Objects:
-        """The same for who may give up: from then on nobody waits for a limit, nor for another try."""
+        """Returns a copy that stops waiting for a rate limit or a retry once `given_up` is set."""
         made = copy.copy(self)
         made._given_up = given_up
         return made
 
     def path(self, key: str) -> str:
-        """A key as the file system has it."""
+        """Returns a key as a path of the file system."""
         return self._lead + key
 
     def shown(self, key: str) -> str:
-        """As messages name an object."""
+        """Returns the name of an object for messages."""
         return f"{self.url}/{key}"
 
     # --- writing -----------------------------------------------------------------------------------------
 
     def put(self, key: str, make_parts: Callable[[], Iterable[Buffer]], *, syncs_name: bool = True) -> int:
-        """Puts an object, in the place of one of that key; its bytes.  `make_parts` is called anew for each try.
-        Without `syncs_name` a folder of this machine is not synced: one sync, that of a later put, does for several."""
+        """Puts an object, replacing one with that key; returns its size in bytes.
+
+        `make_parts` is called again for each try.  Without `syncs_name`, a directory of this machine is not synced: the
+        sync of a later put covers several names.
+        """
         return self._tried("put", key, lambda: self._put(key, make_parts(), syncs_name))
 
     def put_file(self, key: str, source: str, size: int | None = None, *, syncs_name: bool = True) -> int:
-        """Puts a local file as an object; its bytes.  `size`: how many it must have; None for what it has.
+        """Puts a local file as an object; returns its size in bytes.  `size` is the expected size, or None for any.
 
-        KafkaStorageException where the file cannot be read, or is another one.
+        Raises KafkaStorageException if the file cannot be read, or has another size.
         """
         found = self._source_size(source)
         if size is not None and found != size:
-            raise KafkaStorageException(f"found {found} bytes, expected {size}: nothing is uploaded", path=source)
-        # A client's own way is the faster one, but would wait for the limit in the thread that serves all requests.
+            raise KafkaStorageException(
+                f"the file has {found} bytes, expected {size}: nothing is uploaded", path=source
+            )
+        # The client's own function is faster, but it would wait for the rate limit in the thread that serves all
+        # requests.
         if self._uploads.bytes_per_s is not None:
             return self.put(key, lambda: self.parts_of(source, found), syncs_name=syncs_name)
         if self.is_local:
@@ -257,7 +274,9 @@ class Objects:
         else:
             with self._large, self._files.open(source, writable=False) as file:
                 if self._given_up.is_set():
-                    raise RetriableRemoteStorageException("given up while it waited for its turn", path=self.shown(key))
+                    raise RetriableRemoteStorageException(
+                        "the upload was given up while it waited for another one", path=self.shown(key)
+                    )
                 if self._is_s3:
                     s3_streams.put_in_parts(self.fs, path, file, size, self.side_by_side)
                 else:
@@ -266,8 +285,10 @@ class Objects:
         return self._checked_put(key, path, size)
 
     def side_by_side(self, puts: Sequence[Callable[[], T]]) -> list[T]:
-        """Does some puts at once, where requests wait for a line; on this machine one after the other.  What each
-        returned, in order.  All have ended when it returns, or raises what the first that failed did."""
+        """Runs puts in parallel if requests go over a network, and one after the other on this machine.
+
+        Returns their results in order.  All have ended when it returns, or when it raises the first error.
+        """
         if self.is_local:
             return [put() for put in puts]
         with ThreadPoolExecutor(SIDE_BY_SIDE, "kafkalog-remote-writer") as pool:
@@ -281,7 +302,7 @@ class Objects:
             raise KafkaStorageException.because_of(error, f"cannot read {source}") from error
 
     def parts_of(self, source: str, size: int, part_bytes: int = READ_BYTES, begin: int = 0) -> Iterator[bytes]:
-        """The bytes [begin, size) of a local file, in parts; errors as `put_file`."""
+        """Yields the bytes [begin, size) of a local file in parts; raises what `put_file` raises."""
         try:
             with self._files.open(source, writable=False) as file:
                 yield from parts_of(file, size, part_bytes, begin)
@@ -302,7 +323,7 @@ class Objects:
         found = self._asked("info", path)["size"]
         if found != count:
             raise RetriableRemoteStorageException(
-                f"found {found} bytes of an object that was put, expected {count}", path=self.shown(key)
+                f"the object has {found} bytes after it was put, expected {count}", path=self.shown(key)
             )
         return count
 
@@ -313,11 +334,11 @@ class Objects:
             for part in self._limited(path, parts):
                 file.write(part)
                 count += len(part)
-            file.close()  # only this makes it an object
+            file.close()  # only this creates the object
         except BaseException:
             with suppress(Exception):
-                file.closed = True  # else it becomes one when it is collected
-            with suppress(Exception):  # the parts that came there are garbage until the storage clears them away
+                file.closed = True  # otherwise garbage collection would create the object
+            with suppress(Exception):  # uploaded parts are garbage until the storage removes them
                 file.discard()
             raise
         return count
@@ -330,11 +351,12 @@ class Objects:
     def _take(self, limit: RateLimit, count: int, path: str) -> None:
         if not limit.take(count, self._given_up):
             raise RetriableRemoteStorageException(
-                f"given up while it waited for the limit of {limit.bytes_per_s:g} bytes a second", path=path
+                f"the request was given up while it waited for the limit of {limit.bytes_per_s:g} bytes a second",
+                path=path,
             )
 
     def _copy(self, key: str, source: str, size: int, syncs_name: bool) -> int:
-        """A put of a local file to a folder: by the system's own call, as far as that goes."""
+        """Copies a local file to a directory, with the system's own call as far as that succeeds."""
 
         def write(file: File) -> int:
             done = 0
@@ -348,7 +370,7 @@ class Objects:
     def _put_locally(self, path: str, write: Callable[[File], int], syncs_name: bool) -> int:
         files, folder = self._files, os.path.dirname(path)
         files.mkdirs_synced(folder)
-        temporary = path + _TEMPORARY  # whoever deletes the object knows it, and no two ever put the same one at once
+        temporary = path + _TEMPORARY  # a deletion of the object removes it, too; no two puts of one key run at once
         try:
             with files.open(temporary, create=True) as file:
                 file.truncate(0)
@@ -363,8 +385,11 @@ class Objects:
         return count
 
     def delete(self, keys: Iterable[str], *, folders: int = 0) -> None:
-        """Removes objects; fine where there are none.  `folders`: so many folders above them go, too, once they are
-        empty; in a bucket a folder is nothing but the beginning of keys."""
+        """Deletes objects; it is not an error if they do not exist.
+
+        `folders` is how many levels of empty parent directories are removed, too.  In a bucket, a directory is only a
+        prefix of keys.
+        """
         above: dict[str, None] = {}
         for key in keys:
             self._tried("delete", key, lambda key=key: self._delete(self.path(key)))  # type: ignore[misc]
@@ -376,7 +401,7 @@ class Objects:
                     folder = folder.rpartition("/")[0]
 
     def _delete(self, path: str) -> None:
-        if self.is_local:  # and what an upload that was killed left
+        if self.is_local:  # also what a killed upload left
             gone = [self._files.unlink_if_exists(each) for each in (path + _TEMPORARY, path)]
             if any(gone):
                 self._files.sync_dir(os.path.dirname(path))
@@ -387,7 +412,7 @@ class Objects:
     # --- reading -----------------------------------------------------------------------------------------
 
     def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes [start, end) of an object, all of which it must have; without `end` all from `start` on."""
+        """Returns the bytes [start, end) of an object, which must have them; without `end`, all from `start` on."""
         if end is not None and end <= start:
             return b""
         data = self._tried("get", key, lambda: self._get(key, start, end))
@@ -395,7 +420,7 @@ class Objects:
         return data
 
     def _get(self, key: str, start: int, end: int | None) -> bytes:
-        # An object of no bytes has no byte 0: some storages refuse a range of it, yet give all of it.
+        # An empty object has no byte 0: some storages refuse a range of it, but return the whole object.
         begin = None if start == 0 and end is None else start
         try:
             found: bytes = self._asked("cat_file", self.path(key), start=begin, end=end)
@@ -408,23 +433,25 @@ class Objects:
         return found
 
     def _cut(self, key: str, found: int, start: int, end: int) -> RemoteStorageException:
-        """Of an answer that is too short: final where the object is."""
+        """Returns the error for an answer that is too short; it is final if the object itself is too short."""
         size = end
         with suppress(Exception):
             size = int(self._asked("info", self.path(key))["size"])
         if size < end:
             return RemoteStorageException(
-                f"found {size} bytes in all, expected at least {end}",
+                f"the object has {size} bytes, expected at least {end}",
                 path=self.shown(key),
-                hint="the object was damaged, or replaced: put the one that was copied in its place",
+                hint="the object was damaged or replaced: restore the one that was copied",
             )
         return RetriableRemoteStorageException(
-            f"found {found} bytes from byte {start} on, expected {end - start}", path=self.shown(key)
+            f"the storage returned {found} bytes from byte {start} on, expected {end - start}", path=self.shown(key)
         )
 
     def each_part(self, key: str, start: int, end: int) -> Iterator[bytes]:
-        """The bytes [start, end) of an object as they come, for who copies it.  Those of S3 are one request's, which
-        goes on where it broke off."""
+        """Yields the bytes [start, end) of an object as they arrive, for a caller that copies it.
+
+        For S3 they come from one request, which is continued if it breaks off.
+        """
         stream: s3_streams.Stream | None = None
         at = start
 
@@ -463,25 +490,26 @@ class Objects:
                 stream.close()
 
     def size(self, key: str) -> int:
-        """An object's bytes; RemoteResourceNotFoundException."""
+        """Returns the size of an object in bytes; raises RemoteResourceNotFoundException."""
         return int(self._tried("look at", key, lambda: self._asked("info", self.path(key)))["size"])
 
     def check_put(self, key: str, size: int) -> None:
-        """An object that was put before others of its upload: RetriableRemoteStorageException where it is gone."""
+        """Checks an object that was put before others of its upload; RetriableRemoteStorageException if it no longer
+        exists."""
         with suppress(RemoteResourceNotFoundException):
             if self.size(key) == size:
                 return
         raise RetriableRemoteStorageException(
-            f"expected {size} bytes of an object that was put: somebody deleted it before its upload was whole",
+            f"expected an object of {size} bytes: it was deleted before its upload was complete",
             path=self.shown(key),
         )
 
     def folders(self, prefix: str = "") -> list[str]:
-        """The keys of the folders in a folder, in order."""
+        """Returns the keys of the directories in a directory, in order."""
         return [key for key, size in self._listed(prefix) if size is None]
 
     def modified_s(self, key: str) -> float:
-        """When an object was put, in seconds since 1970; now, where the storage does not say."""
+        """Returns when an object was put, in seconds since 1970; the current time if the storage does not say."""
         found = self._tried("look at", key, lambda: self._asked("info", self.path(key)))
         said = next(
             (found[name] for name in ("LastModified", "last_modified", "mtime", "created") if found.get(name)), None
@@ -491,12 +519,15 @@ class Objects:
         return float(said.timestamp() if hasattr(said, "timestamp") else said)
 
     def within(self, prefix: str = "") -> list[Object]:
-        """The objects in a folder (not in those below it), by key.  What an upload that was killed left is none."""
+        """Returns the objects directly in a directory, by key, without what killed uploads left."""
         return sorted(set(self.each_within(prefix)))
 
     def each_within(self, prefix: str = "") -> Iterator[Object]:
-        """The same as they come.  Those of S3 and Azure are asked for page by page, so that no long listing is in
-        memory as a whole; one that fails in the middle begins anew, and names some objects twice."""
+        """Yields the objects of `within` unsorted.
+
+        Listings of S3 and Azure are requested page by page, so that no long listing is in memory completely.  One that
+        fails in the middle begins again and yields some objects twice.
+        """
         folder = self.path(prefix).rstrip("/")
         pages: Iterator[list[Object]] | None = None
         taken = 0
@@ -509,7 +540,7 @@ class Objects:
                 pages = self._pages(folder)
                 return [each for found in islice(pages, taken + 1) for each in found]
             except BaseException:
-                pages = None  # it has ended with its error
+                pages = None  # an error ends a generator
                 raise
 
         while found := self._tried("list", prefix, page):
@@ -517,7 +548,7 @@ class Objects:
             yield from found
 
     def left_behind(self, prefix: str = "") -> list[Object]:
-        """What uploads to a local folder that were killed left there."""
+        """Returns the temporary files that killed uploads left in a local directory."""
         return [
             Object(key, size) for key, size in self._listed(prefix) if size is not None and key.endswith(_TEMPORARY)
         ]
@@ -532,7 +563,8 @@ class Objects:
         )
 
     def _ls(self, folder: str) -> list[dict[str, Any]]:
-        if self._is_azure:  # its client's own listing asks for the folders beside, too, and knows no missing container
+        # its client's listing also requests neighboring directories, and does not detect a missing container
+        if self._is_azure:
             from fsspec.asyn import sync
 
             async def whole() -> list[dict[str, Any]]:
@@ -549,12 +581,12 @@ class Objects:
         return found
 
     def _pages(self, folder: str) -> Iterator[list[Object]]:
-        """The objects of a folder in parts, none of them empty."""
+        """Yields the objects of a directory in parts, none of them empty."""
         cut = len(self._lead)
         if self._is_s3 or self._is_azure:
             yield from self._client_pages(folder, cut)
             return
-        if self.is_local:  # asked for less than the client's listing tells of each file
+        if self.is_local:  # needs fewer system calls than the client's listing
             found = []
             try:
                 for name in self._files.listing(folder).files:
@@ -610,18 +642,18 @@ class Objects:
             raise translate_boto_error(error) from error
 
     def open_local(self, key: str) -> File | None:
-        """The object as a file of this machine, to be read; None where it lies elsewhere."""
+        """Opens the object as a file of this machine, to be read; returns None if it is elsewhere."""
         if not self.is_local:
             return None
         try:
             return self._files.open(self.path(key), writable=False)
         except FileNotFoundError as error:
-            raise RemoteResourceNotFoundException("there is no such object", path=self.shown(key)) from error
+            raise RemoteResourceNotFoundException("the object does not exist", path=self.shown(key)) from error
 
-    # --- what goes wrong ---------------------------------------------------------------------------------
+    # --- errors -------------------------------------------------------------------------------------------
 
     def _asked(self, request: str, path: str, **how: Any) -> Any:
-        """The file system's answer to one request; TimeoutError where it does not come in time."""
+        """Returns the file system's answer to one request; raises TimeoutError if it does not come in time."""
         if getattr(self.fs, "async_impl", False):
             from fsspec.asyn import sync
 
@@ -636,11 +668,11 @@ class Objects:
             except RetriableRemoteStorageException as error:
                 last: Exception = error
             except KafkalogError:
-                raise  # of the file that is to be put, or final
-            except Exception as error:  # each client has errors of its own
+                raise  # an error of the local file, or a final one
+            except Exception as error:  # each client has error classes of its own
                 last = error
                 if type(error) is RuntimeError and isinstance(error.__cause__, Exception):
-                    last = error.__cause__  # adlfs has all that fails in a part of an upload behind one
+                    last = error.__cause__  # adlfs hides each failure in a part of an upload in a RuntimeError
                 final = self._final(doing, key, last)
                 if final is not None:
                     raise final from self._cause(last)
@@ -650,7 +682,7 @@ class Objects:
             if not gives_up:
                 pause_s = self.retries.pause_s(failed)
                 _log.warning(
-                    "%s of %s failed (attempt %d of %d), it is tried again in %.1f s: %s",
+                    "%s of %s failed (attempt %d of %d) and is tried again in %.1f s: %s",
                     doing, shown, failed, self.retries.attempts, pause_s, told,
                 )  # fmt: skip
                 gives_up = self._given_up.wait(pause_s)
@@ -660,7 +692,7 @@ class Objects:
                 raise RetriableRemoteStorageException(message, path=shown) from self._cause(last)
 
     def _final(self, doing: str, key: str, error: Exception) -> KafkalogError | None:
-        """What another try would meet as well; None for what may pass."""
+        """Returns the error that another try would meet as well; None for a failure that may pass."""
         shown, told = self.shown(key), self._told(error)
         kind = type(error).__name__
         if not self.is_local and self._no_bucket.search(f"{error} {error.__cause__ or ''}"):
@@ -668,14 +700,14 @@ class Objects:
             return RemoteStorageException(
                 f"the bucket {bucket!r} does not exist",
                 path=self.url,
-                hint="create it, or mend the address, or the endpoint in the options",
+                hint="create it, or correct the address, or the endpoint in the options",
             )
         if isinstance(error, FileNotFoundError):
-            return RemoteResourceNotFoundException("there is no such object", path=shown)
+            return RemoteResourceNotFoundException("the object does not exist", path=shown)
         if isinstance(error, (ValueError, TypeError, NameError, AttributeError)) or kind == "ParamValidationError":
             option = self._options.named_in(str(error))
             if option is not None:
-                return IllegalArgumentException(f"{self.url}: the storage's client refuses the option {option}: {told}")
+                return IllegalArgumentException(f"{self.url}: the storage client refuses the option {option}: {told}")
             return RemoteStorageException(f"cannot {doing} the object: {told}", path=shown)
         if isinstance(error, _FINAL) or _is_forbidden(error):
             return RemoteStorageException(f"cannot {doing} the object: {told}", path=shown)
@@ -683,7 +715,7 @@ class Objects:
             return RemoteStorageException(
                 f"cannot {doing} the object: {told}",
                 path=shown,
-                hint="give credentials: the storage client's environment, its files, or options",
+                hint="give credentials by the storage client's environment variables, its files, or options",
             )
         return None
 
@@ -693,16 +725,16 @@ class Objects:
         return _told(error, self._options)
 
     def _cause(self, error: Exception) -> Exception | None:
-        """The client's error, unless it shows what is hidden."""
+        """Returns the client's error, unless it shows a secret."""
         return error if self._options.hidden(str(error)) == str(error) else None
 
     def close(self) -> None:
-        """From now on nobody waits for a limit, nor for another try; connections are the client's."""
+        """Ends waiting for rate limits and retries; connections belong to the client."""
         self._given_up.set()
 
 
 def _is_forbidden(error: Exception) -> bool:
-    """adlfs and gcsfs have no PermissionError."""
+    """Returns whether access is denied, which adlfs and gcsfs do not report as PermissionError."""
     status = getattr(error, "status_code", None) or getattr(error, "code", None)
     return status in (401, 403) or (type(error) is OSError and str(error).startswith("Forbidden"))
 
@@ -711,23 +743,26 @@ def _told(error: BaseException, options: ClientOptions | None = None) -> str:
     if isinstance(error, RemoteStorageException):
         return error.message
     text = " ".join(str(error).split())
-    text = (text if options is None else options.hidden(text))[:500]  # a client may print a page
+    text = (text if options is None else options.hidden(text))[:500]  # a client may print a whole page
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def parts_of(file: File, size: int, part_bytes: int = READ_BYTES, begin: int = 0) -> Iterator[bytes]:
-    """The bytes [begin, size) of a file, in parts; KafkaStorageException where it has fewer."""
+    """Yields the bytes [begin, size) of a file in parts; raises KafkaStorageException if it has fewer."""
     for at in range(begin, size, part_bytes):
         want = min(part_bytes, size - at)
         part = file.pread(want, at)
         if len(part) != want:
-            raise KafkaStorageException(f"found {at + len(part)} bytes, expected {size}", path=file.path)
+            raise KafkaStorageException(f"the file has {at + len(part)} bytes, expected {size}", path=file.path)
         yield part
 
 
 def _give_back() -> None:
-    """Has the allocator give free memory back to the system: the last part of each upload leaves a hole where no whole
-    part fits in, and with them memory would grow by a part an object."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    """Makes the allocator return free memory to the system.
+
+    The last part of each upload leaves a hole into which no whole part fits.  Without this call, memory would grow by a
+    part an object.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # a function of glibc
     if trim is not None:
         trim(0)

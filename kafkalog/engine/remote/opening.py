@@ -1,4 +1,4 @@
-"""From an address to what reads and writes there: the layout is told, or found out."""
+"""Creates a storage from an address: the layout is given, or detected from the objects."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from kafkalog.engine.remote.storage import RemoteStorageManager
 
 LAYOUTS = (LocalTieredStorage.layout, AivenTieredStorage.layout)
-ASKED_FOR = 16  # partitions, of a place that is opened
+ASKED_FOR = 16  # partitions that are checked when a tier is opened
 SHOWN = 3
 
 
 def layout_of(objects: Objects, prefix: str = "") -> str | None:
-    """Which layout lies there; None where there is neither."""
+    """Returns the layout of the objects there; None if it is neither."""
     storages = (LocalTieredStorage(objects), AivenTieredStorage(objects, prefix=prefix))
     return next((each.layout for each in storages if _has_some(each)), None)
 
@@ -45,29 +45,29 @@ def _has_some(storage: LocalTieredStorage | AivenTieredStorage) -> bool:
 
 
 def check_layout(storage: RemoteStorageManager, prefix: str = "") -> None:
-    """IllegalArgumentException where a tier lies there, and in another layout than the one that was named."""
+    """Raises IllegalArgumentException if the place has a tier in another layout than the named one."""
     storage = hasty(storage)
     if not isinstance(storage, AivenTieredStorage | LocalTieredStorage) or _has_some(storage):
         return
     objects, layout = storage.objects, storage.layout
     found = layout_of(objects, prefix)
-    if found is None:  # nothing was copied yet, or retention took all
+    if found is None:  # nothing was copied yet, or retention deleted everything
         return
-    behind = f" behind the prefix {prefix!r}" if prefix else ""
+    behind = f" after the prefix {prefix!r}" if prefix else ""
     raise IllegalArgumentException(
-        f"layout: found no segments{behind} in the layout {layout!r}, but a tier in that of {found!r}",
+        f"layout: found no segments{behind} in the layout {layout!r}, but a tier in the layout {found!r}",
         path=objects.url,
-        hint=f"name the layout {found!r}, or none",
+        hint=f"use the layout {found!r}, or omit it",
     )
 
 
 def lost_in(
     storage: RemoteStorageManager, copied: Iterable[RemoteLogSegmentMetadata], place: str
 ) -> list[RemoteLogSegmentMetadata]:
-    """Asks for the last segment of some partitions that the metadata says were copied: those that are not there.
+    """Checks the last copied segments of some partitions; returns those that do not exist.
 
-    IllegalArgumentException where none of them is, and the place has nothing of any of the partitions: it is another
-    one.  RemoteStorageException.
+    Raises IllegalArgumentException if none of them exists, and the place has nothing of any of the partitions, since it
+    must be another place.  Raises RemoteStorageException.
     """
     last = {each.topic_id_partition: each for each in copied}
     asked = [last[each] for each in _some_of(last)]
@@ -79,7 +79,7 @@ def lost_in(
     if not any(there) and not any(each in last for each in storage.partitions()):
         partition, segment_id = asked[0].topic_id_partition.topic_partition, asked[0].remote_log_segment_id.id
         raise IllegalArgumentException(
-            f"found nothing of what the metadata says was copied there, such as segment {segment_id} of {partition} "
+            f"found none of the segments that the metadata says were copied there, such as {segment_id} of {partition} "
             f"from offset {asked[0].start_offset} on",
             path=place,
             hint="check the address, its prefix and the layout: nothing was copied or deleted",
@@ -88,7 +88,7 @@ def lost_in(
 
 
 def _some_of(partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
-    """Of each topic one before a second one of any."""
+    """Chooses partitions: one of each topic before a second one of any."""
     numbers: Counter[str] = Counter()
     order = []
     for each in partitions:
@@ -98,29 +98,29 @@ def _some_of(partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
 
 
 def check_others(objects: Objects, prefix: str) -> None:
-    """IllegalArgumentException where other things than a tier lie there: they may be one behind another prefix."""
+    """Raises IllegalArgumentException if there are other things than a tier: they may be one with another prefix."""
     others = _others(objects)
     if others:
-        behind = f" behind the prefix {prefix!r}" if prefix else ""
+        behind = f" after the prefix {prefix!r}" if prefix else ""
         below = _below(objects, others)
         seen = ", ".join(others) if below is None else f"a tier, {below}"
         raise IllegalArgumentException(
             f"found no segments of a remote tier{behind}, but other things ({seen})",
             path=objects.url,
             hint=(f"give that address: {below}; " if below is not None else "")
-            + "where a tier is to begin here, name its layout ('local-tiered', or 'aiven'); one that is there may "
+            + "to begin a new tier here, name its layout ('local-tiered' or 'aiven'); an existing one may "
             "have another prefix (Aiven's key.prefix)",
         )
 
 
 def _others(objects: Objects) -> list[str]:
-    """Some of what lies there, which is no tier without a prefix."""
+    """Returns some of the keys that do not belong to a tier without a prefix."""
     folders = [key for key in objects.folders() if key != local_tiered.ROOT]
     return folders[:SHOWN] or [each.key for each in islice(objects.each_within(), SHOWN)]
 
 
 def _below(objects: Objects, others: Iterable[str]) -> str | None:
-    """The address of a tier in LocalTieredStorage's layout that lies in one of these."""
+    """Returns the address of a tier in LocalTieredStorage's layout in one of these directories."""
     for each in others:
         with suppress(RemoteStorageException):  # it is a file
             if objects.folders(f"{each}/{local_tiered.ROOT}"):
@@ -129,12 +129,12 @@ def _below(objects: Objects, others: Iterable[str]) -> str | None:
 
 
 def _nothing(objects: Objects, prefix: str) -> IllegalArgumentException:
-    behind = f" behind the prefix {prefix!r}" if prefix else ""
+    behind = f" after the prefix {prefix!r}" if prefix else ""
     others = _others(objects)
     below = _below(objects, others)
     there, hint = (
         "",
-        "expected objects as LocalTieredStorage or Aiven's plugin names them, behind the prefix that is given",
+        "expected objects as LocalTieredStorage or Aiven's plugin names them, after the given prefix",
     )
     if below is not None:
         there, hint = f", but a tier below it, {below}", f"give that address: {below}"
@@ -147,12 +147,12 @@ S = TypeVar("S", bound="RemoteStorageManager")
 
 
 def hasty(storage: S, attempts: int = HASTY_ATTEMPTS) -> S:
-    """The same for who asks first, or is waited for (`Objects.hasty`)."""
+    """Returns a copy for a check at the start, or a caller that somebody waits for (`Objects.hasty`)."""
     return _with(storage, lambda objects: objects.hasty(attempts))
 
 
 def until(storage: S, given_up: threading.Event) -> S:
-    """The same for who may give up (`Objects.until`)."""
+    """Returns a copy for a caller that may give up (`Objects.until`)."""
     return _with(storage, lambda objects: objects.until(given_up))
 
 
@@ -164,9 +164,10 @@ def _with(storage: S, change: Callable[[Objects], Objects]) -> S:
 
 
 def check_to_write(storage: RemoteStorageManager) -> None:
-    """The first requests of who is going to write: whether the storage answers, and what is there is of our keys.
+    """Sends the first requests before writing: checks that the storage answers, and that the given keys encrypted the
+    tier.
 
-    RemoteStorageException, IllegalArgumentException.
+    Raises RemoteStorageException and IllegalArgumentException.
     """
     storage = hasty(storage)
     if isinstance(storage, AivenTieredStorage):
@@ -176,23 +177,25 @@ def check_to_write(storage: RemoteStorageManager) -> None:
 
 
 def layout_with(objects: Objects, known: RemoteLogSegmentMetadata, prefix: str = "") -> str | None:
-    """As `layout_of`, by a segment that is known to be there: nothing is listed.  None where it is in neither."""
+    """Detects the layout like `layout_of`, but from a segment that should exist, without a listing; None if it is in
+    neither."""
     segment = known.remote_log_segment_id
     path = aiven.main_path(segment.topic_id_partition, known.start_offset, segment.id)
     keys = {"local-tiered": local_tiered.key_of(known, local_tiered.LOG), "aiven": f"{prefix}{path}.{aiven.MANIFEST}"}
     refusal: RemoteStorageException | None = None
     for layout, key in keys.items():
         try:
-            objects.get(key, 0, 1)  # of an object that is not there a client asks for the size by a listing
+            objects.get(key, 0, 1)  # for the whole of a missing object, a client requests the size by a listing
         except RemoteResourceNotFoundException:
             continue
         except RetriableRemoteStorageException:
             raise
         except RemoteStorageException as error:
-            if isinstance(error.__cause__, PermissionError):  # who may not list is told so of what is not there
+            # without the right to list, a missing object is reported as forbidden
+            if isinstance(error.__cause__, PermissionError):
                 refusal = refusal or error
                 continue
-        return layout  # also of an empty object
+        return layout  # also for an empty object
     if refusal is not None:
         raise refusal
     return None
@@ -201,9 +204,9 @@ def layout_with(objects: Objects, known: RemoteLogSegmentMetadata, prefix: str =
 def storage_at(
     objects: Objects, layout: str | None, *, prefix: str = "", settings: Mapping[str, Any] | None = None
 ) -> RemoteStorageManager:
-    """`layout` None: as what lies there.  `prefix` and `settings` are those of AivenTieredStorage.
+    """Returns the storage at an address; `layout` None detects it.  `prefix` and `settings` are AivenTieredStorage's.
 
-    IllegalArgumentException for a layout that there is not, or an address with nothing of either below it.
+    Raises IllegalArgumentException for an unknown layout, or an address without objects of either layout.
     """
     found = layout or layout_of(objects, prefix)
     if found is None:

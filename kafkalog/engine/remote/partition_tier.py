@@ -1,7 +1,8 @@
-"""The remote part of one log, as its readers see it: a read-only view of the segments that its leader epochs lead to.
+"""The remote part of one log for its readers: a read-only view of the segments that its leader epochs lead to.
 
-The segments are a directory of a `RemoteFiles`, and what reads directories reads them.  The view is made when somebody
-first reads there, and looks again when an offset is asked for that it has not got: the local start has moved on.
+The segments appear as a directory of a `RemoteFiles`, and are read by the code that reads directories.  The view is
+created at the first read.  It is refreshed when a reader requests an offset that it lacks: the local start has moved
+on.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class PartitionTier:
-    """A `Tier` of one log.  Thread-safe."""
+    """The `Tier` of one log.  Thread-safe."""
 
     has_metadata = True
 
-    # More than eight parameters: what one tier's partitions share.
+    # More than eight parameters: the objects that the partitions of one tier share.
     def __init__(
         self,
         partition: TopicIdPartition,
@@ -62,7 +63,7 @@ class PartitionTier:
         self._lock = threading.RLock()
         self._view: PartitionView | None = None
 
-    # --- what it shows to the files ------------------------------------------------------------------------
+    # --- RemoteSegments, for RemoteFiles -------------------------------------------------------------------
 
     def partitions(self) -> Mapping[TopicPartition, TopicIdPartition]:
         return {self._partition.topic_partition: self._partition}
@@ -75,14 +76,16 @@ class PartitionTier:
         return found
 
     def _end(self) -> int:
-        """Behind all that the tier has, also of what the disk has still: a power loss may have left there the log of a
-        segment that was to go, and not its transaction index."""
+        """Returns the offset after everything in the tier, even if the disk has some of it too.
+
+        A power loss may have left the log of a segment that was about to be deleted, but not its transaction index.
+        """
         return max(self._log.local_log_start_offset, self._log.highest_offset_in_remote_storage + 1)
 
     # --- Tier ------------------------------------------------------------------------------------------------
 
     def _seen(self, up_to: int) -> PartitionView:
-        """The view, which goes up to an offset where the tier does."""
+        """Returns the view, refreshed if it does not reach to an offset."""
         with self._lock:
             view = self._view
             if view is None:
@@ -110,28 +113,29 @@ class PartitionTier:
             epoch = log.leader_epoch_cache.epoch_for_offset(offset)
             if self._holding(offset) is not None:
                 try:
-                    view.check_end()  # what cannot be read there is no hole
+                    view.check_end()  # an unreadable end is not a hole
                 except KafkalogError:
-                    for each in self.segments(self._partition):  # who asks again has it fetched anew
+                    for each in self.segments(self._partition):  # the next reader fetches them again
                         self._chunks.forget(each.remote_log_segment_id.id)
                     self._forget()
                     raise
-                return None  # power loss, or compaction, took the end of the segment, and not what lies behind it
+                return None  # power loss or compaction removed the segment's end, but not what follows it
             raise OffsetOutOfRangeException(
                 f"Received request for offset {offset} for leader epoch "
                 f"{'NOT AVAILABLE' if epoch is None else epoch} and partition {self._partition.topic_partition} which "
                 "does not exist in remote tier."
             )
         if found.next_base is None:
-            # Of the segment that was found, which may end behind its last record: another thread may have the view
-            # refreshed since, and its end is no longer that of what was found.
+            # The end of the segment that was found, which may be after its last record. The view's end may differ:
+            # another thread may have refreshed the view since.
             path = f"{view.directory}/{found.segment_base:020d}.log"
             held = self._holding(offset)
-            if held is None or held.start_offset != found.segment_base:  # of several that have it another one counts
+            # another of several segments with the offset counts
+            if held is None or held.start_offset != found.segment_base:
                 held = self._files.metadata_of(path)
             found.next_base = offset + 1 if held is None else held.end_offset + 1
         local_start = log.local_log_start_offset
-        if offset < local_start < found.next_base:  # what is on the disk counts: the rest may have been given up
+        if offset < local_start < found.next_base:  # the disk has priority: the rest may have been abandoned
             found.next_base, found.may_overlap = local_start, True
         return found
 
@@ -157,7 +161,7 @@ class PartitionTier:
         self._metadata.list_remote_log_segments(self._partition)
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
-        # The transaction may have ended in any of it; what the tier has behind its end may have been given up.
+        # The transaction may have ended anywhere in the tier; what the tier has after its end may have been abandoned.
         end = self._end()
         found = self._seen(max(first_offset + 1, end)).aborted_in(first_offset, last_offset)
         return [each for each in found if each.last_offset < end]
@@ -166,7 +170,7 @@ class PartitionTier:
         return self._seen(self._log.local_log_start_offset).offset_for_time(timestamp_ms, self._log.log_start_offset)
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        """Of the first segment that reaches the time, as a broker: what is on the disk, too, is asked there."""
+        """Searches the first segment that reaches the time, as a broker does, which may be a local segment, too."""
         log = self._log
         entries = log.leader_epoch_cache.entries
         epochs = filtered_epochs([(entry.epoch, entry.start_offset) for entry in entries])
@@ -196,7 +200,7 @@ class PartitionTier:
         extent = view.extent(max(metadata.start_offset, starting_offset, view.log_start_offset))
         path = f"{view.directory}/{metadata.start_offset:020d}.log"
         position = extent.position if extent is not None and extent.segment_base == metadata.start_offset else 0
-        file = self._files.opened(metadata, path)  # which a later one may have taken the place of
+        file = self._files.opened(metadata, path)  # the path may name a later segment in its place
         with file:
             for piece in LogScan(file, position, file.size()):
                 for row in piece.table:
@@ -219,8 +223,8 @@ class PartitionTier:
             view.close()
 
     def rest(self) -> None:
-        """Lets go of the files until they are asked for again.  Without the lock, which one may hold who waits for the
-        storage."""
+        """Closes the files until they are used again.  It does not take the lock, which a thread may hold while it
+        waits."""
         view = self._view
         if view is not None:
             view.rest()

@@ -1,4 +1,4 @@
-"""Quotas of a remote tier: bytes a second, over windows, as a broker counts them.
+"""Quotas of a remote tier: bytes a second over windows, as a broker counts them.
 
 Source class: RLMQuotaManager (4.4.0), whose rate is Kafka's SimpleRate.
 """
@@ -20,8 +20,8 @@ LOOK_S = 1.0
 class RLMQuotaManager:
     """At most `quota` bytes a second, over `samples` windows of `window_s` seconds.  Thread-safe.
 
-    The time is the day's, as a broker's: where the clock is set back after the quota was used up, nothing is copied
-    until it is where it was.
+    It uses wall-clock time, as a broker does.  If the clock is set back after the quota was used up, copying waits
+    until the clock reaches the old time.
     """
 
     def __init__(self, clock: Clock, quota: int = LONG_MAX, samples: int = 11, window_s: int = 1) -> None:
@@ -30,14 +30,14 @@ class RLMQuotaManager:
         self.quota = quota
         self._samples = samples
         self._window_ms = window_s * 1000
-        self._counted: deque[list[int]] = deque()  # (when the window began, bytes)
+        self._counted: deque[list[int]] = deque()  # (start of the window, bytes)
 
     def update_quota(self, quota: int) -> None:
-        """Another quota counts from now on."""
+        """Changes the quota from now on."""
         self.quota = quota
 
     def record(self, count: int) -> None:
-        """So many bytes go now."""
+        """Counts bytes that are sent now."""
         now = self._clock.milliseconds()
         with self._lock:
             if not self._counted or now - self._counted[-1][0] >= self._window_ms:
@@ -47,7 +47,7 @@ class RLMQuotaManager:
                 self._counted.popleft()
 
     def throttle_time_ms(self) -> int:
-        """For how long nothing more is to go; 0 below the quota."""
+        """Returns how many milliseconds to wait before more is sent; 0 below the quota."""
         now = self._clock.milliseconds()
         with self._lock:
             while self._counted and now - self._counted[0][0] >= (self._samples + 1) * self._window_ms:
@@ -60,6 +60,6 @@ class RLMQuotaManager:
         return int((rate - self.quota) / self.quota * elapsed) if rate > self.quota else 0
 
     def wait_for_room(self, cancelled: threading.Event) -> None:
-        """Returns once the rate is below the quota, or somebody gave up."""
+        """Returns once the rate is below the quota, or `cancelled` is set."""
         while self.throttle_time_ms() > 0 and not cancelled.wait(LOOK_S):
             pass

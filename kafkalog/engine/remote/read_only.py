@@ -1,5 +1,7 @@
-"""Files and directories of the remote tier, to be read: what writes is refused, and a socket gets a copy instead of a
-sendfile."""
+"""Read-only files and directories of the remote tier.
+
+Methods that write raise an error, and a socket gets a copy instead of a sendfile.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ SEND_BYTES = 1 << 20
 
 
 class ReadOnlyFiles(Files):
-    """A `Files` that nobody writes through; `REFUSAL` says why."""
+    """A `Files` that refuses to write; `REFUSAL` is the reason."""
 
     REFUSAL: ClassVar[str]
 
@@ -52,7 +54,7 @@ class ReadOnlyFiles(Files):
 
 
 class ReadOnlyFile(File):
-    """Without a descriptor; `pread` and `size` are its kinds' own."""
+    """A file without a descriptor; subclasses define `pread` and `size`."""
 
     __slots__ = ("_closed", "path")
 
@@ -86,7 +88,7 @@ class ReadOnlyFile(File):
         return os.write(sock.fileno(), data) if data else 0
 
     def _refuse(self) -> NoReturn:
-        raise LogReadOnlyException("a segment in the remote tier does not change", path=self.path)
+        raise LogReadOnlyException("a segment in the remote tier cannot be changed", path=self.path)
 
     def pwrite(self, data: Buffer, position: int) -> None:
         self._refuse()
@@ -105,7 +107,7 @@ class ReadOnlyFile(File):
 
 
 class BytesFile(ReadOnlyFile):
-    """A small file that is all in memory."""
+    """A small file whose content is in memory."""
 
     __slots__ = ("_data",)
 
@@ -121,13 +123,15 @@ class BytesFile(ReadOnlyFile):
 
 
 def last_position(index: bytes) -> int:
-    """The position that an offset index's last entry names; 0, where a log begins, without one, or where it names none
-    of a file: an index is a hint."""
+    """Returns the position in an offset index's last entry.
+
+    Returns 0, the begin of a log, for an empty index and a negative position: an index is only a hint.
+    """
     return max(0, OFFSET_ENTRY.unpack_from(index, len(index) - OFFSET_ENTRY.size)[1]) if index else 0
 
 
 def last_offset_of(file: File, start: int) -> int | None:
-    """The last offset of a log, one of whose batches begins at the position `start`; None where damage hides it."""
+    """Returns the last offset of a log in which a batch begins at the position `start`; None if damage hides it."""
     scan, last = LogScan(file, start, file.size()), None
     for piece in scan:
         last = int(piece.table["last_offset"][-1])

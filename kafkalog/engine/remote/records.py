@@ -1,7 +1,7 @@
 """The records of `__remote_log_metadata`, byte for byte: the frame of cluster metadata, then the struct.
 
-Keys are null.  Nothing larger than the input is made of bytes from outside; what is none of these records raises
-MessageException with the position.  Source class: RemoteLogMetadataSerde (4.4.0).
+Keys are null.  Untrusted bytes cannot cause an allocation larger than the input.  Bytes that are not such a record
+raise MessageException with the position.  Source class: RemoteLogMetadataSerde (4.4.0).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=IntEnum)
 
-_KAFKA_TEXTS = dict.fromkeys((0, 1, 3), "state can not be null")  # of a state that there is not
+_KAFKA_TEXTS = dict.fromkeys((0, 1, 3), "state can not be null")  # Kafka's text for an unknown state
 
 SEGMENT, UPDATE, PARTITION_DELETE, SNAPSHOT = range(4)  # record types
 _VERSION = 0
@@ -43,12 +43,12 @@ _VERSION = 0
 
 @functools.cache
 def schemas() -> dict[int, Schema]:
-    """The structs by record type."""
+    """Returns the structs by record type."""
     return {schema.number: schema for schema in parse_schemas(REMOTE_LOG_METADATA)}
 
 
 def serialize(metadata: RemoteLogMetadata) -> bytes:
-    """A record's value."""
+    """Returns a record's value."""
     fields: Values
     match metadata:
         case RemoteLogSegmentMetadata():
@@ -77,7 +77,7 @@ def serialize(metadata: RemoteLogMetadata) -> bytes:
 
 
 def deserialize(value: Buffer | None) -> RemoteLogMetadata:
-    """What a record's value says; MessageException for anything that is none."""
+    """Parses a record's value; raises MessageException for bytes that are not a record."""
     schema, _, fields = decode_framed(schemas(), value)
     try:
         return _made(schema.number, fields)

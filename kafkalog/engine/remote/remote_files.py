@@ -1,17 +1,17 @@
-"""The remote tier as a log directory to be read: what reads directories reads buckets.
+"""Presents the remote tier as a log directory, so that code that reads directories can read buckets.
 
     files = RemoteFiles("s3://bucket/prefix", storage, segments)
     files.list_dir("s3://bucket/prefix/orders-0")   # ['00000000000000000000.index', '00000000000000000000.log', ...]
 
-Each partition is a folder below the address, with the files that a broker would have: logs, indexes, producer
-snapshots, the leader epochs, the topic's id.  Views, readers, the toolbox and Spark ask a `Files` for these and do not
-know the difference.  A directory that has the newer segments on its own disk is laid over it with `TieredFiles`.
+Each partition is a directory below the address, with the files that a broker would have: logs, indexes, producer
+snapshots, the leader epochs, the topic id.  Views, readers, the toolbox and Spark read them through `Files` and see no
+difference.  `TieredFiles` combines it with a directory that has the newer segments on disk.
 
-Nothing is written.  What lies there is listed when it is asked for, and again once a listing is `POLL_S` old, or the
-disk beside it begins behind all that was listed.
+It is read-only.  Objects are listed when they are needed, and again once a listing is older than `POLL_S`, or the
+disk's first segment begins after everything that was listed.
 
-Offsets that are known to be missing, between two segments or in front of the disk, are listed as a segment whose log
-cannot be opened: whoever comes to them is told, and nobody reads on over them.
+Offsets that are known to be missing, between two segments or before the disk, appear as a segment whose log cannot be
+opened.  A reader that reaches them gets an error and cannot skip them silently.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 10.0
-COARSE_MS = 2000  # that a file system's clock may be behind
-_STEM = 20  # digits of a segment's file name
+COARSE_MS = 2000  # a file system's clock may be late by this much
+_STEM = 20  # digits in a segment's file name
 _SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _INDEXES = {
     "index": IndexType.OFFSET,
@@ -68,25 +68,30 @@ _INDEXES = {
 
 
 _BY_NAMES = (
-    ", as their names say: another leader's that begins in front of them may, with the directory that has the metadata "
-    "they are read"
+    ", by their names: another leader's segment that begins before them may; with the directory of the metadata "
+    "it is read"
 )
 _log = Lines("kafkalog.remote")
 
 
 class RemoteSegments(Protocol):
-    """Which segments are to be read of each partition.  `has_metadata`: by what metadata says, not by objects alone."""
+    """Provides the segments of each partition.
+
+    `has_metadata` is whether they come from metadata, and not only from listed objects.
+    """
 
     @property
     def has_metadata(self) -> bool: ...
 
     def partitions(self) -> Mapping[TopicPartition, TopicIdPartition]:
-        """Those that have anything there."""
+        """Returns the partitions that have anything there."""
 
     def segments(self, partition: TopicIdPartition) -> Sequence[RemoteLogSegmentMetadata]:
-        """By base offset.  One may go on behind where the next one begins, with what that has, too, or with what is of
-        a history that was given up: whoever reads it goes on with the next one there.  `missing` among them stands for
-        offsets that none of them has."""
+        """Returns the segments of a partition by base offset.
+
+        A segment may extend beyond the begin of the next one, with the same records, or with an abandoned history.  A
+        reader switches to the next segment there.  A `missing` placeholder stands for offsets that no segment has.
+        """
 
 
 def _is_damaged(metadata: RemoteLogSegmentMetadata) -> bool:
@@ -94,12 +99,12 @@ def _is_damaged(metadata: RemoteLogSegmentMetadata) -> bool:
 
 
 def tell_gap(partition: TopicPartition, first: int, last: int, why: str = "") -> None:
-    """Of a bucket alone: what lies there is all that it is read by."""
+    """Logs a gap in a bucket that is read without metadata."""
     _log.warning("%s: no segment of the remote tier has the offsets %d to %d%s", partition, first, last, why)
 
 
 def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
-    """RemoteResourceNotFoundException for offsets that are missing, SchemaException where that is not known."""
+    """Raises RemoteResourceNotFoundException for missing offsets, SchemaException if they may be missing."""
     if metadata.is_missing:
         if metadata.custom_metadata is not None:
             raise SchemaException(metadata.custom_metadata.decode())
@@ -110,12 +115,12 @@ def check_there(metadata: RemoteLogSegmentMetadata, path: str) -> None:
         raise RemoteResourceNotFoundException(
             f"{partition.topic_partition}: offsets {first} to {last} are missing, {why}",
             path=path,
-            hint=f"`kafkalog tier list` shows which segments are where; what follows is read from offset {last + 1} on",
+            hint=f"`kafkalog tier list` shows the segments; to continue after the gap, read from offset {last + 1} on",
         )
 
 
 class _Listed(NamedTuple):
-    """The partitions as they were listed last: when that began, and when they were others before."""
+    """The last listing of the partitions: when it began, and when its content last changed."""
 
     partitions: dict[str, TopicIdPartition]
     begun_ms: int
@@ -124,24 +129,24 @@ class _Listed(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """A partition's folder as it was listed last."""
+    """The last listing of a partition's directory."""
 
     partition: TopicIdPartition
     logs: dict[int, RemoteLogSegmentMetadata]  # by base offset
     bases: list[int]
-    snapshots: dict[int, RemoteLogSegmentMetadata]  # by the offset behind the segment
+    snapshots: dict[int, RemoteLogSegmentMetadata]  # by the offset after the segment
     names: list[str]
     changed_ms: int
     due: float
-    disk_start: int | None  # where the disk beside the tier goes on, as was seen before
+    disk_start: int | None  # the first offset on disk, as observed before the listing
 
     def following(self, base: int) -> int | None:
-        """The base offset of the log behind another one."""
+        """Returns the base offset of the log after another one."""
         at = bisect_right(self.bases, base)
         return self.bases[at] if at < len(self.bases) else None
 
     def reaches(self, offset: int) -> bool:
-        """Whether no offset in front of this one is missing, as far as is known."""
+        """Returns whether, as far as is known, no offset before this one is missing."""
         at = bisect_left(self.bases, offset)
         is_whole = all(not each.is_missing for each in self.logs.values())
         return is_whole and at > 0 and self.logs[self.bases[at - 1]].end_offset >= offset - 1
@@ -172,18 +177,18 @@ class RemoteFiles(ReadOnlyFiles):
         self._lock = threading.Lock()
         self._partitions: _Listed | None = None  # replaced whole
         self._folders: dict[str, _Folder] = {}
-        self._disk_starts: dict[str, int] = {}  # by partition, where the disk beside the tier goes on
+        self._disk_starts: dict[str, int] = {}  # by partition, the first offset on disk
         self._ends: dict[str, int | None] = {}  # by segment
 
     @property
     def has_metadata(self) -> bool:
-        """Whether metadata say which segments there are, and not what lies there."""
+        """Whether the segments come from metadata, and not from listed objects."""
         return self._segments.has_metadata
 
     def owns(self, path: str) -> bool:
         return path == self.root or path.startswith(self._lead)
 
-    # --- what there is -----------------------------------------------------------------------------------
+    # --- listing -----------------------------------------------------------------------------------------
 
     def _all(self) -> dict[str, TopicIdPartition]:
         return self._listed().partitions
@@ -202,13 +207,13 @@ class RemoteFiles(ReadOnlyFiles):
             is_same = held is not None and held.partitions == found
             changed_ms = held.changed_ms if held is not None and is_same else _later_than(held)
             made = self._partitions = _Listed(found, begun_ms, changed_ms, time.monotonic() + self._poll_s)
-            if not is_same:  # a topic may have been made anew
+            if not is_same:  # a topic may have been deleted and created again
                 kept = self._folders.items()
                 self._folders = {name: each for name, each in kept if found.get(name) == each.partition}
         return made
 
     def _folder(self, name: str, path: str) -> _Folder:
-        """FileNotFoundError where there is no such partition."""
+        """Returns the listing of a partition; raises FileNotFoundError if the partition does not exist."""
         held, disk_start = self._folders.get(name), self._disk_starts.get(name)
         if held is not None and held.due > time.monotonic():
             if held.disk_start == disk_start:
@@ -226,14 +231,15 @@ class RemoteFiles(ReadOnlyFiles):
         return made
 
     def _made(self, partition: TopicIdPartition, held: _Folder | None, disk_start: int | None) -> _Folder:
-        """`disk_start` was seen before: what went from the disk until then is listed now."""
+        """Lists a partition.  `disk_start` was observed before, so segments that left the disk until then are listed
+        now."""
         begun = time.monotonic()
         segments = [*self._up_to_disk(self._segments.segments(partition), disk_start or 0)]
         while segments and _is_damaged(segments[-1]) and segments[-1].start_offset >= (disk_start or 0):
-            segments.pop()  # where it ends nobody knows
+            segments.pop()  # their end is not known
         logs = {each.start_offset: each for each in segments}
         now = time.monotonic()
-        due = now + max(self._poll_s, 10 * (now - begun) if self._poll_s else 0.0)  # a long list is not always listed
+        due = now + max(self._poll_s, 10 * (now - begun) if self._poll_s else 0.0)  # a long list is listed less often
         if held is not None and held.logs == logs:
             return held._replace(due=due, disk_start=disk_start)
         listed, snapshots = [names.PARTITION_METADATA_FILE], {}
@@ -254,7 +260,7 @@ class RemoteFiles(ReadOnlyFiles):
         return _Folder(partition, logs, sorted(logs), snapshots, sorted(listed), changed_ms, due, disk_start)
 
     def metadata_of(self, path: str) -> RemoteLogSegmentMetadata | None:
-        """The segment that a path of a log names; None for any other path."""
+        """Returns the segment that a path of a log names; None for any other path."""
         folder, slash, name = path[len(self._lead) :].rpartition("/")
         if name[_STEM:] == names.LOG_FILE_SUFFIX and path.startswith(self._lead) and name[:_STEM].isdecimal():
             return self._folder(folder, path).logs.get(int(name[:_STEM])) if slash else None
@@ -266,7 +272,7 @@ class RemoteFiles(ReadOnlyFiles):
 
     @staticmethod
     def _has(folder: _Folder, name: str) -> bool:
-        """Whether a name is among the folder's."""
+        """Returns whether a name is in the directory."""
         match = _SEGMENT_FILE.fullmatch(name)
         if match is None:
             return name == names.PARTITION_METADATA_FILE or (
@@ -286,9 +292,11 @@ class RemoteFiles(ReadOnlyFiles):
         return [part for part in path[len(self.root) :].split("/") if part]
 
     def goes_on_at(self, partition: str, offset: int, seen: Callable[[], tuple[str | None, int]]) -> None:
-        """The disk beside the tier has a partition from this offset on; `seen` asks for the topic's id there, and when
-        its folder was changed last.  Where the tier was not listed since, it is listed anew, and where it was not
-        listed up to the offset: what went from the disk is in the tier."""
+        """Notes the first offset of a partition on the disk next to the tier.
+
+        `seen` returns the topic id there, and when its directory last changed.  The tier is listed again if it was not
+        listed since then, or not up to the offset: what left the disk is in the tier.
+        """
         if self._disk_starts.get(partition, 0) != offset:
             topic_id, changed_ms = seen()
             listed = self._listed()
@@ -300,7 +308,7 @@ class RemoteFiles(ReadOnlyFiles):
     def _up_to_disk(
         self, segments: Sequence[RemoteLogSegmentMetadata], disk_start: int
     ) -> Sequence[RemoteLogSegmentMetadata]:
-        """Segments, and what is missing between them and the disk."""
+        """Adds a placeholder for offsets that are missing between the segments and the disk."""
         before = [each for each in segments if each.start_offset < disk_start]
         if not before:
             return segments
@@ -314,7 +322,7 @@ class RemoteFiles(ReadOnlyFiles):
         return [*before, missing(last.topic_id_partition, end + 1, disk_start - 1), *segments[len(before) :]]
 
     def _end_of(self, metadata: RemoteLogSegmentMetadata) -> int | None:
-        """The last offset of a segment of which nothing else says it; None where its log cannot be read."""
+        """Returns the last offset of a segment from its log; None if the log cannot be read."""
         segment = metadata.remote_log_segment_id.id
         if segment not in self._ends:
             end = None
@@ -322,15 +330,19 @@ class RemoteFiles(ReadOnlyFiles):
                 position = last_position(self.indexes.get(metadata, IndexType.OFFSET))
                 local = self.storage.open_local(metadata)
                 with local or RemoteFile(self.chunks, self.storage, metadata, segment) as file:
-                    end = last_offset_of(file, position)  # readers meet damage
+                    end = last_offset_of(file, position)  # readers report damage
             except (KafkalogError, OSError) as error:
-                _log.warning("where segment %s ends is not known: %s", segment, error)
+                _log.warning("the last offset of segment %s is not known: %s", segment, error)
             self._ends[segment] = end
         return self._ends[segment]
 
     def _look_before(self, metadata: RemoteLogSegmentMetadata, path: str, *, is_local: bool) -> None:
-        """Tells once of offsets that are missing in front of a log that is opened, where nothing but names says where
-        the log before it ends; as far as that asks the storage for next to nothing: who reads on has its end."""
+        """Logs once that offsets are missing before a log that is opened, if only names tell the end of the log before
+        it.
+
+        It does so only if the check needs almost no request: a reader that came from the log before has its end in the
+        cache.
+        """
         before = self._folder(self._parts(path)[0], path).snapshots.get(metadata.start_offset)
         if before is None or before.remote_log_segment_id.id in self._ends:
             return
@@ -342,14 +354,14 @@ class RemoteFiles(ReadOnlyFiles):
                 tell_gap(partition, end + 1, metadata.start_offset - 1, _BY_NAMES)
 
     def look_again(self) -> None:
-        """The next question lists anew."""
+        """Makes the next query list again."""
         with self._lock:
             if self._partitions is not None:
                 self._partitions = self._partitions._replace(due=0.0)
             self._folders = {name: held._replace(due=0.0) for name, held in self._folders.items()}
 
     def partition_at(self, path: str) -> TopicIdPartition:
-        """The one whose folder it is.  FileNotFoundError."""
+        """Returns the partition of a directory.  Raises FileNotFoundError."""
         return self._folder(self._parts(path)[0], path).partition
 
     # --- reading -----------------------------------------------------------------------------------------
@@ -367,17 +379,20 @@ class RemoteFiles(ReadOnlyFiles):
         return BytesFile(path, self.read_bytes(path))
 
     def opened(self, metadata: RemoteLogSegmentMetadata, path: str) -> File:
-        """A segment's log, under that path."""
+        """Opens a segment's log, under that path."""
         return self.open_local(metadata) or _ListedFile(self, metadata, path)
 
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
-        """As the storage's; RemoteStorageException where the file has not as many bytes as were copied."""
+        """Opens a local object; raises RemoteStorageException if its size differs from what was copied."""
         local = self.asked(self.storage.open_local, metadata)
         return None if local is None else _whole(local, metadata.segment_size_in_bytes)
 
     def asked(self, ask: Callable[..., T], *what: Any) -> T:
-        """An answer of the storage.  Where metadata led to an object that is gone, it may have been deleted since: the
-        next question asks the metadata anew.  Without metadata nothing tells that from an object that was lost."""
+        """Returns an answer of the storage.
+
+        If an object from the metadata does not exist, it may have been deleted since, so the next query reads the
+        metadata again.  Without metadata this cannot be told from a lost object.
+        """
         try:
             return ask(*what)
         except RemoteResourceNotFoundException:
@@ -386,7 +401,7 @@ class RemoteFiles(ReadOnlyFiles):
             raise
 
     def begin_following(self, path: str, count: int) -> None:
-        """Fetches what the reader of a log wants first of the one that follows: some chunks, and the offset index."""
+        """Fetches what a reader needs first from the next log: some chunks, and the offset index."""
         parts = self._parts(path)
         folder = self._folder(parts[0], path)
         base = folder.following(int(parts[1][:_STEM]))
@@ -426,7 +441,7 @@ class RemoteFiles(ReadOnlyFiles):
         return data if following is None else _up_to(data, _INDEXES[suffix], offset, following)
 
     def own_bytes(self, path: str) -> int:
-        """How much of a log lies in front of what the next segment has, too: for who copies it."""
+        """Returns how many bytes of a log are before what the next segment also has, for a caller that copies it."""
         metadata = self.metadata_of(path)
         assert metadata is not None, path
         base, size = metadata.start_offset, self.storage.log_size(metadata)
@@ -435,7 +450,8 @@ class RemoteFiles(ReadOnlyFiles):
         if following is None or (is_known and metadata.end_offset < following):
             return size
         index = b""
-        with suppress(CorruptIndexException, RemoteResourceNotFoundException):  # who copies that, too, is told
+        # a caller that also copies the index gets the error
+        with suppress(CorruptIndexException, RemoteResourceNotFoundException):
             index = _up_to(self.asked(self.indexes.get, metadata, IndexType.OFFSET), IndexType.OFFSET, base, following)
         with self.opened(metadata, path) as file:
             scan = LogScan(file, last_position(index), size)
@@ -469,7 +485,7 @@ class RemoteFiles(ReadOnlyFiles):
         return False
 
     def glance(self, path: str) -> FileStat:
-        """Of a log whose size the storage has to be asked for it is the object's size."""
+        """Returns the stat of a file; for a log whose size only the storage knows, it has the object's size."""
         if path.endswith(names.LOG_FILE_SUFFIX) and (metadata := self.metadata_of(path)) is not None:
             time_ms, is_about = max(0, metadata.max_timestamp_ms), not self.storage.knows_log_size(metadata)
             return FileStat(metadata.segment_size_in_bytes, time_ms, True, False, _inode(metadata), is_about)
@@ -497,7 +513,7 @@ class RemoteFiles(ReadOnlyFiles):
         raise _missing(path)
 
     def close(self) -> None:
-        """Lets go of threads and connections."""
+        """Ends threads and closes connections."""
         self.chunks.close()
         self.storage.close()
 
@@ -517,21 +533,23 @@ class _ListedFile(RemoteFile):
 
 
 def _whole(file: File, size: int) -> File:
-    """An object that is a file of this machine; RemoteStorageException where it has not as many bytes as were copied
-    (-1: nobody knows)."""
+    """Returns an object that is a file of this machine, unless its size differs from what was copied.
+
+    Then it raises RemoteStorageException.  The size -1 is unknown.
+    """
     found = file.size()
     if size not in (-1, found):
         file.close()
         raise RemoteStorageException(
-            f"found {found} bytes, expected the {size} that were copied",
+            f"the file has {found} bytes, expected the {size} that were copied",
             path=file.path,
-            hint="the object was damaged, or replaced: put the one that was copied in its place",
+            hint="the object was damaged or replaced: restore the one that was copied",
         )
     return file
 
 
 def _up_to(data: bytes, index_type: IndexType, base: int, following: int) -> bytes:
-    """The entries of an index, of batches and transactions that end in front of the next segment."""
+    """Returns the entries of an index for batches and transactions that end before the next segment."""
     entries, field, begins = {
         IndexType.OFFSET: (OFFSET_ENTRIES, "offset", base),
         IndexType.TIMESTAMP: (TIME_ENTRIES, "offset", base),
@@ -543,12 +561,12 @@ def _up_to(data: bytes, index_type: IndexType, base: int, following: int) -> byt
 
 
 def _later_than(held: _Listed | _Folder | None) -> int:
-    """Now, as another time than that of the listing before."""
+    """Returns the current time, but always later than that of the listing before."""
     return max(int(time.time() * 1000), 0 if held is None else held.changed_ms + 1)
 
 
 def _inode(metadata: RemoteLogSegmentMetadata) -> int:
-    """A number that two segments hardly share."""
+    """Returns a number that two segments are unlikely to share."""
     return int.from_bytes(base64.urlsafe_b64decode(metadata.remote_log_segment_id.id + "==")[:8], "big")
 
 

@@ -1,4 +1,4 @@
-"""What the remote tier counts, under Kafka's names: of each topic, and of all together.
+"""The metrics of the remote tier, under Kafka's names: for each topic, and for all topics together.
 
 Source classes: RemoteStorageMetrics, BrokerTopicMetrics (4.4.0).
 """
@@ -33,7 +33,7 @@ _GAUGES = (
 
 
 class Counter:
-    """A meter of one topic, and that of all."""
+    """A meter of one topic, together with that of all topics."""
 
     def __init__(self, of_topic: Meter, of_all: Meter) -> None:
         self._meters = of_topic, of_all
@@ -44,7 +44,7 @@ class Counter:
 
 
 class RemoteTopicMetrics:
-    """One topic's; the gauges are sums over its partitions."""
+    """The metrics of one topic; the gauges are sums over its partitions."""
 
     copy_bytes: Counter
     copy_requests: Counter
@@ -74,25 +74,25 @@ class RemoteTopicMetrics:
         return found
 
     def set(self, name: str, partition: int, value: int) -> None:
-        """A gauge's share of one partition."""
+        """Sets one partition's share of a gauge."""
         self._of_partitions[name][partition] = value
 
     def value(self, name: str) -> int:
-        """A gauge of the topic."""
+        """Returns a gauge of the topic."""
         return sum(list(self._of_partitions[name].values()))
 
     def copy_lag(self, partition: int, size: int, segments: int) -> None:
-        """What closed segments of a partition are still to be copied: bytes, and how many."""
+        """Sets the size in bytes and the number of a partition's closed segments that are still to be copied."""
         self.set("RemoteCopyLagBytes", partition, size)
         self.set("RemoteCopyLagSegments", partition, segments)
 
     def delete_lag(self, partition: int, size: int, segments: int) -> None:
-        """What is still to be deleted there."""
+        """Sets the size in bytes and the number of a partition's segments that are still to be deleted."""
         self.set("RemoteDeleteLagBytes", partition, size)
         self.set("RemoteDeleteLagSegments", partition, segments)
 
     def forget(self, partition: int) -> None:
-        """A partition that is not there any more."""
+        """Removes a partition that no longer exists."""
         for shares in self._of_partitions.values():
             shares.pop(partition, None)
 

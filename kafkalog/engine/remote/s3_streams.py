@@ -1,7 +1,7 @@
-"""Bytes to and from S3 as they go, by an fsspec file system of s3fs.  s3fs itself has a file's parts, and what it gets,
-in memory as a whole, which takes longer, too.
+"""Streams bytes to and from S3 through an s3fs file system.
 
-Errors are those of the file system, and none is tried again here but by its client.
+s3fs itself holds a file's parts, and what it gets, in memory completely, which also takes longer.  Errors are those of
+the file system, and only its client retries.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def put(fs: Any, path: str, file: File, size: int) -> None:
 
 
 def put_in_parts(fs: Any, path: str, file: File, size: int, side_by_side: SideBySide) -> None:
-    """Puts a file in parts of PUT_BYTES, some at a time; if one fails, nothing is there."""
+    """Puts a file in parts of PUT_BYTES, some in parallel; if one fails, no object is created."""
     bucket, key, _ = fs.split_path(path)
     where = {"Bucket": bucket, "Key": key}
     where["UploadId"] = fs.call_s3("create_multipart_upload", **where)["UploadId"]
@@ -74,13 +74,13 @@ def put_in_parts(fs: Any, path: str, file: File, size: int, side_by_side: SideBy
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in zip(numbers, tags, strict=True)]
         fs.call_s3("complete_multipart_upload", **where, MultipartUpload={"Parts": parts})
     except BaseException:
-        with suppress(Exception):  # the parts that came there are garbage until the storage clears them away
+        with suppress(Exception):  # uploaded parts are garbage until the storage removes them
             fs.call_s3("abort_multipart_upload", **where)
         raise
 
 
 class Stream:
-    """The bytes [start, end) of an object, from one request; `size`: how many of them there are."""
+    """The bytes [start, end) of an object, from one request; `size` is how many there are."""
 
     def __init__(self, fs: Any, path: str, start: int, end: int, timeout_s: float) -> None:
         from fsspec.asyn import sync
@@ -93,7 +93,7 @@ class Stream:
         self.size, self._body = int(answer["ContentLength"]), answer["Body"]
 
     def read(self, count: int) -> bytes:
-        """The next so many bytes, fewer where they end."""
+        """Returns the next `count` bytes, fewer at the end."""
         data: bytes = self._sync(self._read, count)
         return data
 

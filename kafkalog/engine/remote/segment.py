@@ -1,9 +1,10 @@
-"""What is known of a segment in the remote tier: its id, what it holds, and its state.
+"""The metadata of a segment in the remote tier: its id, its content, and its state.
 
     COPY_SEGMENT_STARTED -> COPY_SEGMENT_FINISHED -> DELETE_SEGMENT_STARTED -> DELETE_SEGMENT_FINISHED
 
-An upload that came to no end goes from the first to the third.  All of these are values: a change makes another one.
-Source classes: RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata (4.4.0).
+An unfinished upload changes from the first state to the third.  All classes here are immutable; a change creates a new
+object.  Source classes: RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata
+(4.4.0).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kafkalog.errors import IllegalArgumentException
 
 
 class RemoteLogSegmentState(IntEnum):
-    """The values are those of the records."""
+    """The state of a remote segment; the values are those of the records."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1
@@ -42,12 +43,12 @@ _NEXT: dict[RemoteLogSegmentState | None, frozenset[RemoteLogSegmentState]] = {
 
 
 def is_valid_transition(before: RemoteLogSegmentState | None, after: RemoteLogSegmentState) -> bool:
-    """Whether a segment may go from one state to another; `before` is None for one that nobody knows."""
+    """Returns whether a segment may change from one state to another; `before` is None for an unknown segment."""
     return after in _NEXT[before]
 
 
 class RemotePartitionDeleteState(IntEnum):
-    """How far the deletion of a partition has come; the values are those of the records."""
+    """The progress of a partition's deletion; the values are those of the records."""
 
     DELETE_PARTITION_MARKED = 0
     DELETE_PARTITION_STARTED = 1
@@ -55,7 +56,7 @@ class RemotePartitionDeleteState(IntEnum):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by its topic's id, too: a topic that was made anew is another one.  `str()` is Kafka's."""
+    """A partition with its topic's id, which changes if the topic is deleted and created again.  `str()` is Kafka's."""
 
     topic_id: str  # 22 characters of url-base64
     topic_partition: TopicPartition
@@ -65,7 +66,7 @@ class TopicIdPartition(NamedTuple):
 
 
 class RemoteLogSegmentId(NamedTuple):
-    """A segment in the remote tier.  Each upload has an id of its own, so that two never share an object."""
+    """The id of a segment in the remote tier.  Each upload has a new id, so that two never share an object."""
 
     topic_id_partition: TopicIdPartition
     id: str  # 22 characters of url-base64
@@ -79,26 +80,27 @@ class RemoteLogSegmentId(NamedTuple):
 
 
 def random_uuid() -> str:
-    """Uuid.randomUuid: 22 characters of url-base64, the first of which is no dash (a tool would take it for a flag)."""
+    """Uuid.randomUuid: 22 characters of url-base64, without a dash at the start that looks like an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not text.startswith("-"):
             return text
 
 
-Epochs: TypeAlias = tuple[tuple[int, int], ...]  # (leader epoch, first offset), the epochs growing
+Epochs: TypeAlias = tuple[tuple[int, int], ...]  # (leader epoch, first offset), the epochs ascending
 
 
 def epochs_of(pairs: Iterable[tuple[int, int]]) -> Epochs:
-    """Leader epochs in their order; of an epoch that is named twice the last word counts."""
+    """Returns leader epochs in ascending order; if an epoch occurs twice, the last entry counts."""
     return tuple(sorted(dict(pairs).items()))
 
 
 class RemoteLogSegmentMetadata(NamedTuple):
-    """A segment in the remote tier: offsets from `start_offset` to `end_offset`, both of them in it.
+    """A segment in the remote tier, with the offsets from `start_offset` to `end_offset` inclusive.
 
-    `broker_id` and `event_timestamp_ms` say who changed its state last, and when.  `segment_leader_epochs` says where
-    each epoch begins within the segment.  `custom_metadata` is the storage's own word, bytes that nobody else reads.
+    `broker_id` and `event_timestamp_ms` are the author and the time of its last change of state.
+    `segment_leader_epochs` has the first offset of each epoch within the segment.  `custom_metadata` belongs to the
+    storage; nothing else reads it.
     """
 
     remote_log_segment_id: RemoteLogSegmentId
@@ -119,11 +121,11 @@ class RemoteLogSegmentMetadata(NamedTuple):
 
     @property
     def is_missing(self) -> bool:
-        """Whether nothing has it: it stands for offsets that are `missing`, or was deleted."""
+        """Whether the segment does not exist: it is a `missing` placeholder, or was deleted."""
         return self.state is DELETE_SEGMENT_FINISHED
 
     def checked(self) -> RemoteLogSegmentMetadata:
-        """Itself; IllegalArgumentException where offsets or epochs are none of a segment's."""
+        """Returns the metadata; raises IllegalArgumentException if its offsets or epochs are not valid."""
         if self.start_offset < 0:
             raise IllegalArgumentException(
                 f"Unexpected start offset = {self.start_offset}. StartOffset for a remote segment cannot be negative"
@@ -138,7 +140,7 @@ class RemoteLogSegmentMetadata(NamedTuple):
         return self
 
     def create_with_updates(self, update: RemoteLogSegmentMetadataUpdate) -> RemoteLogSegmentMetadata:
-        """The segment in the state that an update of it says."""
+        """Returns the segment with the state of an update."""
         if update.remote_log_segment_id != self.remote_log_segment_id:
             raise IllegalArgumentException("Given rlsmUpdate does not have this instance's remoteLogSegmentId.")
         return self._replace(
@@ -149,7 +151,7 @@ class RemoteLogSegmentMetadata(NamedTuple):
         )
 
     def highest_offset_of(self, leader_epoch: int) -> int:
-        """The last offset that the segment has of an epoch: where the next one begins, or the segment's end."""
+        """Returns the segment's last offset of an epoch: before the begin of the next epoch, or the segment's end."""
         return next((start - 1 for epoch, start in self.segment_leader_epochs if epoch > leader_epoch), self.end_offset)
 
     def __str__(self) -> str:
@@ -170,8 +172,11 @@ NOBODY = "A" * 22
 def missing(
     partition: TopicIdPartition, first: int, last: int, why: str | None = None, segment_id: str = NOBODY
 ) -> RemoteLogSegmentMetadata:
-    """What stands for the offsets from `first` to `last`, which no segment has, or that with `segment_id`, whose
-    manifest is damaged; `why`: or nobody knows."""
+    """Returns a placeholder for the offsets from `first` to `last`, which no segment has.
+
+    `segment_id` names a segment with a damaged manifest, which may have them.  `why` is the reason if it is not known
+    whether they are missing.
+    """
     of, said = RemoteLogSegmentId(partition, segment_id), None if why is None else why.encode()
     return RemoteLogSegmentMetadata(of, first, last, -1, -1, -1, 1, (), DELETE_SEGMENT_FINISHED, said, True)
 
@@ -198,7 +203,7 @@ class RemoteLogSegmentMetadataUpdate(NamedTuple):
 
 
 class RemotePartitionDeleteMetadata(NamedTuple):
-    """How far the deletion of a partition has come."""
+    """The progress of a partition's deletion."""
 
     topic_id_partition: TopicIdPartition
     state: RemotePartitionDeleteState
@@ -213,7 +218,7 @@ class RemotePartitionDeleteMetadata(NamedTuple):
 
 
 class RemoteLogSegmentMetadataSnapshot(NamedTuple):
-    """A segment as a snapshot of one partition's metadata has it, without the partition's name."""
+    """A segment in a snapshot of one partition's metadata, without the partition's name."""
 
     segment_id: str
     start_offset: int
@@ -232,13 +237,13 @@ class RemoteLogSegmentMetadataSnapshot(NamedTuple):
         return cls(metadata.remote_log_segment_id.id, *metadata[1:])
 
     def checked(self) -> RemoteLogSegmentMetadataSnapshot:
-        """Itself; IllegalArgumentException without leader epochs."""
+        """Returns the metadata; raises IllegalArgumentException if it has no leader epochs."""
         if not self.segment_leader_epochs:
             raise IllegalArgumentException("segmentLeaderEpochs can not be null or empty")
         return self
 
     def of(self, topic_id_partition: TopicIdPartition) -> RemoteLogSegmentMetadata:
-        """The segment, of the partition whose snapshot this is from."""
+        """Returns the segment with the partition of the snapshot."""
         return RemoteLogSegmentMetadata(RemoteLogSegmentId(topic_id_partition, self.segment_id), *self[1:])
 
     def __str__(self) -> str:
@@ -261,5 +266,5 @@ RemoteLogMetadata: TypeAlias = (
 
 
 def _custom(value: bytes | None) -> str:
-    """An Optional of CustomMetadata as Java shows it."""
+    """Returns an Optional of CustomMetadata as Java prints it."""
     return "Optional.empty" if value is None else f"Optional[CustomMetadata{{{len(value)} bytes}}]"

@@ -1,8 +1,8 @@
-"""The door to the objects of a remote tier: what copies a segment there, fetches a range of it, and deletes it.
+"""The interface to the objects of a remote tier: copies a segment there, fetches a range of it, and deletes it.
 
-`RemoteStorageManager` is Kafka's plugin interface.  What stands behind it here is a layout (`local_tiered`, `aiven`)
-over a place where objects lie (`objects`): the layout says which objects a segment is and what their bytes mean, the
-place only puts, gets, lists and deletes.  Whoever asks knows a segment's metadata and nothing of either.
+`RemoteStorageManager` is Kafka's plugin interface.  An implementation is a layout (`local_tiered`, `aiven`) over a
+place that holds objects (`objects`).  The layout knows which objects a segment has and the meaning of their bytes.  The
+place only puts, gets, lists and deletes.  Callers know only a segment's metadata.
 
 Source: org.apache.kafka.server.log.remote.storage.RemoteStorageManager (4.4.0).
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class IndexType(Enum):
-    """The small files that go with a segment's log; the values are our words for them."""
+    """The small files that belong to a segment's log; messages use the values."""
 
     OFFSET = "offset index"
     TIMESTAMP = "time index"
@@ -43,8 +43,11 @@ class IndexType(Enum):
 
 
 class LogSegmentData(NamedTuple):
-    """A segment's files on the local disk: paths, and the leader epochs up to the segment's end as a checkpoint file
-    has them.  `transaction_index` is None where the segment has no aborted transactions."""
+    """A segment's files on the local disk.
+
+    All fields are paths, except for `leader_epoch_index`: the leader epochs up to the segment's end, as the content of
+    a checkpoint file.  `transaction_index` is None if the segment has no aborted transactions.
+    """
 
     log_segment: str
     offset_index: str
@@ -57,10 +60,10 @@ class LogSegmentData(NamedTuple):
 class FoundSegment(NamedTuple):
     """A segment as a listing shows it.
 
-    `object_bytes`: of the object with its log, compressed and encrypted as it may be; `index_bytes`: of that with its
-    offset index.  `is_whole`: its log is there, and the object that comes last in an upload and goes first in a
-    deletion.  `lacks`: suffixes of objects that are missing; a whole segment lost them.  `has_txn_index`: None where a
-    listing does not say.
+    `object_bytes` is the size of the object with its log, which may be compressed and encrypted; `index_bytes` that of
+    its offset index.  `is_whole` is whether it has its log and the object that is uploaded last and deleted first.
+    `lacks` holds suffixes of missing objects, which a whole segment has lost.  `has_txn_index` is None if a listing
+    does not tell.
     """
 
     partition: TopicIdPartition
@@ -76,13 +79,15 @@ class FoundSegment(NamedTuple):
 
     @property
     def objects(self) -> tuple[str, ...]:
-        """Their keys."""
+        """The keys of its objects."""
         stem = f"{self.folder}/{names.filename_prefix_from_offset(self.base_offset)}-{self.id}"
         return tuple(stem + suffix for suffix in self.suffixes)
 
     def listed(self, packed: float = 1.0) -> RemoteLogSegmentMetadata:
-        """What a name and a size say: not where the segment ends (-1).  An object is about `packed` times as long as
-        its log."""
+        """Returns the metadata that a name and a size tell; the end of the segment is unknown (-1).
+
+        An object is about `packed` times as large as its log.
+        """
         return RemoteLogSegmentMetadata(
             RemoteLogSegmentId(self.partition, self.id),
             self.base_offset,
@@ -103,7 +108,7 @@ _log = Lines("kafkalog.remote")
 
 
 def found_partition(topic: str, number: str, topic_id: str, shown: str) -> TopicIdPartition | None:
-    """The partition that the names of a folder say, which is `shown`; None where no partition has these."""
+    """Returns the partition that the names of the directory `shown` describe; None if no partition can have them."""
     try:
         names.validate_topic_name(topic)
         checked_topic_id(topic_id)
@@ -111,13 +116,13 @@ def found_partition(topic: str, number: str, topic_id: str, shown: str) -> Topic
             return TopicIdPartition(topic_id, names.TopicPartition(topic, int(number)))
     except (InvalidTopicException, IllegalArgumentException):
         pass
-    tell_once(f"{shown} is passed over: no partition of Kafka has such a name, number and topic id")
+    tell_once(f"{shown} is ignored: a partition of Kafka cannot have this name, number and topic id")
     return None
 
 
 @lru_cache(1000)
 def tell_once(what: str) -> None:
-    """A warning, of what is found at each listing."""
+    """Logs a warning once, about something that each listing finds again."""
     _log.warning("%s", what)
 
 
@@ -129,11 +134,14 @@ def found_segments(
     last: str,
     txn_suffix: str | None = None,
 ) -> list[FoundSegment]:
-    """The segments of a partition's folder, whose objects are named `<base offset>-<segment id><suffix>`; the first
-    suffix is the log's, the second that of its offset index, `last` that of the object that makes it whole, and of
-    `txn_suffix` there may be none.  Objects may be listed twice; others are passed over."""
+    """Returns the segments in a partition's directory, whose objects are named `<base offset>-<segment id><suffix>`.
+
+    The first suffix is that of the log, the second that of its offset index.  `last` is the suffix of the object that
+    makes a segment whole, and `txn_suffix` that of an optional one.  Objects may be listed twice; unknown names are
+    ignored.
+    """
     bits = {suffix: 1 << number for number, suffix in enumerate(suffixes)}
-    there: dict[str, int] = {}  # by stem, the suffixes' bits: of 100,000 segments a little is much
+    there: dict[str, int] = {}  # bits of the suffixes by stem, to save memory with 100,000 segments
     log_bytes: dict[str, int] = {}
     index_bytes: dict[str, int] = {}
     at = len(folder) + 1
@@ -171,77 +179,87 @@ def _is_stem(text: str) -> bool:
 
 
 class RemoteStorageManager(Protocol):
-    """RemoteStorageManager: thread-safe, also for two calls about one segment.  `layout` is the name by which a user
-    asks for it; `has_manifests`: one object of each segment has its metadata.
+    """RemoteStorageManager.  Thread-safe, also for two calls about one segment.
 
-    Errors: RemoteResourceNotFoundException where an object is missing, RetriableRemoteStorageException where the
-    storage does not answer for now, RemoteStorageException for all else; each names the object.
+    `layout` is the name that users give; `has_manifests` is whether one object of each segment has its metadata.
+
+    Each error names the object.  A missing object raises RemoteResourceNotFoundException.  A storage that does not
+    answer for now raises RetriableRemoteStorageException, and anything else RemoteStorageException.
     """
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> bytes | None:
-        """Uploads all files of a segment; when it returns they are durable.  What is to be kept as custom metadata.
-        May be done twice: the second one puts the same objects in the place of the first one's."""
+        """Uploads all files of a segment, which are durable when it returns; returns custom metadata to store.
+
+        It may be called twice: the second call replaces the objects of the first.
+        """
 
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
-        """The bytes [start, end) of the segment's log, fewer only where it ends."""
+        """Returns the bytes [start, end) of the segment's log; fewer only at its end."""
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """A whole index; nothing for a transaction index where the segment's objects say that there is none."""
+        """Returns a whole index; no bytes for a transaction index that, by the segment's objects, does not exist."""
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Removes all objects of a segment; fine where they are gone."""
+        """Deletes all objects of a segment; it is not an error if they do not exist."""
 
-    # --- what kafkalog asks beyond Kafka's interface -----------------------------------------------------
+    # --- kafkalog's additions to Kafka's interface ---------------------------------------------------------
 
     layout: ClassVar[str]
     has_manifests: ClassVar[bool]
 
     def open_local(self, metadata: RemoteLogSegmentMetadata) -> File | None:
-        """The segment's log as a file of this machine, where it is one as it stands: then it is read as local ones
-        are.  None where it lies elsewhere, or is compressed or encrypted."""
+        """Opens the segment's log as a file of this machine, if it is an unchanged one, to read it like local segments.
+
+        Returns None if it is elsewhere, or is compressed or encrypted.
+        """
 
     def log_size(self, metadata: RemoteLogSegmentMetadata) -> int:
-        """The bytes of the segment's log: also of metadata that does not know it (-1)."""
+        """Returns the size of the segment's log, even if the metadata does not contain it (-1)."""
 
     def knows_log_size(self, metadata: RemoteLogSegmentMetadata) -> bool:
-        """Whether the metadata does; of what is only listed it may have the object's size instead."""
+        """Returns whether the metadata contains the log's size; from a listing, it may contain the object's size
+        instead."""
 
     def log_parts(self, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Iterator[bytes]:
-        """As `fetch_log_segment`, part by part as they come, for who copies it."""
+        """Yields the bytes of `fetch_log_segment` in parts as they arrive, for a caller that copies them."""
 
     def object_bytes(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata | None) -> int | None:
-        """How many bytes the object of a whole segment's log must have; None where nobody knows."""
+        """Returns the size that the object of a whole segment's log must have; None if it is not known."""
 
     def log_bytes_in(self, found: FoundSegment, metadata: RemoteLogSegmentMetadata) -> int:
-        """How much of its log can be read of a segment whose object has another size: of packed chunks the whole
+        """Returns how many bytes of its log can be read if the object has another size: with packed chunks, the whole
         ones."""
 
     def shown_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> str:
-        """The name of the object that an index is in, for messages."""
+        """Returns the name of the object that holds an index, for messages."""
 
     def chunk_bytes(self, metadata: RemoteLogSegmentMetadata) -> int:
-        """Reads that begin at a multiple of this and are as long cost least."""
+        """Returns the unit of the cheapest reads: they begin at a multiple of it and have this length."""
 
     def is_there(self, metadata: RemoteLogSegmentMetadata) -> bool:
-        """Whether a segment that was copied can be found, in one small request.  IllegalArgumentException where it can,
-        and was encrypted by keys that are not here."""
+        """Returns whether a copied segment exists, by one small request.
+
+        Raises IllegalArgumentException if it exists, but other keys than the given ones encrypted it.
+        """
 
     def partitions(self) -> list[TopicIdPartition]:
-        """Those that have anything there, in order."""
+        """Returns the partitions that have anything there, in order."""
 
     def segments_of(self, partition: TopicIdPartition) -> list[FoundSegment]:
-        """All that lies there of a partition, whole or not, by base offset."""
+        """Returns all segments of a partition, whole or not, by base offset."""
 
     def metadata_of(self, found: FoundSegment) -> RemoteLogSegmentMetadata:
-        """What the objects of a whole segment say of it: from its manifest, or else from its last batches and the
-        leader epochs beside it.  Without leader epochs, or an end (-1), where they do not say.
-        CorruptManifestException."""
+        """Returns the metadata of a whole segment from its objects.
+
+        It comes from the manifest, or else from the last batches and the stored leader epochs.  Leader epochs are empty
+        and the end is -1 if the objects do not tell them.  Raises CorruptManifestException.
+        """
 
     def modified_s(self, key: str) -> float:
-        """When an object was put, in seconds since 1970; now, where the storage does not say."""
+        """Returns when an object was put, in seconds since 1970; the current time if the storage does not say."""
 
     def delete_objects(self, keys: Iterable[str]) -> None:
-        """Removes objects by key."""
+        """Deletes objects by key."""
 
     def close(self) -> None:
-        """Lets go of connections."""
+        """Closes connections."""

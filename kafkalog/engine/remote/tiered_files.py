@@ -1,13 +1,12 @@
-"""A log directory that goes on in a remote tier, to be read as one: its own files, and in front of them the remote
-segments that it has not got any more.
+"""Presents a log directory and its remote tier as one directory: remote segments come before the local ones.
 
     files = TieredFiles(remote, ["/var/kafka-logs"])
     files.list_dir("/var/kafka-logs/orders-0")      # remote names up to the first local segment, then local ones
 
-What is on the disk counts: a segment is read remotely only where it begins below the first local one.  The disk's
-listing is always new; the tier is listed anew where it does not reach the disk's, for a writer beside us may have
-copied since, and let go of what is copied.  Offsets that neither has are an error for whoever comes to them.  Nothing
-is written, here or there.
+The disk has priority: a segment is read remotely only if it begins below the first local one.  The disk is listed at
+each call.  The tier is listed again if its listing does not reach the disk's first segment, because another process may
+have copied segments meanwhile and deleted them from the disk.  Offsets that neither has raise an error for a reader
+that reaches them.  It is read-only.
 """
 
 from __future__ import annotations
@@ -31,21 +30,22 @@ if TYPE_CHECKING:
 class TieredFiles(ReadOnlyFiles):
     """A read-only `Files` of log directories and a remote tier.  Thread-safe.
 
-    A partition of which no directory has a folder is shown in the first one.
+    A partition without a directory on disk appears in the first log directory.
     """
 
-    REFUSAL = "a directory beside its remote tier is only read here"
+    REFUSAL = "a directory with its remote tier is opened read-only here"
 
     def __init__(self, remote: RemoteFiles, log_dirs: Sequence[str], local: Files | None = None) -> None:
         self.remote = remote
         self._dirs = [each.rstrip("/") for each in log_dirs]
-        self._local = OsFiles() if local is None else local  # not what this itself may be mounted on
-        self._began: dict[str, int] = {}  # by folder, a local start: the local segments do not begin below it again
+        self._local = OsFiles() if local is None else local  # not the files on which this object itself may be mounted
+        # by directory, an earlier local start: local segments never begin below it again
+        self._began: dict[str, int] = {}
 
-    # --- which of the two --------------------------------------------------------------------------------
+    # --- local or remote ---------------------------------------------------------------------------------
 
     def _remote_path(self, path: str) -> str | None:
-        """Where the remote tier would have what a path names; None outside of partitions' folders."""
+        """Returns the remote path of a path; None outside of partitions' directories."""
         for directory in self._dirs:
             if path.startswith(directory + "/"):
                 below = path[len(directory) + 1 :]
@@ -53,7 +53,7 @@ class TieredFiles(ReadOnlyFiles):
         return None
 
     def _first_local(self, folder: str) -> int | None:
-        """The base offset of the first segment on the disk."""
+        """Returns the base offset of the first segment on disk."""
         try:
             listed = self._local.list_dir(folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -61,7 +61,7 @@ class TieredFiles(ReadOnlyFiles):
         return min((base for name in listed if (base := names.segment_base(name)) is not None), default=None)
 
     def _there(self, path: str) -> str | None:
-        """The remote path, where a path is to be read there."""
+        """Returns the remote path if a path is to be read there, otherwise None."""
         if self._local.exists(path):
             return None
         remote = self._remote_path(path)
@@ -83,7 +83,7 @@ class TieredFiles(ReadOnlyFiles):
 
     @staticmethod
     def _counts(name: str, first_local: int | None) -> bool:
-        """Whether a remote file is in front of what is on the disk."""
+        """Returns whether a remote file is before what is on disk."""
         stem, _, suffix = name.partition(".")
         if not stem.isdigit():
             return first_local is None
@@ -91,7 +91,7 @@ class TieredFiles(ReadOnlyFiles):
         return first_local is None or offset < first_local or (suffix == "snapshot" and offset <= first_local)
 
     def metadata_of(self, path: str) -> RemoteLogSegmentMetadata | None:
-        """The remote segment that is read under a path of a log; None for a local file."""
+        """Returns the remote segment that a path of a log names; None for a local file."""
         there = self._there(path)
         return None if there is None else self.remote.metadata_of(there)
 
@@ -157,9 +157,10 @@ class TieredFiles(ReadOnlyFiles):
         return sorted({*here, *more})
 
     def _seen(self, folder: str) -> tuple[str | None, int]:
-        """The topic's id in a partition's folder, None where it does not say it, and when that was changed last."""
+        """Returns the topic id in a partition's directory, or None if it cannot be read, and the directory's last
+        change."""
         topic_id = None
-        with suppress(KafkalogError, OSError):  # whoever reads the partition is told
+        with suppress(KafkalogError, OSError):  # a reader of the partition gets the error
             topic_id = topic_id_of(folder, self._local)
         return topic_id, self._local.stat(folder).mtime_ms
 
