@@ -1,4 +1,4 @@
-"""Apache Kafka's log storage engine as a Python package, without a broker.
+"""Apache Kafka's log storage engine for Python, without a broker.
 
     store = kafkalog.open("data")           # a Store; created if missing
     orders = store.create_topic("orders", partitions=4, exist_ok=True)
