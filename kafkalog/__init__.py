@@ -1,17 +1,17 @@
-"""Apache Kafka's log storage engine as a Python package: no broker.
+"""Apache Kafka's log storage engine for Python, without a broker.
 
-    store = kafkalog.open("data")           # a Store; made if missing
+    store = kafkalog.open("data")           # a Store; created if missing
     orders = store.create_topic("orders", partitions=4, exist_ok=True)
     orders.append(b"value", key=b"key")     # append_many, append_async
     for record in store.reader("billing", topics=["orders"]): ...
     orders.describe()                       # records, times, bytes
-    kafkalog.open("data", read_only=True)   # beside a writer or broker
-    kafkalog.open_log("logs", "orders-0")   # one Partition by itself
-    kafkalog.verify("logs")                 # every batch and index entry
+    kafkalog.open("data", read_only=True)   # while another process writes
+    kafkalog.open_log("logs", "orders-0")   # a single Partition
+    kafkalog.verify("logs")                 # checks batches and indexes
 
 help(kafkalog.open), help(kafkalog.Topic) ... say more.  KafkalogError is
-the base of all errors, LogManager and RemoteStorage are the engine's
-doors; dir(kafkalog) lists the rest.  Each is loaded when first named.
+the base class of all errors.  LogManager and RemoteStorage give access to
+the engine.  dir(kafkalog) lists all names; each is loaded on first use.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_DOORS = ["open", "open_log", "list_partitions", "verify", "to_confluent"]  # what `import *` brings
+_DOORS = ["open", "open_log", "list_partitions", "verify", "to_confluent"]  # the names of `import *`
 
 if TYPE_CHECKING:
     __all__ = ["open", "open_log", "list_partitions", "verify", "to_confluent"]
-    # A name that is imported as itself is public for type checkers; nothing else is.
+    # For type checkers, only a name that is imported as itself is public.
     from kafkalog import config as config
     from kafkalog import decoding as decoding
     from kafkalog import engine as engine
@@ -73,7 +73,7 @@ _MODULES = (
     "config", "decoding", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "remote",
     "spark", "store", "toolbox", "topic", "transaction",
 )  # fmt: skip
-# Modules of earlier releases that go with the next one: `_renamed.MODULES` has where each is.
+# Modules of earlier releases that the next one removes: `_renamed.MODULES` says where each is now.
 _MOVED = ("cleaner", "coordinator", "files", "format", "log", "manager", "segment", "topics")
 _HOME = {
     "ChunkReader": "kafkalog._face.chunk_reader",
@@ -105,32 +105,32 @@ _HOME = {
     "open": "kafkalog.store",
     "verify": "kafkalog.toolbox.verify",
 }
-_THERE = {"open": "open_store"}  # what it is called at home
-# Names of earlier releases that go with the next one: where each is, and what to write.
+_THERE = {"open": "open_store"}  # names that differ in their modules
+# Names of earlier releases that the next one removes: where each is now, and what to use instead.
 _OLD = {
     "Log": ("kafkalog.partition", "Partition", "kafkalog.Partition"),
     "PartitionView": (
         "kafkalog.engine.log.view", "PartitionView",
-        "kafkalog.open_log(..., read_only=True), which gives a Partition, or kafkalog.engine.log.view.PartitionView, "
-        "which latest() and history() of the toolbox take",
+        "kafkalog.open_log(..., read_only=True), which returns a Partition, or kafkalog.engine.log.view.PartitionView, "
+        "which latest() and history() of the toolbox accept",
     ),
 }  # fmt: skip
 
 
 def _asks_for_import() -> bool:
-    """Whether who asks for a name is `from kafkalog import ...`, which looks whether it is there, and asks again."""
+    """Returns whether the import system reads the name; it checks whether the name exists, then reads it again."""
     import sys
 
     return sys._getframe(2).f_code.co_filename == "<frozen importlib._bootstrap>"
 
 
-if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every name
+if not TYPE_CHECKING:  # a type checker believes that a module with a __getattr__ has every name
 
     def __getattr__(name):
         import importlib
 
         if name == "__all__":
-            # pydoc prints what is listed in full, which would be ten screens behind the guide above.
+            # pydoc prints every listed object in full, which would be ten screens after the text above.
             import sys
 
             asks = sys._getframe(1).f_code.co_filename.replace("\\", "/")
@@ -146,7 +146,7 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
             return getattr(importlib.import_module(home), there)
         home = _HOME.get(name)
         if home is None:
-            if name in _MOVED and not _asks_for_import():  # an import finds it by itself
+            if name in _MOVED and not _asks_for_import():  # an import finds the module without this
                 return importlib.import_module(f"kafkalog.{name}")
             raise AttributeError(f"module 'kafkalog' has no attribute {name!r}")
         value = getattr(importlib.import_module(home), _THERE.get(name, name))
@@ -155,7 +155,7 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
 
 
 class _MovedModules:
-    """Finds modules of earlier releases: the last finder that `import` asks."""
+    """Finds modules of earlier releases; it is the last finder that `import` asks."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def]
@@ -170,7 +170,7 @@ class _MovedModules:
 def _find_moved_modules() -> None:
     import sys
 
-    others = [each for each in sys.meta_path if getattr(each, "__qualname__", "") != "_MovedModules"]  # a reload's
+    others = [each for each in sys.meta_path if getattr(each, "__qualname__", "") != "_MovedModules"]  # not twice
     sys.meta_path[:] = [*others, _MovedModules]
 
 
@@ -178,6 +178,6 @@ _find_moved_modules()
 
 
 def __dir__() -> list[str]:
-    """What is public, for completion and help(); not what happens to be loaded."""
+    """Returns the public names for completion and help(), whether they are loaded or not."""
     of_modules = (name for name, value in globals().items() if name.startswith("__") and not callable(value))
     return sorted({*of_modules, *_HOME, *_MODULES})

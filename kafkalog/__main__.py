@@ -1,4 +1,4 @@
-"""`python -m kafkalog`."""
+"""Runs the command line: `python -m kafkalog`."""
 
 from kafkalog.cli import main
 

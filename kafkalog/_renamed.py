@@ -1,8 +1,8 @@
-"""Names of the release before: each still works, and tells what to write instead with a DeprecationWarning.
+"""Deprecated names: each still works, and a DeprecationWarning says which name to use instead.
 
-Who renames a public name keeps it here for one release: `moved` for what lies in another module, `takes_old` for a
-function's parameters, `without` for those that have no successor, `OldAttribute` for an attribute, MODULES for a
-module.  Imports nothing of kafkalog.
+A renamed public name stays here for one release.  `moved` is for names that are in another module, `takes_old` for
+parameters of a function, `without` for parameters that have no successor, `OldAttribute` for an attribute, and MODULES
+for a module.  This module imports nothing of kafkalog.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
-GONE_WITH = "0.2"  # the release in which what is told here is no more
+GONE_WITH = "0.2"  # the release that removes the deprecated names
 
-# Modules of the release before, with what is in them, and where each is.
+# Modules of the previous release, and where each of them is now.
 MODULES = {
     "kafkalog.cleaner": "kafkalog.engine.cleaner",
     "kafkalog.coordinator": "kafkalog.engine.coordinator",
@@ -43,7 +43,7 @@ MODULES = {
     "kafkalog.topics.topic": "kafkalog.topic",
     "kafkalog.topics.writer": "kafkalog",
 }
-_NAMES_OF_TOPICS = {  # that are not in `kafkalog` itself, or have another name there
+_NAMES_OF_TOPICS = {  # names that are not in `kafkalog` itself, or have another name there
     "Log": ("kafkalog", "Partition"),
     "PartitionView": ("kafkalog.engine.log.view", "PartitionView"),
     "RecordFuture": ("kafkalog.producer", "RecordFuture"),
@@ -55,14 +55,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def warn(old: str, instead: str, *, depth: int = 1) -> None:
-    """Tells whoever wrote `old`: `depth` frames above the caller's own."""
-    warnings.warn(f"{old} goes with kafkalog {GONE_WITH}: write {instead}", DeprecationWarning, depth + 2)
+    """Warns the code that used `old`; it is `depth` frames above the caller."""
+    text = f"{old} is deprecated and will be removed in kafkalog {GONE_WITH}: use {instead}"
+    warnings.warn(text, DeprecationWarning, depth + 2)
 
 
 def moved(module: str, homes: Mapping[str, tuple[str, str]]) -> Callable[[str], Any]:
-    """A module's `__getattr__` for names that are elsewhere: where each is, and what to write instead.
+    """Returns a module's `__getattr__` for names that have moved; `homes` has the module and the new name of each.
 
-    Called in the module's body, it tells who imports the module as a whole; each name tells the line that takes it.
+    The call in the module's body warns an import of the whole module.  Each name warns the line that uses it.
     """
     if not _takes_names(_importer(), module):
         warn(module, " or ".join(dict.fromkeys(instead for _, instead in homes.values())), depth=2)
@@ -71,7 +72,7 @@ def moved(module: str, homes: Mapping[str, tuple[str, str]]) -> Callable[[str], 
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home, instead = homes[name]
-        if not _is_internal(sys._getframe(1)):  # an import, which looks whether it is there, and asks again
+        if not _is_internal(sys._getframe(1)):  # the import system only checks that it exists
             warn(f"{module}.{name}", instead)
         return getattr(importlib.import_module(home), name)
 
@@ -79,9 +80,9 @@ def moved(module: str, homes: Mapping[str, tuple[str, str]]) -> Callable[[str], 
 
 
 def takes_old(translate: Callable[[dict[str, Any], dict[str, Any]], None], **instead: str) -> Callable[[F], F]:
-    """Lets a function take keyword parameters that it had: `instead` has each one's name and what to write.
+    """Makes a function accept its former keyword parameters; `instead` maps each to its replacement.
 
-    `translate` is given those that came and the keyword arguments that are left, which it completes.
+    `translate` gets the former parameters that were passed, and the other keyword arguments, which it completes.
     """
 
     def decorate(function: F) -> F:
@@ -106,8 +107,10 @@ def takes_old(translate: Callable[[dict[str, Any], dict[str, Any]], None], **ins
 
 
 def without(shown: str, **gone: str) -> Callable[[F], F]:
-    """Has a function tell of keyword parameters that it had, and that nothing takes the place of: `gone` has each one's
-    name and what to do.  `shown`: the name by which users call it, which Python's own errors say, too."""
+    """Makes a function raise a clear error for removed keyword parameters; `gone` says what to do instead of each.
+
+    `shown` is the name by which users call the function; Python's own errors use it too.
+    """
 
     def decorate(function: F) -> F:
         function.__qualname__ = shown
@@ -116,7 +119,7 @@ def without(shown: str, **gone: str) -> Callable[[F], F]:
         def told(*args: Any, **named: Any) -> Any:
             for name in gone:
                 if name in named:
-                    raise TypeError(f"{shown}() got {name}={named[name]!r}, which is gone: {gone[name]}")
+                    raise TypeError(f"{shown}() got {name}={named[name]!r}, which was removed: {gone[name]}")
             return function(*args, **named)
 
         return told  # type: ignore[return-value]
@@ -125,7 +128,7 @@ def without(shown: str, **gone: str) -> Callable[[F], F]:
 
 
 class OldAttribute:
-    """An attribute that objects of a class had; `read` gives its value."""
+    """A deprecated attribute of a class; `read` returns its value."""
 
     def __init__(self, read: Callable[[Any], Any], instead: str) -> None:
         self._read, self._instead = read, instead
@@ -141,7 +144,7 @@ class OldAttribute:
 
 
 def spec_of(name: str) -> ModuleSpec | None:
-    """How a module of the release before is imported under its old name; None for what never was."""
+    """Returns the spec that imports a former module under its old name, or None for an unknown name."""
     old, tail = name, ""
     while old not in MODULES:
         old, _, last = old.rpartition(".")
@@ -157,19 +160,19 @@ def spec_of(name: str) -> ModuleSpec | None:
         return None
     if found is None:
         return None
-    # A module of its own, with an empty path: with that of its home, Python would load what is there a second time.
+    # A separate module with an empty path.  With its home's path, Python would load the home's modules a second time.
     is_package = found.submodule_search_locations is not None and (bool(tail) or name.count(".") == 1)
     return ModuleSpec(name, _OldModule(home), is_package=is_package)
 
 
 class _OldModule(Loader):
-    """Loads a module whose names are those of another one, `home`."""
+    """Loads a module that has the names of another one, `home`."""
 
     def __init__(self, home: str) -> None:
         self._home = home
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """An ordinary one."""
+        """Returns None, so that Python creates an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
         old, home = module.__name__, importlib.import_module(self._home)
@@ -185,8 +188,8 @@ class _OldModule(Loader):
                 place, there = _NAMES_OF_TOPICS.get(name, ("kafkalog", name))
             value = None if name.startswith("__") else getattr(importlib.import_module(place), there, None)
             if value is None:
-                message = f"has no {name!r}: {old} goes with kafkalog {GONE_WITH}, what was in it is in {self._home}"
-                if _operation(asks) == "IMPORT_FROM":  # which has a text of its own for an AttributeError
+                message = f"has no {name!r}: kafkalog {GONE_WITH} removes {old}; its names are in {self._home}"
+                if _operation(asks) == "IMPORT_FROM":  # Python replaces the text of an AttributeError here
                     raise ImportError(f"{old} {message}", name=old)
                 raise AttributeError(f"module {old!r} {message}")
             if not _is_internal(asks):
@@ -197,16 +200,16 @@ class _OldModule(Loader):
         module.__dict__.update(__getattr__=find, __dir__=lambda: dir(home))
 
 
-# --- who asks ------------------------------------------------------------------------------------------
+# --- the caller ----------------------------------------------------------------------------------------
 
 
 def _is_internal(frame: FrameType) -> bool:
-    """Whether it is one of Python's import system."""
+    """Returns whether a frame belongs to Python's import system."""
     return frame.f_code.co_filename.startswith("<frozen importlib")
 
 
 def _importer() -> FrameType | None:
-    """Who has the import run that is under way; None where nobody does."""
+    """Returns the frame whose import is running, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_internal(frame):
         frame = frame.f_back
@@ -216,19 +219,19 @@ def _importer() -> FrameType | None:
 
 
 def _operation(frame: FrameType) -> str:
-    """The name of the operation of Python's that a frame is in."""
+    """Returns the name of the bytecode operation that a frame is executing."""
     from opcode import opname
 
     return opname[frame.f_code.co_code[frame.f_lasti]] if frame.f_lasti >= 0 else ""
 
 
 def _takes_names(frame: FrameType | None, module: str) -> bool:
-    """Whether a frame is at `from module import names`: each name tells by itself, with a better word."""
+    """Returns whether a frame runs `from module import names`: then each name gives a more precise warning."""
     if frame is None or _operation(frame) != "IMPORT_NAME":
         return False
     from dis import get_instructions
 
-    before: Any = None  # the operation in front loads the names
+    before: Any = None  # the argument of the previous operation, which loads the names
     for each in get_instructions(frame.f_code):
         if each.offset == frame.f_lasti:
             return isinstance(before, tuple) and f"{each.argval}.".startswith(f"{module}.")

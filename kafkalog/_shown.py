@@ -1,7 +1,7 @@
-"""How things look in a REPL and a notebook: bytes as text, times, sizes, small tables.
+"""The text and HTML of objects in a REPL and a notebook: bytes as text, times, sizes, small tables.
 
-What is shown may be hostile: a record may hold markup, a megabyte, or no text at all.  Everything is cut and escaped
-here, and nothing here raises because of what it is given.  Knows nothing of logs; anybody may use it.
+The content may be hostile: a record may contain markup, a megabyte, or bytes that are not text.  This module shortens
+and escapes everything, and no content makes it raise.  It knows nothing of logs; any module may use it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 
 MOST = 60  # characters of a value
-ROWS_MAX = 50  # of a table
-PARTITIONS_MAX = 10_000  # that a repr looks at
+ROWS_MAX = 50  # rows of a table
+PARTITIONS_MAX = 10_000  # partitions that a repr counts
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 T = TypeVar("T")
 
-# No colours of its own: a notebook's theme, dark or light, shows through.
+# No colours are set, so that a notebook's theme, dark or light, applies.
 _TABLE = "background:transparent;color:inherit"
 _CELL = "padding:1px 8px;text-align:left"
 
 
 def octets(data: object, size: int | None = None, most: int = MOST) -> str:
-    """A key or a value: as text if it is UTF-8, else as bytes; cut behind `most` characters.  `size`: of the whole,
-    where `data` is its beginning."""
+    """Returns a key or a value as text if it is UTF-8, else as bytes; at most `most` characters of it.
+
+    `size` is the number of bytes of the whole, if `data` is only its beginning.
+    """
     if not isinstance(data, bytes | bytearray | memoryview):
         return cut(data, most)
     size = len(data) if size is None else size
@@ -35,7 +37,7 @@ def octets(data: object, size: int | None = None, most: int = MOST) -> str:
     except UnicodeDecodeError:
         found = head
     kept = min(len(found), most)
-    while kept and len(repr(found[:kept])) > most + 3:  # quotes and a b; escapes take more room
+    while kept and len(repr(found[:kept])) > most + 3:  # + 3 for quotes and a b; escapes need more characters
         kept -= 1
     shown = repr(found[:kept])
     if kept == len(found) and len(head) == size:
@@ -44,16 +46,16 @@ def octets(data: object, size: int | None = None, most: int = MOST) -> str:
 
 
 def cut(value: object, most: int = MOST) -> str:
-    """The repr of anything, in one line."""
+    """Returns the repr of any object in one line of at most `most` characters."""
     try:
         shown = " ".join(repr(value).split())
-    except Exception:  # of an object that we know nothing of
+    except Exception:  # the repr of an unknown object may raise anything
         return f"<{type(value).__name__}>"
     return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
 def moment(timestamp_ms: Any) -> str:
-    """Milliseconds since 1970 as ISO 8601 in UTC."""
+    """Returns milliseconds since 1970 as ISO 8601 in UTC."""
     if not isinstance(timestamp_ms, int) or timestamp_ms < 0:
         return "no time"
     try:
@@ -64,7 +66,7 @@ def moment(timestamp_ms: Any) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """1536 -> "1.5 KiB"."""
+    """Returns a size with its unit: 1536 -> "1.5 KiB"."""
     value = float(size_bytes)
     for unit in _UNITS:
         if abs(value) < 1024 or unit == _UNITS[-1]:
@@ -74,12 +76,12 @@ def size(size_bytes: int) -> str:
 
 
 def number(count: int, of: str) -> str:
-    """1 -> "1 topic"; 1200 -> "1,200 topics"."""
+    """Returns a count with its noun: 1 -> "1 topic"; 1200 -> "1,200 topics"."""
     return f"{count:,} {of}" if count == 1 else f"{count:,} {of}s"
 
 
 def or_none(ask: Callable[[], T]) -> T | None:
-    """What `ask` answers, None where it raises: what is only shown may be closed, deleted or damaged."""
+    """Returns the result of `ask`, or None if it raises: a shown object may be closed, deleted or damaged."""
     try:
         return ask()
     except Exception:
@@ -87,7 +89,7 @@ def or_none(ask: Callable[[], T]) -> T | None:
 
 
 def changed(given: tuple[Any, ...]) -> str:
-    """A named tuple of settings by those that are not the defaults."""
+    """Returns a named tuple of settings as text, with only the settings that differ from their defaults."""
     kind: Any = type(given)
     defaults, fields = kind._field_defaults, kind._fields
     parts = [
@@ -99,7 +101,7 @@ def changed(given: tuple[Any, ...]) -> str:
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]], more: str = "") -> str:
-    """HTML, every text of it escaped; `more` stands below.  At most ROWS_MAX rows are taken."""
+    """Returns an HTML table with all text escaped, and `more` below it; it has at most ROWS_MAX rows."""
     lines = [f'<table style="{_TABLE}"><caption style="text-align:left">{html.escape(caption)}</caption>']
     lines.append("<thead><tr>" + "".join(f'<th style="{_CELL}">{html.escape(each)}</th>' for each in columns))
     lines.append("</tr></thead><tbody>")
@@ -118,12 +120,12 @@ RECORD_COLUMNS = ("record", "time", "key", "value", "headers")
 
 
 def place(record: Any) -> str:
-    """Where a record is."""
+    """Returns the position of a record as text: "topic-0@12"."""
     return f"{record.topic}-{record.partition}@{record.offset}"
 
 
 def record_row(record: Any, value: str | None = None) -> list[str]:
-    """Of a table of records; `value` as it is shown, where somebody has made that."""
+    """Returns a record's row in a table; `value` is the text of the value if the caller has it."""
     headers = ", ".join(f"{cut(name)}: {octets(held)}" for name, held in list(record.headers or ())[:5])
     if len(headers) > 3 * MOST:
         headers = f"{headers[: 3 * MOST]}..."
@@ -132,8 +134,11 @@ def record_row(record: Any, value: str | None = None) -> list[str]:
 
 
 class Shown:
-    """Completion shows the names that users call: those of `_inner`, which kafkalog's own modules call, are left out of
-    `dir()`, and those with an underscore that are not Python's own."""
+    """Limits `dir()` to the names that users call.
+
+    It omits the names in `_inner`, which kafkalog's modules call, and names with a leading underscore that are not
+    Python's.
+    """
 
     __slots__ = ()
 
@@ -149,7 +154,7 @@ class Shown:
 
 
 class Shelf(Shown, list[T]):
-    """A list that a notebook shows as a table, made by `show` of its items."""
+    """A list that a notebook shows as a table; `show` returns the HTML of its items."""
 
     _show: Callable[[Sequence[T]], str] | None = None
 

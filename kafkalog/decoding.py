@@ -1,10 +1,10 @@
-"""Functions that decode the values of records, for `values=` of what reads them as Arrow.
+"""Functions that decode the values of records; pass them as `values=` to a method that reads records as Arrow.
 
     from kafkalog.decoding import wire_format
 
     batches = topic.arrow_batches(values=wire_format(decode))
 
-Needs pyarrow when a value is decoded; importing it does not.
+The module needs pyarrow only when a value is decoded.
 """
 
 from __future__ import annotations
@@ -18,29 +18,23 @@ if TYPE_CHECKING:
 
 __all__ = ["WireFormat", "wire_format"]
 
-# Also of `kafkalog.spark.functions.from_registry`.
+# `kafkalog.spark.functions.from_registry` uses this text too.
 EXPECTED_FORMAT = (
     "expected a schema registry's wire format: a zero byte, four bytes with the schema's id, and the payload"
 )
 
 
 def wire_format(decode: Callable[..., Any], *, message_indexes: bool = False, errors: str = "raise") -> WireFormat:
-    """A function for `values=` that decodes values in the wire format of schema registries: a zero byte, a schema's id
-    in four bytes, and a payload, such as one of Avro.
+    """Returns a function for `values=` that decodes the wire format of schema registries.
 
-    `decode(schema_id, payloads)` is called once for each schema id of a batch with the payloads as a
-    `pyarrow.BinaryArray`, and returns as many: a pyarrow Array, or a StructArray or RecordBatch, whose fields become
-    columns.  It must return the same type for each schema id: of a schema that has changed, read all with one reader
-    schema.  Nulls stay nulls and are not handed to it.  Without `schema=` the first batch tells the columns, if it has
-    a value that is not null; a reader of a store calls `decode` with a sample first, and so does any other question
-    whose first batch has none, with later values, or those of the topic that were not asked for.  What `decode` raises
-    is the cause of a RecordDeserializationException, which names topic, partition and offsets.
+    A value in that format is a zero byte, a schema id in four bytes, and a payload, such as one of Avro.  `decode` is
+    called once for each schema id of a batch.  It must return the same type for each schema id; if a schema has
+    changed, read all of its versions with one reader schema.  Nulls stay nulls and are not passed to `decode`.
 
-    `message_indexes`: the values are Protobuf's, whose payload has the indexes of the message before it: then it is
-    `decode(schema_id, payloads, indexes)`, with a tuple of ints, (0,) for the first message of the schema.
-
-    `errors`: "raise" raises RecordDeserializationException for a value that is not in the format, "null" makes a null
-    of it.
+    Without `schema=`, the first batch decides the columns, if it has a value that is not null.  Otherwise `decode` is
+    called with later values, or with values of the topic that were not requested.  A reader of a store always calls it
+    with a sample first.  An error that `decode` raises is the cause of a RecordDeserializationException, which names
+    topic, partition and offsets.
 
         def decode(schema_id, payloads):
             schema = fastavro.parse_schema(json.loads(registry.get_schema(schema_id).schema_str))
@@ -48,6 +42,30 @@ def wire_format(decode: Callable[..., Any], *, message_indexes: bool = False, er
             return pa.RecordBatch.from_pylist(rows, schema=columns)
 
         table = topic.read_arrow(values=wire_format(decode))
+
+    Args:
+        decode: A function `decode(schema_id, payloads)`.  `payloads` is a pyarrow.BinaryArray.  The function returns as
+            many rows: a pyarrow.Array, or a StructArray or RecordBatch whose fields become columns.
+        message_indexes: The values are Protobuf's, whose payload follows the indexes of the message.  Then the function
+            is `decode(schema_id, payloads, indexes)`, with a tuple of ints: (0,) for the first message of the schema.
+        errors: "raise" raises RecordDeserializationException for a value in another format; "null" makes it null.
+
+    Returns:
+        The function, a WireFormat.
+
+    Raises:
+        IllegalArgumentException: An argument has a wrong type or value.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from kafkalog.decoding import wire_format
+        >>> def decode(schema_id, payloads):
+        ...     return pa.array([f"{schema_id}: {payload.as_py().decode()}" for payload in payloads])
+        >>> with kafkalog.open("data") as store:
+        ...     place = store.create_topic("orders").append(bytes([0, 0, 0, 0, 7]) + b"payload")
+        ...     table = store.topic("orders").read_arrow(columns=["value"], values=wire_format(decode))
+        >>> table.to_pylist()
+        [{'value': '7: payload'}]
     """
     from kafkalog.engine.format.values import flag, function, shown
     from kafkalog.errors import IllegalArgumentException
@@ -61,8 +79,17 @@ def wire_format(decode: Callable[..., Any], *, message_indexes: bool = False, er
 
 
 class WireFormat:
-    """Made by `wire_format`: called with a column of values, it returns them decoded.  Any number of threads may use
-    one, as far as its `decode` allows that."""
+    """Decodes columns of values in a registry's wire format; returned by `wire_format`.
+
+    Several threads may use one object if its `decode` function allows that.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from kafkalog.decoding import wire_format
+        >>> decoder = wire_format(lambda schema_id, payloads: payloads.cast(pa.string()))
+        >>> decoder(pa.array([bytes([0, 0, 0, 0, 7]) + b"payload", None])).to_pylist()
+        ['payload', None]
+    """
 
     def __init__(self, decode: Callable[..., Any], message_indexes: bool, errors: str) -> None:
         self._decode = decode
@@ -73,7 +100,19 @@ class WireFormat:
         return f"wire_format({getattr(self._decode, '__qualname__', self._decode)})"
 
     def __call__(self, values: pa.Array) -> pa.Array:
-        """The decoded values, in the order of `values`, a binary column."""
+        """Returns the decoded values of a binary column, in the same order.
+
+        Args:
+            values: A pyarrow binary column.
+
+        Returns:
+            A pyarrow.Array of the same length.
+
+        Raises:
+            RecordDeserializationException: A value is in another format, and `errors` is "raise"; or `decode` raised an
+                error.
+            IllegalArgumentException: `decode` returned another number of rows, or different types for two schemas.
+        """
         import numpy as np
 
         from kafkalog._face.value_columns import binary, buffers
@@ -116,16 +155,16 @@ class WireFormat:
         row = int(bad[0])
         value = column[row].as_py()
         found = f"{len(value)} bytes that begin with 0x{value[:8].hex()}" if value else "no bytes"
-        what = "message indexes of Protobuf behind the schema id" if ids[row] == BAD_INDEXES else EXPECTED_FORMAT
+        what = "message indexes of Protobuf after the schema id" if ids[row] == BAD_INDEXES else EXPECTED_FORMAT
         text = f"found {found}, {what if what is EXPECTED_FORMAT else f'expected {what}'}"
         error = RecordDeserializationException(
-            f"value: {text}", hint='wire_format(decode, errors="null") makes a null of it'
+            f"value: {text}", hint='wire_format(decode, errors="null") makes it null'
         )
         error.row = row
         raise error
 
     def _group(self, payloads: pa.Array, schema_id: int, code: int, row: int, last_row: int) -> pa.Array:
-        """What `decode` makes of one schema's payloads, which lie between two rows, as an array."""
+        """Returns the decoded payloads of one schema as an array; `row` and `last_row` bound their rows, for errors."""
         from kafkalog._face.value_columns import as_array
         from kafkalog.errors import IllegalArgumentException, KafkalogError, RecordDeserializationException
 
@@ -143,7 +182,7 @@ class WireFormat:
         made = as_array(found, "decode")
         if len(made) != len(payloads):
             raise IllegalArgumentException(
-                f"decode: returned {len(made)} rows for schema {schema_id}, expected {len(payloads)}, one a payload"
+                f"decode: returned {len(made)} rows for schema {schema_id}, expected {len(payloads)}, one per payload"
             )
         return made
 
@@ -158,7 +197,7 @@ def _other_type(found: pa.DataType, schema_id: int, expected: pa.DataType, expec
 
 
 def _indexes(code: int) -> tuple[int, ...]:
-    """Message indexes by their bytes, the first one lowest: how many, then each, as zigzag varints."""
+    """Returns the message indexes from their bytes, first byte lowest: a count, then each index, as zigzag varints."""
     found, number, shift = [], 0, 0
     for byte in code.to_bytes(8, "little"):
         number |= (byte & 0x7F) << shift
@@ -168,7 +207,7 @@ def _indexes(code: int) -> tuple[int, ...]:
             number = shift = 0
             if len(found) > found[0]:
                 break
-    return tuple(found[1:]) or (0,)  # a zero alone stands for the first message
+    return tuple(found[1:]) or (0,)  # a single zero means the first message
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
-"""What a reader gets: one record, with the attribute names of kafka-python 3.0's ConsumerRecord.
+"""`Record`, the object that readers return for each record, and `to_confluent`, which wraps it.
 
-`Record` is native.  `to_confluent` dresses a record as confluent-kafka's Message,
-whose names are methods: both styles on one class would clash (`timestamp` against `timestamp()`).
+A Record has the attribute names of kafka-python 3.0's ConsumerRecord and is native code.  `to_confluent` wraps it with
+the methods of confluent-kafka's Message.  One class cannot have both, because the names clash (`timestamp` and
+`timestamp()`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,21 @@ Header = tuple[str, bytes | None]
 
 
 class ConfluentMessage(Shown):
-    """A record with the methods of confluent_kafka.Message."""
+    """A record with the methods of confluent_kafka.Message, returned by `to_confluent`.
+
+    `len()` of it is the length of the value in bytes.
+
+    Example:
+        >>> with kafkalog.open_log("logs", "orders-0") as log:
+        ...     offset = log.append(b"value", key=b"key", timestamp=1_700_000_000_000)
+        ...     message = kafkalog.to_confluent(next(log.records()))
+        >>> message.topic(), message.partition(), message.offset()
+        ('orders', 0, 0)
+        >>> message.key(), message.value(), message.headers(), message.timestamp(), len(message)
+        (b'key', b'value', None, (1, 1700000000000), 5)
+        >>> message.leader_epoch(), message.latency(), message.error()
+        (0, None, None)
+    """
 
     __slots__ = ("_record",)
 
@@ -34,45 +49,82 @@ class ConfluentMessage(Shown):
         self._record = record
 
     def topic(self) -> str:
-        """The topic's name."""
+        """Returns the topic's name.
+
+        Returns:
+            The name.
+        """
         return self._record.topic
 
     def partition(self) -> int:
-        """The partition's number."""
+        """Returns the partition's number.
+
+        Returns:
+            The number, counted from 0.
+        """
         return self._record.partition
 
     def offset(self) -> int:
-        """The record's offset."""
+        """Returns the record's offset.
+
+        Returns:
+            The offset in the partition.
+        """
         return self._record.offset
 
     def key(self) -> bytes | None:
-        """The key; None for none."""
+        """Returns the key.
+
+        Returns:
+            The bytes; None for a record without a key.
+        """
         return self._record.key
 
     def value(self) -> bytes | None:
-        """The value; None for a tombstone."""
+        """Returns the value.
+
+        Returns:
+            The bytes; None for a tombstone.
+        """
         return self._record.value
 
     def headers(self) -> list[Header] | None:
-        """Pairs of name and value; None where there are none."""
+        """Returns the headers.
+
+        Returns:
+            Pairs of name and value; None if the record has no headers.
+        """
         return list(self._record.headers) or None
 
     def timestamp(self) -> tuple[int, int]:
-        """(type, ms) with confluent's numbers: 0 not available, 1 create time, 2 log append time."""
+        """Returns the type of the timestamp and the timestamp.
+
+        Returns:
+            (type, milliseconds since 1970), with confluent-kafka's types: 0 not available, 1 create time, 2 log append
+            time.
+        """
         if self._record.timestamp_type == NO_TIMESTAMP_TYPE or self._record.timestamp < 0:
             return (0, 0)
         return (self._record.timestamp_type + 1, self._record.timestamp)
 
     def leader_epoch(self) -> int | None:
-        """The epoch of the leader that appended it; None where the log does not say."""
+        """Returns the epoch of the leader that appended the record.
+
+        Returns:
+            The epoch; None if the log does not have one.
+        """
         return None if self._record.leader_epoch < 0 else self._record.leader_epoch
 
     def latency(self) -> float | None:
-        """None: nothing was sent."""
+        """Returns None, because the record was read and not sent.
+
+        Returns:
+            None.
+        """
         return None
 
     def error(self) -> None:
-        """None: what was read is no error."""
+        """Returns None, because a record that was read is not an error."""
         return
 
     def __len__(self) -> int:
@@ -83,5 +135,19 @@ class ConfluentMessage(Shown):
 
 
 def to_confluent(record: Record) -> ConfluentMessage:
-    """`record` with confluent-kafka's Message methods."""
+    """Wraps a record with the methods of confluent-kafka's Message.
+
+    Args:
+        record: A Record that a reader returned.
+
+    Returns:
+        The message; it holds the record itself, not a copy.
+
+    Example:
+        >>> with kafkalog.open_log("logs", "orders-0") as log:
+        ...     offset = log.append(b"value", key=b"key")
+        ...     messages = [kafkalog.to_confluent(record) for record in log]
+        >>> messages[0].key(), messages[0].value()
+        (b'key', b'value')
+    """
     return ConfluentMessage(record)

@@ -1,18 +1,21 @@
-"""Reading by chunks of S bytes, and the framing in which a fetch answer travels.
+"""Reading in chunks of `chunk_bytes`, and the framing of fetch answers.
 
-`ChunkReader` walks a partition from an offset in reads of S bytes.  A batch larger than S doubles the chunk until it
-fits.  One of more than LARGE_BATCH_BYTES is read whole once its checksum agrees in the file, so that a damaged size
-field takes no memory.  There is no limit unless the caller states one: what was appended can be read.  A batch that the
-chunk cut is kept for the next read; an offset that the log does not have raises or resets, as the caller chose.  It
-ends at the end of the log or with an error: a stretch that a source hands out is whole batches, so what cannot be read
-of it is damage.  Before it says so it asks the source again where the offset is, and raises when the same bytes come
-twice: the log may have been cut or deleted under it.
+`ChunkReader` reads a partition from an offset in reads of `chunk_bytes`.  For a larger batch it doubles the chunk until
+the batch fits.  A batch of more than LARGE_BATCH_BYTES is read whole only after its checksum was verified in the file,
+so that a damaged size field allocates no memory.  There is no limit unless the caller sets one, so everything that was
+appended can be read.  A batch that the chunk cut is kept for the next read.  An offset that the log does not have
+raises or resets, as the caller chose.
 
-Who takes all that is in a chunk before he asks for the next may have a second thread read ahead (`_native.ahead`), as
-long scans do (`segment.scan`): it gives bytes and judges nothing; where it gives none, the reader reads there itself.
+Reading ends at the end of the log or with an error: a source returns extents of whole batches, so bytes of an extent
+that cannot be read are damage.  Before the reader raises, it asks the source again for the offset, and raises if it
+gets the same bytes a second time.  The log may have been truncated or deleted in the meantime.
 
-`MessageSetSend` and `MultiMessageSetSend` put the same bytes on a socket with os.sendfile.  Not thread-safe; any number
-of readers may read one log.
+A caller that uses a whole chunk before it requests the next one may let a second thread read ahead (`_native.ahead`),
+as long scans do (`segment.scan`).  That thread reads bytes and validates nothing.  If it has none, the reader reads
+there.
+
+`MessageSetSend` and `MultiMessageSetSend` send the same bytes to a socket with os.sendfile.  The classes are not
+thread-safe; any number of readers may read one log.
 """
 
 from __future__ import annotations
@@ -81,13 +84,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
-ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
-RECEIVED_BYTES_MAX = 128 << 20  # of a message set, unless the caller takes more
-UNREADABLE = (BadBytesError, InvalidRecordException)  # what readers raise of damage
+ARROW_BATCH_BYTES = 2 << 20  # one chunk a batch: the allocator reuses such blocks, larger ones come new and cold
+RECEIVED_BYTES_MAX = 128 << 20  # the largest message set, unless the caller accepts more
+UNREADABLE = (BadBytesError, InvalidRecordException)  # the errors that readers raise for damage
 AHEAD_SLICE_BYTES = 2 << 20
-LOOKS_MAX = 20  # at a stretch that is another one each time
+LOOKS_MAX = 20  # how often an extent is located again if its bytes differ each time
 
-MISPLACED = -1  # beside the verdicts of the native scan
+MISPLACED = -1  # in addition to the verdicts of the native scan
 
 # org.apache.kafka.common.protocol.Errors: the codes that a fetch answer can carry.
 UNKNOWN_SERVER_ERROR = -1
@@ -100,10 +103,11 @@ INVALID_RECORD = 87
 
 
 class Chunk(Shown):
-    """Whole batches: `data` is what the file has from `file_position` on.
+    """Whole batches: `data` holds the bytes of the file from `file_position` on.
 
-    `table` is the native scan's, positions in the file; `headers` are the same as objects, positions in `data`.
-    `aborted` are the aborted transactions that may have batches here; for read_committed readers alone.
+    `table` is the result of the native scan, with positions in the file.  `headers` are the same batches as objects,
+    with positions in `data`.  `aborted` are the aborted transactions that may have batches here; read_committed readers
+    alone have them.
     """
 
     __slots__ = ("_headers", "aborted", "data", "file_position", "path", "table")
@@ -121,7 +125,7 @@ class Chunk(Shown):
         return f"<Chunk of {count}, {_shown.size(len(self.data))} of {self.path!r} at {self.file_position}>"
 
     def _repr_html_(self) -> str | None:
-        """For notebooks: its batches."""
+        """Returns a table of the batches as HTML for notebooks."""
         return _shown.or_none(self._html)
 
     def _html(self) -> str:
@@ -137,12 +141,17 @@ class Chunk(Shown):
 
     @property
     def headers(self) -> list[BatchHeader]:
+        """The headers of the batches, with positions in `data`."""
         if self._headers is None:
             self._headers, _, _ = batches.headers(self.data)
         return self._headers
 
     def aborted_rows(self) -> np.ndarray:
-        """One byte a batch: 1 where it belongs to an aborted transaction."""
+        """Returns one byte for each batch: 1 if it belongs to an aborted transaction.
+
+        Returns:
+            A numpy array of uint8, as long as `table`.
+        """
         table = self.table
         skip = np.zeros(len(table), np.uint8)
         transactional = (table["attributes"] & TRANSACTIONAL_FLAG) != 0
@@ -157,7 +166,7 @@ class Chunk(Shown):
 
 
 class _Left(NamedTuple):
-    """Where a reader stood: the position in the segment that `owner` is, while the log has `cuts`."""
+    """The reader's position in the segment `owner`, valid while the log's count of truncations is `cuts`."""
 
     owner: object
     cuts: int
@@ -166,16 +175,44 @@ class _Left(NamedTuple):
 
 
 class ChunkReader(ArrowStream, Closing, Shown):
-    """Iterate for chunks, or use `batches()` and `records()`; `offset` is the next offset to be read.
+    """Reads a log in chunks of whole batches; returned by `Partition.reader`.
 
-    `chunk_bytes` is S, `max_chunk_bytes` the most that one batch may take, by default what it has in its file:
-    RecordBatchTooLargeException beyond it.
-    `max_decompressed_bytes` is the most that may come out of one compressed batch (CorruptRecordException beyond it).
-    `out_of_range` is "error" (OffsetOutOfRangeException), "earliest", "latest", or a time in ms (int): the first
-    record at or after it.  Iteration ends at the end of the log as it is then; iterate again to go on.
-    `read_committed` skips aborted records and stops before open transactions; control records are never handed out.
-    `reads_ahead`: long stretches are read by a second thread as well, where a processor is left for it; then a chunk's
-    bytes, or a Record of it, are there until the next one is asked for, and no longer.
+    Iterating over it yields Chunks, up to the current end of the log; iterate again to continue.  `records()` yields
+    Records instead.  Control records are never returned.  A ChunkReader is a context manager; one thread at a time may
+    use it.
+
+    Args:
+        source: The partition's Source.
+        offset: The first offset to read; by default the log's start.
+        chunk_bytes: The bytes of one read.
+        max_chunk_bytes: The most bytes of one batch; a larger one raises RecordBatchTooLargeException.  By default
+            there is no limit but the file's size.
+        max_decompressed_bytes: The most bytes that a compressed batch may decompress to; a larger one raises
+            CorruptRecordException.
+        isolation: "read_uncommitted", or "read_committed", which skips aborted records and stops before open
+            transactions.
+        out_of_range: The action if the log does not have the offset: "error" raises OffsetOutOfRangeException,
+            "earliest" and "latest" continue there, and an int continues at the first record at or after this time (ms
+            since 1970).
+        check_crcs: Verify the checksum of each batch.
+        end_offset: The offset (exclusive) at which to stop; by default the log's end.
+        reads_ahead: Let a second thread read long extents if a processor is idle.  Then a chunk's bytes, and its
+            Records, are valid only until the next chunk is requested.
+
+    Raises:
+        IllegalArgumentException: An argument has a wrong type or value.
+
+    Attributes:
+        offset: The offset of the next record to read.
+        topic_partition: The partition.
+
+    Example:
+        >>> with kafkalog.open_log("logs", "orders-0") as log:
+        ...     offsets = log.append_many([b"one", b"two"])
+        ...     with log.reader(isolation="read_committed") as reader:
+        ...         for chunk in reader:
+        ...             print(len(chunk.headers), chunk.headers[0].last_offset, reader.offset)
+        1 1 2
     """
 
     _inner = frozenset(
@@ -183,7 +220,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
         | {"reads", "source"}
     )
 
-    # More than eight parameters: each is a choice of the caller's, all but the source and the offset by name.
+    # More than eight parameters: each is a separate option; all but the source and the offset are passed by name.
     def __init__(
         self,
         source: Source,
@@ -205,18 +242,18 @@ class ChunkReader(ArrowStream, Closing, Shown):
         max_decompressed_bytes = values.whole(max_decompressed_bytes, "max_decompressed_bytes", low=1, expected="bytes")
         if chunk_bytes <= 0 or (max_chunk_bytes is not None and max_chunk_bytes < chunk_bytes):
             raise IllegalArgumentException(
-                f"chunk_bytes {chunk_bytes} must be above 0 and not above max_chunk_bytes {max_chunk_bytes}"
+                f"chunk_bytes is {chunk_bytes}; expected more than 0, and at most max_chunk_bytes ({max_chunk_bytes})"
             )
         if isinstance(out_of_range, str) and out_of_range not in ("error", "earliest", "latest"):
             raise IllegalArgumentException(
-                f"out_of_range {out_of_range!r} is none of 'error', 'earliest', 'latest' and a time in ms"
+                f"out_of_range is {out_of_range!r}; expected 'error', 'earliest', 'latest' or a time in ms"
             )
         if not isinstance(out_of_range, str):
             out_of_range = values.milliseconds(out_of_range, "out_of_range", low=0)
         self.source = source
         self.topic_partition = source.topic_partition
         self.offset = source.log_start_offset if offset is None else values.offset(offset, low=0)
-        self.first_offset = self.offset  # records below it are not handed out; moves with seeks and resets
+        self.first_offset = self.offset  # records below it are not returned; changes with seeks and resets
         self.isolation = isolation
         self.committed = isolation == "read_committed"
         self.end_offset = None if end_offset is None else values.offset(end_offset, "end_offset", low=0)
@@ -227,20 +264,20 @@ class ChunkReader(ArrowStream, Closing, Shown):
         self._check_crcs = values.flag(check_crcs, "check_crcs")
         self._out_of_range = out_of_range
         self._extent: Extent | None = None
-        self._cuts = source.cuts  # of the log when the stretch was found
+        self._cuts = source.cuts  # the log's count of truncations when the extent was located
         self._position = 0  # file position of the first byte in _partial
         self._partial: bytes | memoryview = b""
         self._buffers = ReadBuffers()
         self._reads_ahead = values.flag(reads_ahead, "reads_ahead")
         self._ahead: ReadAhead | None = None
-        self._alone_until = 0  # the file position from which on it may be tried again
-        self._last_offset = -1  # of the batch in front of _position; -1 where the stretch begins
-        self._left: _Left | None = None  # where it stood when it let go of its file
-        self._ended: tuple[int, int] | None = None  # where the log's end was met last
-        self._suspect: tuple[str, int, int, bytes] | None = None  # what could not be read last
+        self._alone_until = 0  # the file position from which reading ahead may be tried again
+        self._last_offset = -1  # the last offset before _position; -1 at the start of an extent
+        self._left: _Left | None = None  # the position at which the file was closed
+        self._ended: tuple[int, int] | None = None  # where the log's end was found last
+        self._suspect: tuple[str, int, int, bytes] | None = None  # the bytes that could not be read last
         self._raise_suspect: Callable[[], NoReturn] | None = None
-        self._suspected: Extent | None = None  # where it was
-        self._looks = 0  # how often since the last chunk
+        self._suspected: Extent | None = None  # the extent of these bytes
+        self._looks = 0  # how often bytes could not be read since the last chunk
 
     def __repr__(self) -> str:
         return f"<ChunkReader of {self.topic_partition} at offset {self.offset}>"
@@ -249,17 +286,41 @@ class ChunkReader(ArrowStream, Closing, Shown):
         return self
 
     def __iter__(self) -> Iterator[Chunk]:
-        return iter(self.read_chunk, None)  # which holds no chunk while the next one is read: it may be 100 MB
+        return iter(self.read_chunk, None)  # keeps no chunk while the next one is read: it may have 100 MB
 
     def seek(self, offset: int) -> None:
-        """Go on from another offset; what was kept of a cut batch, and what was doubted, is dropped."""
+        """Continues at another offset; drops the rest of a batch that was read in part.
+
+        Args:
+            offset: The offset of the next record to read.
+
+        Raises:
+            IllegalArgumentException: `offset` is not an offset.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offsets = log.append_many([b"one", b"two"])
+            ...     with log.reader() as reader:
+            ...         reader.seek(1)
+            ...         print([record.value for record in reader.records()])
+            [b'two']
+        """
         self.offset = self.first_offset = values.offset(offset, low=0)
         self._suspect = self._suspected = self._raise_suspect = None
         self._looks = 0
         self.close()
 
     def rest(self) -> None:
-        """Let go of the file until the next chunk, which begins where this one ended: for one of many readers."""
+        """Closes the file until the next chunk, which continues at the same position; useful for one of many readers.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offset = log.append(b"one")
+            ...     with log.reader() as reader:
+            ...         reader.rest()
+            ...         print([record.value for record in reader.records()])
+            [b'one']
+        """
         extent = self._extent
         if extent is not None:
             self._left = _Left(extent.owner, self._cuts, self._position, self._last_offset)
@@ -268,17 +329,36 @@ class ChunkReader(ArrowStream, Closing, Shown):
             self._end_ahead(0)
 
     def close(self) -> None:
-        """Let go of the file; the reader may go on afterwards."""
+        """Closes the file; the reader can be used again afterwards.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     reader = log.reader()
+            ...     reader.close()
+        """
         self._extent = self._left = None
         self._partial = b""
         self._buffers = ReadBuffers()
         self._end_ahead(0)
 
     def read_chunk(self) -> Chunk | None:
-        """The next chunk that holds a batch; None at the end of the log.
+        """Reads the next chunk.
 
-        CorruptRecordException at damage; OffsetOutOfRangeException when the log no longer has the offset and
-        `out_of_range` is "error".
+        Returns:
+            A Chunk of at least one batch, or None at the end of the log.
+
+        Raises:
+            CorruptRecordException: The log is damaged.
+            OffsetOutOfRangeException: The log no longer has the offset, and `out_of_range` is "error".
+            RecordBatchTooLargeException: A batch is larger than `max_chunk_bytes`.
+            KafkaStorageException: The log cannot be read.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offset = log.append(b"one")
+            ...     with log.reader() as reader:
+            ...         print(len(reader.read_chunk().headers), reader.read_chunk())
+            1 None
         """
         want = self.chunk_bytes
         while self.end_offset is None or self.offset < self.end_offset:
@@ -352,7 +432,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
         return None
 
     def _taken(self, extent: Extent, data: memoryview, table: np.ndarray, reached: int) -> Chunk | None:
-        """Go on behind the batches of `table`; None when all in it lies before what was asked for."""
+        """Moves the position after the batches of `table`; returns None if all are before the requested offset."""
         chunk = Chunk(data[:reached], table, extent.path, self._position)
         begin = self.offset
         last_offset = int(table["last_offset"][-1])
@@ -360,10 +440,10 @@ class ChunkReader(ArrowStream, Closing, Shown):
             chunk.aborted = self.source.aborted_in(int(table["base_offset"][0]), last_offset)
             if (
                 self.source.log_start_offset > begin or self.source.cuts != self._cuts or not self.source.has(extent)
-            ):  # behind the list: with the segment, or with its end, what it says of these records has gone
+            ):  # after the list was read: if the segment or its end was deleted, the list lacks its transactions
                 self.close()
                 return None
-        self._partial = data[reached:] if reached < len(data) else b""  # a view of nothing keeps the memory
+        self._partial = data[reached:] if reached < len(data) else b""  # an empty view would keep the memory
         self._position += reached
         self._last_offset = last_offset
         if last_offset < begin:
@@ -372,17 +452,17 @@ class ChunkReader(ArrowStream, Closing, Shown):
         self._suspect = self._suspected = self._raise_suspect = None
         self._looks = 0
         if int(table["base_offset"][0]) < begin:
-            self.first_offset = max(self.first_offset, begin)  # the log was cut and grew again: hand out nothing twice
+            self.first_offset = max(self.first_offset, begin)  # the log was truncated and grew: return nothing twice
         return chunk
 
     def read_ahead(self, on: bool) -> None:
-        """Whether long stretches are read by a second thread from now on; what was handed out before stays."""
+        """Sets whether a second thread reads long extents from now on; chunks that were returned before stay valid."""
         self._reads_ahead = on
         if not on:
             self._end_ahead(0)
 
     def _read_ahead(self, extent: Extent) -> memoryview | None:
-        """The next bytes from `_position` on, as the second thread has them; None where nobody reads ahead."""
+        """Returns the next bytes, which the second thread has read; None if no thread reads ahead."""
         ahead, kept = self._ahead, len(self._partial)
         if ahead is None:
             file, start = extent.file, self._position
@@ -395,11 +475,11 @@ class ChunkReader(ArrowStream, Closing, Shown):
                 return None
             try:
                 ahead = ReadAhead(file, start, extent.end, slice_bytes=AHEAD_SLICE_BYTES, most_threads=processors())
-            except (MemoryError, OSError):  # it would only have been quicker
+            except (MemoryError, OSError):  # reading without it is only slower
                 self._end_ahead(start + AHEAD_LEAST_BYTES)
                 return None
             self._ahead, kept = ahead, 0
-        place = None if self.source.cuts != self._cuts else ahead.advance(kept)  # not what was there before a cut
+        place = None if self.source.cuts != self._cuts else ahead.advance(kept)  # not bytes from before a truncation
         if place is None:
             self._end_ahead(self._position + AHEAD_LEAST_BYTES)
             return None
@@ -407,20 +487,20 @@ class ChunkReader(ArrowStream, Closing, Shown):
         return ahead.memory[slice(*place)]
 
     def _end_ahead(self, alone_until: int) -> None:
-        """What was read last stays readable."""
+        """Ends the second thread; the bytes of its last read stay valid."""
         ahead, self._ahead, self._alone_until = self._ahead, None, alone_until
         if ahead is not None:
             ahead.close()
 
     def _read(self, extent: Extent, position: int, read: Callable[[], T]) -> T | None:
-        """Bytes of a stretch; None when its file was closed under us (deleted with its segment): look again."""
+        """Returns bytes of an extent, or None if its file was closed in the meantime (deleted with its segment)."""
         try:
             data = read()
         except OSError as error:
             if extent.file.closed:
                 self._doubt(extent, b"", batches.TORN)
                 return None
-            if isinstance(error, KafkalogError):  # of a remote tier
+            if isinstance(error, KafkalogError):  # the error of a remote tier
                 raise
             raise KafkaStorageException(f"cannot read the log: {error}", path=extent.path, position=position) from error
         self.reads += 1
@@ -438,7 +518,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
             raise KafkaStorageException.because_of(error, "cannot read the log's index") from error
 
     def _at_end(self, extent: Extent) -> bool:
-        """Whether the stretch that is used up was the last one, as the second look at the same place tells."""
+        """Returns whether the extent was the log's last one, which a second check at the same position confirms."""
         ended = (extent.segment_base, self._position)
         self.close()
         if ended != self._ended:
@@ -459,21 +539,21 @@ class ChunkReader(ArrowStream, Closing, Shown):
                 extent = self.source.extent(self.offset, self.isolation)
                 break
             except OffsetOutOfRangeException:
-                if not is_sure:  # a view has the ends of its last look
+                if not is_sure:  # a read-only view may have old ends
                     self.source.recheck()
                     is_sure = True
                     continue
                 found = self.offset if self._out_of_range == "error" else self._reset_offset()
                 if found == self.offset:
                     raise
-                self.offset = self.first_offset = found  # from which the start may have moved on again
+                self.offset = self.first_offset = found  # in a loop, because the start may have moved again
         left, self._left = self._left, None
         if extent is not None:
             self._position = extent.position
             self._partial = b""
             self._last_offset = -1
             if left is not None and left.owner is extent.owner is not None and left.cuts == self._cuts:
-                # The search passes over what does not fit; who reads on from where he stood finds it.
+                # The search skips batches that do not fit; reading from the old position finds them.
                 self._position, self._last_offset = min(left.position, extent.position), left.last_offset
             if self._suspected is not None:
                 self._check_passed(extent)
@@ -481,7 +561,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
         return extent
 
     def _check_passed(self, extent: Extent) -> None:
-        """A second look that leads past what could not be read: fine if that was cut off or deleted meanwhile."""
+        """Checks an extent that is past the bytes that could not be read: they must have been truncated or deleted."""
         before, suspect = self._suspected, self._suspect
         assert before is not None
         assert suspect is not None
@@ -503,22 +583,22 @@ class ChunkReader(ArrowStream, Closing, Shown):
         return self.source.visible_end(self.isolation) if found is None else found
 
     def _fitting(self, table: np.ndarray, extent: Extent) -> int:
-        """How many leading batches have offsets above those before them and inside their segment: no CRC covers it."""
+        """Returns how many of the first batches have increasing offsets inside their segment, which no CRC covers."""
         if not len(table):
             return 0
         most = highest_offset(extent.segment_base, extent.next_base) if extent.limit is None else extent.limit
-        # Of two that do not follow each other the first may be right, or have jumped ahead.
+        # If two batches are not in order, the first may be right, or may be too far ahead.
         wrong = misfits(table, max(self._last_offset + 1, extent.segment_base), most)
         if wrong:
             return wrong[0]
-        if extent.base_limit is not None:  # what is older than magic 2 does not say where it begins
+        if extent.base_limit is not None:  # a batch older than magic 2 does not have its first offset
             beyond = np.flatnonzero((table["base_offset"] > extent.base_limit) & (table["magic"] >= 2))
             if len(beyond):
                 return int(beyond[0])
         return len(table) - self._last_jumps(table, extent, most)
 
     def _last_jumps(self, table: np.ndarray, extent: Extent, most: int) -> bool:
-        """Whether the last batch leaves a gap before it that the one behind it, in the next read, belongs into."""
+        """Returns whether the last batch leaves a gap before it that the next batch, in the next read, belongs into."""
         row = table[-1]
         first = int(row["base_offset"] if row["magic"] >= 2 else row["last_offset"])
         before = int(table["last_offset"][-2]) if len(table) > 1 else self._last_offset
@@ -537,7 +617,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
         return misfits(both, max(before + 1, extent.segment_base), most)[:1] == [0]
 
     def _grown(self, want: int, data: memoryview, extent: Extent) -> int:
-        """A larger chunk, for a batch that does not fit; a size that is only a flipped bit takes no memory."""
+        """Returns a larger chunk size for a batch that does not fit; a damaged size field allocates no memory."""
         declared = declared_size(data) if len(data) >= LOG_OVERHEAD else -1
         most = self.max_chunk_bytes
         is_good = False
@@ -553,18 +633,18 @@ class ChunkReader(ArrowStream, Closing, Shown):
             is_good = True
         if most is not None and want >= most:
             raise RecordBatchTooLargeException(
-                f"the batch at offset {self.offset} has {declared} bytes, more than a read may take ({most})",
+                f"the batch at offset {self.offset} has {declared} bytes, expected at most max_chunk_bytes ({most})",
                 path=extent.path,
                 position=self._position,
-                hint="raise max_chunk_bytes",
+                hint="increase max_chunk_bytes",
             )
         larger = declared if is_good else want * 2
         return larger if most is None else min(larger, most)
 
     def _doubt(self, extent: Extent, data: bytes | memoryview, why: int, row: np.void | None = None) -> None:
-        """`data`, at the present position, cannot be read.  The first time: forget the stretch and look again."""
+        """Handles bytes that cannot be read: raises, or, the first time, drops the extent to locate it again."""
         if self.source.cuts != self._cuts:
-            self.close()  # cut under us: no wonder
+            self.close()  # the log was truncated during the read
             return
         seen = (extent.path, self._position, why, bytes(data[:RECORD_BATCH_OVERHEAD]))
         self._looks += 1
@@ -573,7 +653,7 @@ class ChunkReader(ArrowStream, Closing, Shown):
         self._suspect, self._suspected = seen, extent
         self._raise_suspect = partial(self._raise_corrupt, extent, data, why, row, self._position)
         self.close()
-        if why == MISPLACED:  # in view of the batch before it, which a search may not see
+        if why == MISPLACED:  # keep the position: only the batch before it shows that it is misplaced
             self._left = _Left(extent.owner, self._cuts, self._position, self._last_offset)
         extent.file.doubt()
         self.source.recheck()
@@ -601,17 +681,17 @@ class ChunkReader(ArrowStream, Closing, Shown):
             what += " (offsets are not covered by the CRC)"
         raise CorruptRecordException(what, path=extent.path, position=position, hint=DAMAGE_HINT)
 
-    # --- what is in the chunks -----------------------------------------------------------------------
+    # --- the content of chunks -----------------------------------------------------------------------
 
     def data_batches(self) -> Iterator[tuple[Chunk, BatchHeader]]:
-        """Batches with records for the caller: no control batches and, for read_committed, no aborted ones."""
+        """Yields batches with records for the caller: no control batches and, if read_committed, no aborted ones."""
         while (chunk := self.read_chunk()) is not None:
             for header in self.data_headers(chunk):
-                self.source.check_usable()  # a forked child has what was read before, too
+                self.source.check_usable()  # a forked child also has the bytes that were read before
                 yield chunk, header
 
     def data_headers(self, chunk: Chunk) -> list[BatchHeader]:
-        """Those of a chunk's batches that have records for the caller."""
+        """Returns the headers of a chunk's batches that have records for the caller."""
         found = []
         skip = chunk.aborted_rows() if chunk.aborted else itertools.repeat(0)
         for header, aborted in zip(chunk.headers, skip, strict=False):
@@ -624,16 +704,48 @@ class ChunkReader(ArrowStream, Closing, Shown):
         return found
 
     def records(self) -> Iterator[Record]:
-        """Records from `offset` on, in offset order.
+        """Returns an iterator over records from `offset` on, in the order of their offsets.
 
-        The iterator is one thread's.  A Record may be kept: it holds bytes of the log no longer than until two more
-        were asked for.
+        One thread may use the iterator.  A Record can be kept: it refers to bytes of the log only until two more
+        records were requested.
+
+        Returns:
+            An iterator of Records.
+
+        Raises:
+            KafkalogError: Any error of `read_chunk`, while iterating.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offsets = log.append_many([b"one", b"two"])
+            ...     with log.reader() as reader:
+            ...         print([record.value for record in reader.records()])
+            [b'one', b'two']
         """
         return walk_records(self.batches_of_records())
 
     def arrow_reader(self, columns: Sequence[str] | None = None, *, batch_rows: int = 65_536) -> pa.RecordBatchReader:
-        """Records from `offset` to the end as it is then, as a pyarrow RecordBatchReader with the columns of
-        `Partition.read_arrow`; read while it is taken.  MissingPackageException without pyarrow."""
+        """Returns the records from `offset` to the current end as a pyarrow RecordBatchReader, which reads them lazily.
+
+        Args:
+            columns: The columns, as for `Partition.read_arrow`.
+            batch_rows: The most rows of a batch.
+
+        Returns:
+            A pyarrow.RecordBatchReader.
+
+        Raises:
+            MissingPackageException: pyarrow is not installed.
+            IllegalArgumentException: An argument has a wrong type or value.
+            KafkalogError: Any error of `read_chunk`, while reading.
+
+        Example:
+            >>> with kafkalog.open_log("logs", "orders-0") as log:
+            ...     offsets = log.append_many([b"one", b"two"])
+            ...     with log.reader() as reader:
+            ...         print(reader.arrow_reader(["value"]).read_all().to_pylist())
+            [{'value': b'one'}, {'value': b'two'}]
+        """
         pyarrow = need_pyarrow()
         from kafkalog._face import arrow
 
@@ -647,27 +759,27 @@ class ChunkReader(ArrowStream, Closing, Shown):
         from kafkalog._face import arrow
 
         for batch in arrow.record_batches(self, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES):
-            self.source.check_usable()  # a forked child has what was read before, too
+            self.source.check_usable()  # a forked child also has the bytes that were read before
             yield batch
 
     def batches_of_records(self) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
-        """What `walk_records` goes over."""
+        """Yields the batches for `walk_records`."""
         for chunk, header in self.data_batches():
             yield self, chunk, header
 
     def check_usable(self) -> None:
-        """IllegalStateException in a forked child of the process that opened the log."""
+        """Raises IllegalStateException in a forked child of the process that opened the log."""
         self.source.check_usable()
 
     def body_of(self, chunk: Chunk, header: BatchHeader) -> Buffer | None:
-        """The records of a compressed batch of magic 2, as bytes; None where `plain_records` has to say why not."""
+        """Returns the decompressed records of a batch of magic 2; None if `plain_records` has to raise the error."""
         try:
             return payload(chunk.data, header, max_bytes=self.max_decompressed_bytes)
         except KafkalogError:
             return None
 
     def plain_records(self, chunk: Chunk, header: BatchHeader) -> Iterator[Record]:
-        """Records of a batch of any magic, and the errors of one that is damaged, with file and position."""
+        """Yields the records of a batch of any magic; errors of a damaged batch have file and position."""
         topic, partition = self.source.topic_partition
         end = LONG_MAX if self.end_offset is None else self.end_offset
         born = generation()
@@ -693,7 +805,7 @@ def walk_records(
     keep: Callable[[Record], object] | None = None,
     asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
 ) -> RecordWalk:
-    """The records of `batches`, each with the reader that found it; filters and `asynchronously` are RecordWalk's."""
+    """Returns an iterator over the records of `batches`; the filters and `asynchronously` are RecordWalk's."""
     return RecordWalk(
         batches,
         part_records=PART_RECORDS,
@@ -707,7 +819,7 @@ def walk_records(
 
 
 def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogError:
-    """`error` with the file and position of the batch that it speaks of."""
+    """Returns `error` with the file and position of its batch."""
     if error.path is None:
         error.path = chunk.path
         error.position = chunk.file_position + header.position
@@ -716,14 +828,37 @@ def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogE
 
 # --- the wire ---------------------------------------------------------------------------------------------
 
-RESULT_HEADER = struct.Struct(">ih")  # bytes behind the length field, error code
+RESULT_HEADER = struct.Struct(">ih")  # number of bytes after the length field, error code
 
 
 class MessageSetSend(Shown):
-    """A fetch result of one partition: int32 length of what follows, int16 error code, batches.
+    """A fetch answer for one partition: int32 length of the rest, int16 error code, batches.
 
-    At least one whole batch where there is one; the last may be cut, as in Kafka's answers: its size field tells.
-    Nothing is read until `send_to`.  An error while locating the batches becomes an error code and no batches.
+    It has at least one whole batch if there is one.  The last batch may be cut, as in Kafka's answers; its size field
+    tells. Nothing is sent until `send_to`.  An error while the batches are located becomes an error code without
+    batches.
+
+    Args:
+        source: The partition's Source.
+        offset: The offset to send from.
+        max_bytes: How many bytes of batches to send at most; the first batch is always sent whole.
+        isolation: "read_uncommitted" or "read_committed".
+
+    Attributes:
+        error_code: Kafka's error code; 0 for none.
+
+    Example:
+        >>> import socket
+        >>> from kafkalog.reader import receive_message_set
+        >>> sender, receiver = socket.socketpair()
+        >>> with kafkalog.open_log("logs", "orders-0") as log:
+        ...     offset = log.append(b"value")
+        ...     sent = log.send_to(sender, 0)  # sends a MessageSetSend
+        >>> error_code, data = receive_message_set(receiver)
+        >>> error_code, sent - len(data)
+        (0, 6)
+        >>> sender.close()
+        >>> receiver.close()
     """
 
     def __init__(
@@ -748,18 +883,29 @@ class MessageSetSend(Shown):
 
     @property
     def size(self) -> int:
-        """All bytes on the wire, the length field included."""
+        """The number of bytes to send, including the length field."""
         return RESULT_HEADER.size + self._bytes
 
     def send_to(self, sock: socket.socket) -> int:
-        """Write everything to a blocking socket, the batches by os.sendfile; returns the bytes written."""
+        """Writes everything to a blocking socket, the batches with os.sendfile.
+
+        Args:
+            sock: A connected blocking socket.
+
+        Returns:
+            The number of bytes written.
+
+        Raises:
+            CorruptRecordException: The file became shorter during the call.
+            OSError: The socket failed.
+        """
         sock.sendall(RESULT_HEADER.pack(self._bytes + 2, self.error_code))
         sent = 0
         while self._extent is not None and sent < self._bytes:
             count = self._extent.send_to(sock, self._extent.position + sent, self._bytes - sent)
             if count == 0:
                 raise CorruptRecordException(
-                    f"the file became shorter while it was sent: {self._bytes - sent} bytes are missing",
+                    f"the file became shorter during the send: {self._bytes - sent} bytes are missing",
                     path=self._extent.path,
                     position=self._extent.position + sent,
                 )
@@ -768,12 +914,25 @@ class MessageSetSend(Shown):
         return self.size
 
     def close(self) -> None:
-        """Let go of the file; `send_to` does it by itself."""
+        """Releases the file; `send_to` does so at its end."""
         self._extent = None
 
 
 class MultiMessageSetSend(Shown):
-    """Fetch results of several partitions: int32 length of what follows, int16 error code, each MessageSetSend."""
+    """Fetch answers for several partitions: int32 length of the rest, int16 error code, each MessageSetSend.
+
+    Args:
+        sends: The answers of the partitions.
+        error_code: Kafka's error code for the whole answer; 0 for none.
+
+    Attributes:
+        sends: The answers of the partitions.
+        error_code: Kafka's error code; 0 for none.
+
+    Example:
+        >>> kafkalog.MultiMessageSetSend([]).size
+        6
+    """
 
     def __init__(self, sends: Sequence[MessageSetSend], *, error_code: int = NONE) -> None:
         self.sends = list(sends)
@@ -784,11 +943,22 @@ class MultiMessageSetSend(Shown):
 
     @property
     def size(self) -> int:
-        """How many bytes there are to send."""
+        """The number of bytes to send, including the length field."""
         return RESULT_HEADER.size + sum(send.size for send in self.sends)
 
     def send_to(self, sock: socket.socket) -> int:
-        """Write everything to a blocking socket; returns the bytes written."""
+        """Writes everything to a blocking socket.
+
+        Args:
+            sock: A connected blocking socket.
+
+        Returns:
+            The number of bytes written.
+
+        Raises:
+            CorruptRecordException: A file became shorter during the call.
+            OSError: The socket failed.
+        """
         sock.sendall(RESULT_HEADER.pack(self.size - 4, self.error_code))
         for send in self.sends:
             send.send_to(sock)
@@ -796,16 +966,16 @@ class MultiMessageSetSend(Shown):
 
 
 def fetch_bytes(extent: Extent, max_bytes: int) -> int:
-    """How many of the extent's bytes a fetch of `max_bytes` gets: at least the first batch, maybe cut at the end.
+    """Returns how many bytes of the extent a fetch gets: at least the first batch, else at most `max_bytes`.
 
-    The first batch is checked with its CRC: whoever fetches on behind the batches that arrived whole comes to each
-    damage as the first one.
+    The CRC of the first batch is checked.  A client that fetches again after its last whole batch so gets each damaged
+    batch as the first one.
     """
     left = extent.end - extent.position
     head = extent.read(extent.position, RECORD_BATCH_OVERHEAD)
     _, why, _ = batches.headers(head)
     first = declared_size(head)
-    if why == batches.OK or first > left:  # the header itself is cut, or the batch is
+    if why == batches.OK or first > left:  # the header or the batch is cut
         why = batches.TORN if len(head) < SMALLEST_BATCH_BYTES or first > left else batches.OK
     if why in (batches.OK, batches.TORN) and first <= left and len(head) >= SMALLEST_BATCH_BYTES:
         why = batches.OK if crc_matches_in(extent.file, extent.position, first) else batches.BAD_CRC
@@ -815,7 +985,7 @@ def fetch_bytes(extent: Extent, max_bytes: int) -> int:
 
 
 def error_code_of(error: KafkalogError) -> int:
-    """Kafka's wire code for an error; -1 (UNKNOWN_SERVER_ERROR) for those that have none here."""
+    """Returns Kafka's wire code for an error; -1 (UNKNOWN_SERVER_ERROR) if it has none here."""
     table: tuple[tuple[type[KafkalogError], int], ...] = (
         (OffsetOutOfRangeException, OFFSET_OUT_OF_RANGE),
         (UnknownTopicOrPartitionException, UNKNOWN_TOPIC_OR_PARTITION),
@@ -827,13 +997,45 @@ def error_code_of(error: KafkalogError) -> int:
 
 
 def receive_message_set(sock: Any, *, max_bytes: int = RECEIVED_BYTES_MAX) -> tuple[int, bytes]:
-    """Read one MessageSetSend from a socket: (error code, batches).  SchemaException for a length out of range."""
+    """Reads one MessageSetSend from a socket.
+
+    Args:
+        sock: A connected blocking socket.
+        max_bytes: The most bytes to accept.
+
+    Returns:
+        The error code, and the batches as bytes.
+
+    Raises:
+        SchemaException: The length is out of range, or the connection closed too early.
+
+    Example:
+        >>> import socket
+        >>> from kafkalog.reader import receive_message_set
+        >>> sender, receiver = socket.socketpair()
+        >>> sender.sendall(bytes([0, 0, 0, 2, 0, 1]))
+        >>> receive_message_set(receiver)
+        (1, b'')
+        >>> sender.close()
+        >>> receiver.close()
+    """
     length, error_code = _receive_header(sock, max_bytes)
     return error_code, _receive(sock, length)
 
 
 def receive_multi_message_set(sock: Any, *, max_bytes: int = RECEIVED_BYTES_MAX) -> tuple[int, list[tuple[int, bytes]]]:
-    """Read one MultiMessageSetSend from a socket: (error code, [(error code, batches), ...])."""
+    """Reads one MultiMessageSetSend from a socket.
+
+    Args:
+        sock: A connected blocking socket.
+        max_bytes: The most bytes to accept.
+
+    Returns:
+        The error code, and a list of (error code, batches), one for each partition.
+
+    Raises:
+        SchemaException: A length is out of range, or the connection closed too early.
+    """
     left, error_code = _receive_header(sock, max_bytes)
     results = []
     while left > 0:
@@ -844,11 +1046,11 @@ def receive_multi_message_set(sock: Any, *, max_bytes: int = RECEIVED_BYTES_MAX)
 
 
 def _receive_header(sock: Any, max_bytes: int) -> tuple[int, int]:
-    """(bytes that follow, error code)"""
+    """Reads a header; returns (bytes that follow, error code)."""
     length, error_code = RESULT_HEADER.unpack(_receive(sock, RESULT_HEADER.size))
     if not 2 <= length <= max_bytes:
         raise SchemaException(
-            f"a fetch result of {length} bytes, expected 2 to {max_bytes}", hint="max_bytes= takes more"
+            f"a fetch result of {length} bytes, expected 2 to {max_bytes}", hint="increase max_bytes="
         )
     return length - 2, error_code
 

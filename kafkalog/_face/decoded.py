@@ -1,6 +1,7 @@
-"""What columns a reading asks of the log, and what it makes of them: values and keys as bytes, or decoded.
+"""The columns that reading needs from the log, and the columns that it returns: values and keys as bytes, or decoded.
 
-A schema that nobody gave is inferred from a sample before the first batch, so that all batches have the same one.
+If the caller gives no schema, it is inferred from a sample before the first batch, so that all batches have the same
+one.
 """
 
 from __future__ import annotations
@@ -21,30 +22,42 @@ if TYPE_CHECKING:
 
 Sample = Callable[[], "Iterator[pa.RecordBatch]"]
 
-SAMPLE_ROWS = 2_000  # from which the fields of JSON are told
+SAMPLE_ROWS = 2_000  # values from which the fields of JSON are inferred
 SAMPLED = ("topic", "partition", "offset", "value")
-NEAR = 0.75  # how like another a name is that may be a slip of it, as difflib counts
-NAMES_TOLD = 30  # of fields, in an error
+NEAR = 0.75  # difflib's similarity of two names from which one may be a typing error
+NAMES_TOLD = 30  # names of fields in an error
 
 
 class Decoding(TypedDict, total=False):
-    """How values and keys become columns.
+    """The keyword arguments that decode values and keys into columns.
 
-    values: "bytes", "text" (a value that is no UTF-8 is an error), "json", or a function of a batch's values, such as
-    `kafkalog.decoding.wire_format(...)`.  The fields of JSON objects become columns in the place of `value`; one that
-    has the name of a record's column is `value_<name>`.
-    schema: of JSON, names and types, as a pyarrow.Schema or a mapping such as {"id": "int64", "tags": "list<string>"}:
-    pyarrow's bool, int32, int64, float64, string, timestamp, decimal128, list and struct, what `str` makes of them,
-    Python's (int, float, str, bool, datetime, list[...]), a mapping for an object, a list of one for an array, "json"
-    for the text of whatever is there.  Without it up to 2,000 of the first and last
-    values tell, but those that are no JSON objects; a field whose values have different types is the text of its JSON,
-    with any `errors`, and fields that none of them has are left out.  Of a function: what it returns.
-    errors: "raise" (RecordDeserializationException names the record), or "null" in the place of what is no text, no
-    JSON, or of another type.
-    keys: "bytes" or "text".
+    If values become several columns, `columns` may name these too, such as ["offset", "id"].  Other fields of JSON are
+    not decoded then.  "value" stands for all of them.
 
-    Where values become columns, `columns` may name these too, such as ["offset", "id"]; other fields of JSON are not
-    looked at then.  "value" stands for all of them.
+    Attributes:
+        values: "bytes" (the default), "text", "json", or a function of a batch's values, such as
+            `kafkalog.decoding.wire_format(...)`.  With "text", a value that is not UTF-8 is an error.  With "json", the
+            fields of JSON objects become columns in place of `value`; a field with the name of a record's column
+            becomes `value_<name>`.
+        schema: With "json", the names and types of the fields: a pyarrow.Schema, or a mapping such as {"id": "int64",
+            "tags": "list<string>"}.  Types are pyarrow's bool, int32, int64, float64, string, timestamp, decimal128,
+            list and struct, or their text, or Python's int, float, str, bool, datetime and list[...].  A mapping stands
+            for an object, a list of one type for an array, and "json" for the JSON text of any value. Without a schema
+            it is inferred from up to 2,000 of the first and last values; values that are not JSON objects do not count.
+            A field whose values have different types is then the text of its JSON, and a field that none of these
+            values has is omitted.  With a function, the schema is what the function returns.
+        errors: "raise" raises a RecordDeserializationException that names the record; "null" makes a value null that is
+            not text, not JSON, or of another type.
+        keys: "bytes" (the default) or "text".
+
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     orders = store.create_topic("orders")
+        ...     offsets = orders.append_many([(b'{"id": 7}', b"customer-7"), (b"not JSON", b"customer-8")])
+        ...     table = orders.read_arrow(columns=["key", "id"], values="json", schema={"id": "int64"},
+        ...                               errors="null", keys="text")
+        >>> table.to_pylist()
+        [{'key': 'customer-7', 'id': 7}, {'key': 'customer-8', 'id': None}]
     """
 
     values: Literal["bytes", "text", "json"] | Callable[[Any], Any]
@@ -54,24 +67,27 @@ class Decoding(TypedDict, total=False):
 
 
 def decoding_of(values: Any = "bytes", schema: Any = None, errors: str = "raise", keys: str = "bytes") -> ValueDecoding:
-    """How to decode, as `Decoding` says."""
+    """Returns the ValueDecoding for the arguments of `Decoding`."""
     from kafkalog._face.value_columns import decoding
 
     return decoding(values, schema, errors, keys=keys)
 
 
 def taken_from(asked: Any) -> ValueDecoding:
-    """Takes what says how to decode out of what was asked."""
+    """Removes the arguments of `Decoding` from `asked`, and returns their ValueDecoding."""
     return decoding_of(**{name: asked.pop(name) for name in Decoding.__annotations__ if name in asked})
 
 
 class DecodedColumns:
-    """Batches with the columns `read` become, by `of`, those that `columns` names, decoded: columns of records, fields
-    of values by the names of their columns, and `value` for all of these.  IllegalArgumentException for another name.
+    """Turns batches with the columns `read` into batches with the requested, decoded columns (`of`).
 
-    `schema` is what that gives; None where only the batches tell it.  `sample` gives a few batches with the
-    columns SAMPLED and values that are not null, from which the schema of JSON is inferred, and by which errors name a
-    record.  `anywhere` gives some of all that there is: of fields that are named, and that the sample does not have.
+    `columns` may name columns of records, columns of the values' fields, and `value` for all of these fields.  Another
+    name raises IllegalArgumentException.
+
+    `schema` is the schema of the result, or None if only the batches determine it.  `sample` returns a few batches with
+    the columns SAMPLED and without null values: the schema of JSON is inferred from them, and errors name their
+    records. `anywhere` returns a sample of everything, for fields that are named but that the first sample does not
+    have.
     """
 
     def __init__(self, decode: ValueDecoding, columns: Sequence[str] | None, sample: Sample, anywhere: Sample) -> None:
@@ -81,14 +97,14 @@ class DecodedColumns:
         self.schema: pa.Schema | None = wanted
         self._wanted = wanted
         self.read: list[str] = wanted.names
-        self._extra: list[str] = []  # which errors name
+        self._extra: list[str] = []  # columns that are read for errors alone
         is_given = decode.schema is not None
-        self._is_doubtful = False  # whether any field of the schema that was given is there
+        self._is_doubtful = False  # True until values were seen that have a field of the given schema
         self._given: list[str] = [] if decode.schema is None else decode.schema.names
         self._decode: ValueDecoding | None = None
         self._chosen: _Chosen | None = None
-        self.is_blind = False  # no value has told a field of JSON
-        if "value" not in wanted.names:  # no value is looked at, whatever it would become
+        self.is_blind = False  # True if no value has a field of JSON
+        if "value" not in wanted.names:  # values are not read, so they are not decoded
             decode = decoding_of(keys=decode.keys, errors=decode.errors if decode.keys == "text" else "raise")
         if (decode.values, decode.keys) == ("bytes", "bytes") or not {"value", "key"} & set(wanted.names):
             return
@@ -111,7 +127,7 @@ class DecodedColumns:
         self.learn()
 
     def learn(self, sample: Sample | None = None) -> pa.Schema | None:
-        """The schema, also where a batch told what a function returns, or where this sample tells it."""
+        """Returns the schema, after a batch or this sample has determined the result of a function."""
         if self._decode is None:
             return self.schema
         if self._decode.schema is None and sample is not None:
@@ -122,7 +138,7 @@ class DecodedColumns:
         return self.schema
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch decoded.  RecordDeserializationException names the record."""
+        """Returns the decoded batch; raises RecordDeserializationException, which names the record."""
         if self._decode is None:
             return batch
         made = self._decode.apply(batch)
@@ -133,8 +149,10 @@ class DecodedColumns:
         return made if not self._extra else made.select([name for name in made.schema.names if name not in self._extra])
 
     def _tell_strangers(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> bool:
-        """A UserWarning if the values have none of the fields of the schema, or another in the place of one; whether
-        the next batch must be asked."""
+        """Warns if the values have no field of the schema, or have a field with a similar name instead.
+
+        Returns whether the next batch must be checked too.
+        """
         assert self._decode is not None
         assert self._decode.schema is not None
         at, names = batch.schema.get_field_index("value"), self._decode.schema.names
@@ -150,15 +168,15 @@ class DecodedColumns:
             self._tell_if_no_object(values, "all fields are null")
         elif len(absent) == len(names):
             _warn(
-                f"schema: none of the {len(values):,} values looked at has any of its fields {_listed(names)}, so "
-                f"these are null; there are {_listed(found.names)}"
+                f"schema: none of the {len(values):,} sampled values has any of its fields {_listed(names)}, so "
+                f"these are null; the values have {_listed(found.names)}"
             )
         else:
             strangers = [name for name in found.names if name not in self._given]
             near = {name: _nearest(name, strangers) for name in absent}
             told = [f"{name} (did you mean {other}?)" for name, other in near.items() if other is not None]
             if told:
-                _warn(f"schema: none of the {len(values):,} values looked at has {_listed(told)}, so it is null")
+                _warn(f"schema: none of the {len(values):,} sampled values has {_listed(told)}, so it is null")
         return False
 
     def _tell_if_no_object(self, values: pa.Array, so: str) -> None:
@@ -166,18 +184,18 @@ class DecodedColumns:
 
         assert self._decode is not None
         if len(values) and self._decode.errors == "null" and next(objects(values.to_pylist()), None) is None:
-            _warn(f"values: none of the {len(values):,} values looked at is a JSON object, so {so}")
+            _warn(f"values: none of the {len(values):,} sampled values is a JSON object, so {so}")
 
 
 def _nearest(name: str, others: Sequence[str]) -> str | None:
-    """The other name that somebody who wrote `name` may have meant."""
+    """Returns the most similar name among `others`, or None if none is similar."""
     by_text = {other.casefold(): other for other in others}
     near = difflib.get_close_matches(name.casefold(), list(by_text), 1, NEAR)
     return by_text[near[0]] if near else None
 
 
 def _warn(text: str) -> None:
-    """A UserWarning at the line that called the package."""
+    """Issues a UserWarning at the line that called the package."""
     frame, depth = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "kafkalog":
         frame, depth = frame.f_back, depth + 1
@@ -189,7 +207,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _fields_named(decode: ValueDecoding, columns: Sequence[str] | None) -> list[str]:
-    """The names in `columns` that are no columns of records, and so may be fields of the values."""
+    """Returns the names in `columns` that are not columns of records, and so may be fields of the values."""
     from kafkalog._face.arrow import PYTHON_COLUMNS
 
     if not isinstance(columns, Collection) or isinstance(columns, str | bytes | bytearray | memoryview):
@@ -198,14 +216,14 @@ def _fields_named(decode: ValueDecoding, columns: Sequence[str] | None) -> list[
     if others and decode.values in ("bytes", "text"):
         raise IllegalArgumentException(
             f"unknown column {others[0]!r}",
-            hint=f'there are {", ".join(PYTHON_COLUMNS)}; values="json" makes columns of the fields of JSON, which '
-            "schema= names",
+            hint=f'the columns are {", ".join(PYTHON_COLUMNS)}; values="json" also makes a column of each field of '
+            "JSON that schema= names",
         )
     return others
 
 
 def _of_records(columns: Sequence[str] | None, named: list[str]) -> pa.Schema:
-    """The columns of records that are asked for, with `value` where fields of it are named."""
+    """Returns the requested columns of records, with `value` if fields of it are named."""
     from kafkalog._face import arrow
 
     if not named or columns is None:
@@ -218,17 +236,17 @@ def _of_records(columns: Sequence[str] | None, named: list[str]) -> pa.Schema:
 
 
 class _Chosen:
-    """The columns that are named where fields of values are among them."""
+    """The requested columns, if fields of values are among them."""
 
     def __init__(self, columns: tuple[str, ...], wanted: pa.Schema, *, is_inferred: bool) -> None:
         self._columns = columns
         self._wanted = wanted
         self._at = wanted.get_field_index("value")
         self._is_inferred = is_inferred
-        self._looked_at = 0  # values, of which fields are told
+        self._looked_at = 0  # how many values were sampled
 
     def names(self, found: list[str], count: int) -> list[str]:
-        """The names in `found` that are asked for, in the order of the question; `count` of `found` are fields."""
+        """Returns the requested names in `found`, in the requested order; `count` names in `found` are fields."""
         from kafkalog._face.arrow import PYTHON_COLUMNS
 
         fields = found[self._at : self._at + count]
@@ -239,23 +257,23 @@ class _Chosen:
             elif name in found:
                 chosen.append(name)
             else:
-                more = "; schema= names fields that no value of the sample has" if self._is_inferred else ""
+                more = "; schema= can name fields that no sampled value has" if self._is_inferred else ""
                 told = _listed(fields)
-                among = f", which none of the {self._looked_at:,} values looked at has" if self._looked_at else ""
+                among = f", which none of the {self._looked_at:,} sampled values has" if self._looked_at else ""
                 raise IllegalArgumentException(
                     f"unknown column {name!r}{among}",
-                    hint=f"there are {', '.join(PYTHON_COLUMNS)}, and of the values {told or 'none'}{more}",
+                    hint=f"the columns are {', '.join(PYTHON_COLUMNS)}; the values' fields are {told or 'none'}{more}",
                 )
         return list(dict.fromkeys(chosen))
 
     def of_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of the columns that are asked for."""
+        """Returns the schema of the requested columns."""
         pyarrow = need_pyarrow()
         names = self.names(schema.names, len(schema) - len(self._wanted) + 1)
         return pyarrow.schema([schema.field(name) for name in names], schema.metadata)
 
     def completed(self, decode: ValueDecoding, looked_at: pa.RecordBatch | None, anywhere: Sample) -> ValueDecoding:
-        """The decoding of JSON with fields that are named, and that only values elsewhere have."""
+        """Returns the decoding of JSON with the named fields that only values outside of the sample have."""
         pyarrow = need_pyarrow()
         from kafkalog._face.value_columns import decoding
 
@@ -276,7 +294,7 @@ class _Chosen:
         return decoding("json", pyarrow.schema([*decode.schema, *more]), decode.errors, keys=decode.keys)
 
     def narrowed(self, decode: ValueDecoding) -> ValueDecoding:
-        """The decoding without the fields of JSON that nobody asked for."""
+        """Returns the decoding without the fields of JSON that were not requested."""
         if decode.values != "json" or decode.schema is None or "value" in self._columns:
             return decode
         pyarrow = need_pyarrow()
@@ -286,17 +304,17 @@ class _Chosen:
         chosen = set(self.of_schema(decode.schema_for(self._wanted)).names)
         kept = [(name, field) for name, field in zip(full, decode.schema, strict=True) if name in chosen]
         made = decoding("json", pyarrow.schema([field for _, field in kept]), decode.errors, keys=decode.keys)
-        # A field that has the name of a column of records may be called another where some are left out.
+        # A field with the name of a record's column may get another name if some fields are omitted.
         return made if self._fields(made) == [name for name, _ in kept] else decode
 
     def _fields(self, decode: ValueDecoding) -> list[str]:
-        """The names of the columns that values become."""
+        """Returns the names of the columns that values become."""
         names: list[str] = decode.schema_for(self._wanted).names
         return names[self._at : len(names) - (len(self._wanted) - self._at - 1)]
 
 
 def with_values(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows whose value is not null, which tells nothing; no batch is empty."""
+    """Yields the rows whose value is not null, because null determines no schema; no batch is empty."""
     for batch in batches:
         column = batch.column(batch.schema.get_field_index("value"))
         found = batch if not column.null_count else batch.filter(column.is_valid())
@@ -305,7 +323,7 @@ def with_values(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _taken(sample: Sample) -> pa.RecordBatch | None:
-    """A sample as one batch of at most SAMPLE_ROWS; None if there is nothing in it."""
+    """Returns a sample as one batch of at most SAMPLE_ROWS rows; None if it is empty."""
     taken = list(sample())
     if not taken:
         return None
@@ -318,22 +336,22 @@ def _places(sample: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def _inferred(decode: ValueDecoding, records: pa.RecordBatch | None) -> ValueDecoding:
-    """The decoding as these records of a sample tell it."""
+    """Returns the decoding with the schema of these records."""
     pyarrow = need_pyarrow()
     from kafkalog._face.value_columns import decoding
 
     found = pyarrow.array([], pyarrow.binary()) if records is None else records.column("value")
-    if decode.values == "json":  # what is no JSON is told where it is read, with its place
+    if decode.values == "json":  # reading reports values that are not JSON, with their positions
         fields = decoding("json", None, "null").infer(found).schema
         return decoding("json", fields, decode.errors, keys=decode.keys)
     return decode if records is None else decode.infer(found, records=records)
 
 
 def known_schema(schema: pa.Schema | None) -> pa.Schema:
-    """IllegalArgumentException for one that nothing tells."""
+    """Returns the schema, or raises IllegalArgumentException if there is none."""
     if schema is None:
         raise IllegalArgumentException(
-            "values: nothing tells what the function returns, for there are no values to try it with",
-            hint="give schema=, what it returns; then days without records have its columns, too",
+            "values: the columns of the function's result are not known, because there are no values to call it with",
+            hint="pass its result's schema as schema=; then a range without records has the columns, too",
         )
     return schema

@@ -1,8 +1,8 @@
-"""What can be asked of a partition, a topic and a store alike: their records, as objects, as Arrow and as data frames.
+"""The reading methods that a partition, a topic and a store share: records as objects, as Arrow and as data frames.
 
-A `Readable` says which partitions it has; each of them reads itself (`Partition`).  What is asked is a `Selection`, and
-means the same for one partition and for many.  Of many, partitions come one after the other, each as it is when its
-turn comes; an offset that one of them has not is the nearest that it has.
+A `Readable` returns its partitions, and each of them reads its own records (`Partition`).  The arguments become a
+`Selection`, which means the same for one partition and for several.  Several partitions are read one after the other,
+each with its state at that time.  If one of several does not have an offset, it uses the nearest offset that it has.
 """
 
 from __future__ import annotations
@@ -45,16 +45,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BATCH_ROWS = 65_536
-SAMPLE_PARTS = 20  # partitions that are asked for the fields of JSON
+SAMPLE_PARTS = 20  # partitions whose values determine the fields of JSON
 
 
 class Reading(Filters, Decoding, total=False):
-    """`Filters`, `Decoding`, and what is read as Arrow.
+    """The keyword arguments of methods that read records as Arrow: those of `Filters` and `Decoding`, and three more.
 
-    columns: of topic, partition, offset, timestamp, timestamp_type, key, value, headers (all of these by default), and
-    leader_epoch; where `values` decodes to columns, of these, too.
-    last: only the last so many records that pass, of each partition.
-    partitions: which of a topic (numbers), or of a store (topics, or partitions such as "orders-0").
+    Attributes:
+        columns: The columns to read: topic, partition, offset, timestamp, timestamp_type, key, value, headers (by
+            default all of these), and leader_epoch.  If `values` decodes to columns, their names are valid too.
+        last: Read only the last so many matching records of each partition.
+        partitions: The partitions to read: numbers for a topic; topics or partitions ("orders-0") for a store.
+
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     orders = store.create_topic("orders")
+        ...     offsets = orders.append_many([b"one", b"two", b"three"])
+        ...     print(orders.read_arrow(columns=["value"], last=2, partitions=[0]).to_pylist())
+        [{'value': b'two'}, {'value': b'three'}]
     """
 
     columns: Sequence[str] | None
@@ -72,14 +80,14 @@ class Part(Protocol):
     def partition(self) -> int: ...
 
     def ready_to_read(self) -> Source:
-        """What reads it; raises where nobody may."""
+        """Returns the Source that reads the partition; raises if it cannot be read."""
 
 
 class Readable(Shown):
-    """Records of one or more partitions."""
+    """Reads the records of one or more partitions."""
 
     def _parts(self, partitions: Any) -> Sequence[Part]:
-        """The partitions that are read, in order; `partitions` as in `Reading`."""
+        """Returns the partitions to read, in order; `partitions` as in `Reading`."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Record]:
@@ -95,21 +103,37 @@ class Readable(Shown):
         partitions: Any = None,
         **filters: Unpack[Filters],
     ) -> Iterator[Record]:
-        """Records from `start` up to `end` (exclusive), by default all that are there now, partition by partition in
-        the order of their offsets.
+        """Returns an iterator over records, partition by partition, in the order of their offsets.
 
-            for record in topic.records("2026-03-01", "2026-04-01", key="customer-7"):
-                print(record.offset, record.value)
+        Control records are never returned.
 
-        `start` and `end` are offsets (int), or times (an aware datetime, ISO text): a time chooses records by their
-        timestamps, whatever their order in the log.  `last`: only the last so many of each partition.  `partitions`:
-        which of a topic (numbers), or of a store (topics, "orders-0").  Filters: `start_time`, `end_time`, `key`,
-        `key_prefix`, `headers`, `grep`, `where`, `isolation`, `on_damage`; see `kafkalog.Filters`.  Control records are
-        never seen.
+        Args:
+            start: The first record: an offset (int) or a time (a datetime with a time zone, or ISO 8601 text).  A time
+                selects records by their timestamps, in whatever order the log has them.  By default the log's start.
+            end: The end (exclusive): an offset or a time; by default the current end.
+            last: Return only the last so many matching records of each partition.
+            partitions: The partitions to read: numbers for a topic; topics or partitions ("orders-0") for a store.
+            **filters: `key`, `key_prefix`, `start_time`, `end_time`, `headers`, `grep`, `where`, `isolation` and
+                `on_damage` choose records; see `kafkalog.Filters`.
 
-        OffsetOutOfRangeException when `start` lies outside of the one partition that is read, or behind all of several,
-        IllegalArgumentException when it lies behind `end`, CorruptRecordException with file and position at damage;
-        MissingPackageException where `headers`, `grep` or `where` are given without pyarrow.
+        Returns:
+            An iterator of Records.
+
+        Raises:
+            OffsetOutOfRangeException: `start` is outside of the single partition that is read, or after the end of all
+                of several.
+            IllegalArgumentException: `start` is after `end`, or an argument has a wrong type or value.
+            CorruptRecordException: The log is damaged; the error names file and position.
+            KafkaStorageException: The log cannot be read.
+            MissingPackageException: `headers`, `grep` or `where` is given, and pyarrow is not installed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     offsets = orders.append_many([(b"one", b"customer-7"), (b"two", b"customer-8")])
+            ...     for record in orders.records("2026-01-01", key="customer-7"):
+            ...         print(record.offset, record.value)
+            0 b'one'
         """
         selection, parts = selection_of(start, end, filters), self._parts(partitions)
         found = self._of_all(parts, selection, last, partial(records_in, selection=selection))
@@ -124,12 +148,12 @@ class Readable(Shown):
             ready = parts[0].ready_to_read
             return read(ready, place=selected_range(ready, selection, last))
 
-        first = selection.window.start  # a time, or no more than a hint, is no place of a log
+        first = selection.window.start  # only an int is an offset that must exist; a time or a hint need not
 
         def each() -> Generator[T]:
             ends: list[int] = []
             for part in parts:
-                source = part.ready_to_read()  # one look at the directory: it is read at once
+                source = part.ready_to_read()  # checks the directory once, because it is read right away
 
                 def ready(source: Source = source) -> Source:
                     return source
@@ -138,8 +162,8 @@ class Readable(Shown):
                 yield from read(ready, place=selected_range(ready, selection, last, lenient=True))
             if ends and isinstance(first, int) and first > max(ends):
                 raise OffsetOutOfRangeException(
-                    f"offset {first} is out of range: found {len(ends)} partitions, which end at offset {max(ends)} "
-                    "at most",
+                    f"offset {first} is out of range: all of the {len(ends)} partitions end at or before offset "
+                    f"{max(ends)}",
                     hint=hint_beyond(first),
                 )
 
@@ -154,14 +178,34 @@ class Readable(Shown):
         batch_rows: int = BATCH_ROWS,
         **reading: Unpack[Reading],
     ) -> Iterator[pa.RecordBatch]:
-        """As `read_arrow`, as record batches of about `batch_rows` rows, or of fewer that hold some megabytes; each is
-        of one partition."""
+        """Returns an iterator over records as pyarrow record batches.
+
+        Args:
+            start: As for `records`.
+            end: As for `records`.
+            batch_rows: The approximate number of rows of a batch; a batch of several megabytes has fewer.
+            **reading: As for `read_arrow`.
+
+        Returns:
+            An iterator of pyarrow.RecordBatch, each of one partition.
+
+        Raises:
+            KafkalogError: Any error of `read_arrow`, also while iterating.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     offsets = orders.append_many([b"one", b"two", b"three"])
+            ...     for batch in orders.arrow_batches(columns=["offset", "value"]):
+            ...         print(batch.num_rows, batch.schema.names)
+            3 ['offset', 'value']
+        """
         return self._arrow(start, end, batch_rows, reading)[1]
 
     def _arrow(
         self, start: Place | None, end: Place | None, batch_rows: int, reading: Reading
     ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-        """What is asked for, as record batches, and their schema; None where only the batches tell it."""
+        """Returns the record batches and their schema; the schema is None if only the batches determine it."""
         need_pyarrow()
         columns = reading.pop("columns", None)
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
@@ -181,19 +225,44 @@ class Readable(Shown):
 
     @takes(Reading)
     def read_arrow(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> pa.Table:
-        """Records from `start` up to `end` as a pyarrow Table (needs pyarrow: `pip install 'kafkalog[arrow]'`).
+        """Returns records as a pyarrow Table (`pip install 'kafkalog[arrow]'`).
 
-            table = topic.read_arrow("2026-03-01", columns=["offset", "key", "value"], key_prefix="customer-")
+        The columns are:
 
-        `start`, `end`, `last`, `partitions` and filters are those of `records`; `values`, `schema`, `errors` and `keys`
-        decode (`kafkalog.Reading`):
+            topic           string
+            partition       int32
+            offset          int64
+            timestamp       timestamp[ms, UTC], -1 ms for a record without a timestamp
+            timestamp_type  int8: -1, 0 or 1
+            key             binary
+            value           binary
+            headers         list<struct<key: string, value: binary>>, null for a record without headers
+            leader_epoch    int32, only if `columns` names it
 
-            store.topic("orders").read_arrow(values="json", schema={"id": "int64", "amount": "float64"})
+        Without records the table has the columns and no rows.
 
-        Columns: topic string, partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none),
-        timestamp_type int8 (-1, 0, 1), key and value binary, headers list<struct<key: string, value: binary>> (null
-        where there are none), and leader_epoch int32, which is read where `columns` names it.  Without records the
-        table has the columns, and no rows.  Errors as `records`; MissingPackageException without pyarrow.
+        Args:
+            start: As for `records`.
+            end: As for `records`.
+            **reading: `columns`, `last` and `partitions`, the filters of `records`, and `values`, `schema`, `errors`
+                and `keys`, which decode; see `kafkalog.Reading`.
+
+        Returns:
+            A pyarrow.Table.
+
+        Raises:
+            KafkalogError: Any error of `records`.
+            RecordDeserializationException: A value or key cannot be decoded.
+            MissingPackageException: pyarrow is not installed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     place = orders.append(b'{"id": 7, "amount": 2.5}', key=b"customer-7")
+            ...     table = orders.read_arrow(columns=["offset", "value"], values="json",
+            ...                               schema={"id": "int64", "amount": "float64"})
+            >>> table.to_pylist()
+            [{'offset': 0, 'id': 7, 'amount': 2.5}]
         """
         pa = need_pyarrow()
         schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
@@ -204,28 +273,95 @@ class Readable(Shown):
     def arrow_reader(
         self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]
     ) -> pa.RecordBatchReader:
-        """As `read_arrow`, as a pyarrow RecordBatchReader: what it gives is read while it is taken."""
+        """Returns records as a pyarrow RecordBatchReader, which reads them while it is consumed.
+
+        Args:
+            start: As for `records`.
+            end: As for `records`.
+            **reading: As for `read_arrow`.
+
+        Returns:
+            A pyarrow.RecordBatchReader.
+
+        Raises:
+            KafkalogError: Any error of `read_arrow`, also while reading.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     offsets = orders.append_many([b"one", b"two"])
+            ...     print(orders.arrow_reader(columns=["value"]).read_all().num_rows)
+            2
+        """
         pa = need_pyarrow()
         schema, batches = self._arrow(start, end, BATCH_ROWS, reading)
         return pa.RecordBatchReader.from_batches(known_schema(schema), batches)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All records to any Arrow consumer (polars, DuckDB, pandas), streamed, with the columns of `read_arrow`."""
+        """Streams all records to an Arrow consumer (polars, DuckDB, pandas), with the columns of `read_arrow`.
+
+        Args:
+            requested_schema: A schema as an Arrow capsule, which the consumer asks for.
+
+        Returns:
+            An Arrow stream capsule.
+        """
         return stream_of(self.arrow_reader(), requested_schema)
 
     @takes(Reading)
     def to_pandas(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
-        """As `read_arrow`, as a pandas DataFrame (`pip install 'kafkalog[pandas]'`).
+        """Returns records as a pandas DataFrame (`pip install 'kafkalog[pandas]'`).
 
-        Types are those of pyarrow's `to_pandas`, but for columns of integers or booleans that have nulls: these have
-        pandas' nullable types (Int64, boolean), for a float64 would change large integers.  Inside lists and objects
-        values are Python's.
+        Types are those of pyarrow's `to_pandas`, with one exception: columns of integers or booleans with nulls get
+        pandas' nullable types (Int64, boolean), because a float64 would change large integers.  Values inside lists and
+        objects are Python objects.
+
+        Args:
+            start: As for `records`.
+            end: As for `records`.
+            **reading: As for `read_arrow`.
+
+        Returns:
+            A pandas.DataFrame.
+
+        Raises:
+            KafkalogError: Any error of `read_arrow`.
+            MissingPackageException: pandas is not installed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     offsets = orders.append_many([b"one", b"two"])
+            ...     print(orders.to_pandas(columns=["offset", "value"]))
+               offset   value
+            0       0  b'one'
+            1       1  b'two'
         """
         return _in_pandas(self.read_arrow(start, end, **reading))
 
     @takes(Reading)
     def to_polars(self, start: Place | None = None, end: Place | None = None, **reading: Unpack[Reading]) -> Any:
-        """As `read_arrow`, as a polars DataFrame (`pip install 'kafkalog[polars]'`)."""
+        """Returns records as a polars DataFrame (`pip install 'kafkalog[polars]'`).
+
+        Args:
+            start: As for `records`.
+            end: As for `records`.
+            **reading: As for `read_arrow`.
+
+        Returns:
+            A polars.DataFrame.
+
+        Raises:
+            KafkalogError: Any error of `read_arrow`.
+            MissingPackageException: polars is not installed.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     offsets = orders.append_many([b"one", b"two"])
+            ...     print(orders.to_polars(columns=["offset", "value"]).rows())
+            [(0, b'one'), (1, b'two')]
+        """
         polars = need_polars()
         return polars.DataFrame(self.read_arrow(start, end, **reading))
 
@@ -238,13 +374,33 @@ class Readable(Shown):
         end: Place | None = None,
         **reading: Unpack[Reading],
     ) -> Any:
-        """Makes the table `name` of a DuckDB connection, or replaces it, with the rows of `read_arrow`; answers it as
-        a relation; `schema.table` is a table of that schema.  Rows go there batch by batch (`pip install
-        'kafkalog[duckdb]'`).  Errors are those of `read_arrow`, and then there is no such table, or the one of before.
+        """Creates or replaces a table of a DuckDB connection with records (`pip install 'kafkalog[duckdb]'`).
 
-            import duckdb
-            con = duckdb.connect()
-            topic.to_duckdb(con, "orders", "2026-03-01").count("*").show()
+        The rows are copied batch by batch.  After an error there is no new table, and an old table of that name stays.
+
+        Args:
+            connection: A connection of `duckdb.connect()`.
+            name: The table's name; `schema.table` is a table of that schema.
+            start: As for `records`.
+            end: As for `records`.
+            **reading: As for `read_arrow`.
+
+        Returns:
+            The table as a DuckDB relation.
+
+        Raises:
+            IllegalArgumentException: `connection` is not a connection, or DuckDB cannot create a table of that name.
+            KafkalogError: Any error of `read_arrow`.
+            MissingPackageException: duckdb is not installed.
+
+        Example:
+            >>> import duckdb
+            >>> connection = duckdb.connect()
+            >>> with kafkalog.open("data") as store:
+            ...     orders = store.create_topic("orders")
+            ...     offsets = orders.append_many([b"one", b"two"])
+            ...     print(orders.to_duckdb(connection, "orders").count("*").fetchall())
+            [(2,)]
         """
         need_duckdb()
         if not hasattr(connection, "register"):
@@ -266,12 +422,12 @@ class Readable(Shown):
         connection.register(stream, rows)
         try:
             connection.execute(f"CREATE OR REPLACE TABLE {quoted} AS SELECT * FROM {stream}")
-        except Exception as error:  # DuckDB's, which has ours as text
+        except Exception as error:  # an error of DuckDB, which contains ours as text
             if failures:
                 raise failures[0] from None
             if len(parts) > 1 and type(error).__name__ == "CatalogException":
                 raise IllegalArgumentException(
-                    f"name: found {values.shown(name)}, which DuckDB cannot make: {error}",
+                    f"name: found {values.shown(name)}, which DuckDB cannot create: {error}",
                     hint=f"create the schema {'.'.join(parts[:-1])} first, or leave out the dot",
                 ) from error
             raise
@@ -290,29 +446,47 @@ class Readable(Shown):
         memory_bytes: int | None = None,
         **reading: Unpack[Reading],
     ) -> pa.RecordBatchReader:
-        """The last value of each key below `end` (exclusive; by default of all that is there now), by offset: what a
-        clean of the whole log would keep.
+        """Returns the last record of each key by offset: the records that compaction of the whole log would keep.
 
-        A pyarrow RecordBatchReader of batches of up to `batch_rows` rows, with the columns of `read_arrow`; its
-        `read_all()` makes a Table.  `end` is an offset, or a time: the state as of then, by the records' timestamps,
-        as far as cleaners and retention have left it: a key of a compacted topic that has changed since then may have
-        no row.
-        `start`, `key`, `key_prefix`, `start_time` and `end_time` choose the records that count; `headers`, `grep` and
-        `where` choose among the last values.  Aborted records never count, nor do those from the oldest open
-        transaction on, unless `isolation`, here "read_committed" by default, is "read_uncommitted".  A key whose last
-        value is null is deleted: no row, or with `tombstones` a row without a value.  Records without a key are left
-        out.  A key that is in several partitions has a row for each.
+        A key whose last value is null is deleted, so it has no row, unless `tombstones` is set.  Records without a key
+        are omitted.  A key that is in several partitions has a row for each.  Aborted records never count.  By default
+        (`isolation` is "read_committed" here) records from the start of the oldest open transaction on do not count
+        either.
 
-            state = {row["key"]: row["value"] for batch in log.latest() for row in batch.to_pylist()}
+        The log is read twice: for the keys during this call, for the rows while the reader is consumed.  Memory holds
+        the map of the keys (27 bytes a key, three times that while it grows), 8 bytes for each key, and a batch.  If
+        the map would exceed `memory_bytes`, the first reading is repeated for each share of the keys.  Keys are
+        compared by their MD5, as in Kafka's cleaner.  Records that retention deletes between both readings are omitted.
 
-        Reads the log twice: for the keys in this call, for the rows while they are taken.  In memory are the map of
-        the keys (27 bytes a key, while it grows three times that), at most `memory_bytes` (by default 512 MiB: 12
-        million keys), 8 bytes for each key, and a batch; with more keys the first reading is repeated for each share of
-        them.  Keys are told apart by their MD5, as Kafka's cleaner does.
+        Args:
+            end: The end (exclusive) of the records that count: an offset, or a time for the state at that time, by the
+                records' timestamps.  Compaction and retention limit that state: a key of a compacted topic that has
+                changed since may have no row.  By default the current end.
+            start: The first record that counts: an offset or a time.
+            tombstones: Return a row without a value for each deleted key.
+            batch_rows: The most rows of a batch.
+            memory_bytes: The most bytes for the map of the keys, by default 512 MiB, which is enough for 12 million
+                keys.
+            **reading: As for `read_arrow`, without `last`.  `key`, `key_prefix`, `start_time` and `end_time` choose the
+                records that count; `headers`, `grep` and `where` choose among the last records.
 
-        What retention deletes between the two readings is left out; where a cleaner, or a cut, takes records meanwhile
-        it is OffsetOutOfRangeException: ask again.  CorruptRecordException with file and position at damage, behind the
-        rows before it.  MissingPackageException without pyarrow.
+        Returns:
+            A pyarrow.RecordBatchReader with the columns of `read_arrow`; its `read_all()` returns a Table.
+
+        Raises:
+            OffsetOutOfRangeException: Compaction or a truncation removed records between both readings; call it again.
+            CorruptRecordException: The log is damaged; the error names file and position, and comes after the rows
+                before it.
+            MissingPackageException: pyarrow is not installed.
+            KafkalogError: Any other error of `read_arrow`.
+
+        Example:
+            >>> with kafkalog.open("data") as store:
+            ...     prices = store.create_topic("prices")
+            ...     offsets = prices.append_many([(b"1", b"tea"), (b"2", b"tea"), (b"3", b"milk")])
+            ...     rows = prices.latest(columns=["key", "value"]).read_all().to_pylist()
+            >>> {row["key"]: row["value"] for row in rows}
+            {b'tea': b'2', b'milk': b'3'}
         """
         pyarrow = need_pyarrow()
         columns = reading.pop("columns", None)
@@ -320,7 +494,7 @@ class Readable(Shown):
         tombstones = values.flag(tombstones, "tombstones")
         decode = taken_from(reading)
         if reading.pop("last", None) is not None:
-            raise IllegalArgumentException("last: found it for the last values of keys", hint="leave it out")
+            raise IllegalArgumentException("last: latest() does not accept it", hint="leave it out")
         parts = self._parts(reading.pop("partitions", None))
         selection = selection_of(start, end, {"isolation": "read_committed", **reading})
         is_one = len(parts) == 1
@@ -342,7 +516,7 @@ class Readable(Shown):
 
 
 def _watched(batches: Iterator[T], failures: list[BaseException]) -> Iterator[T]:
-    """The same; what ends it early is kept, an interrupt as well, for who reads them may tell another."""
+    """Yields the same items; keeps the error that ends them, because a consumer may raise another one."""
     try:
         yield from batches
     except GeneratorExit:
@@ -353,7 +527,7 @@ def _watched(batches: Iterator[T], failures: list[BaseException]) -> Iterator[T]
 
 
 def _in_pandas(table: pa.Table) -> Any:
-    """A table as a DataFrame that has each integer and boolean as it is, beside nulls, too."""
+    """Returns a table as a DataFrame with exact integers and booleans, also in columns with nulls."""
     pandas, pyarrow = need_pandas(), need_pyarrow()
     kinds = pyarrow.types
     with_nulls = [
@@ -376,8 +550,10 @@ def _in_pandas(table: pa.Table) -> Any:
 
 
 def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> Iterator[pa.RecordBatch]:
-    """Values that are not null, from the beginning and the end of some of the partitions, up to damage: fields of JSON
-    come and go.  If there are none, those of the first other partition that has some."""
+    """Yields values that are not null, from the beginning and the end of some partitions, for the fields of JSON.
+
+    If these have none, it yields values of the first other partition that has some.  It stops a partition at damage.
+    """
     step = max(1, len(parts) // SAMPLE_PARTS)
     some = parts[::step]
     rows = max(1, SAMPLE_ROWS // (2 * len(some) or 1))
@@ -402,7 +578,7 @@ def _sample(parts: Sequence[Part], selection: Selection, last: int | None) -> It
 def _sample_anywhere(
     parts: Sequence[Part], selection: Selection, everything: Callable[[], Sequence[Part]]
 ) -> Iterator[pa.RecordBatch]:
-    """The same of whatever there is in these partitions, and in the others of their topics."""
+    """Yields a sample of any records of these partitions, and of the other partitions of their topics."""
     topics, places = {part.topic for part in parts}, {(part.topic, part.partition) for part in parts}
     others = [part for part in everything() if part.topic in topics and (part.topic, part.partition) not in places]
     yield from _sample([*parts, *others], Selection(isolation=selection.isolation), None)
@@ -417,11 +593,11 @@ def _decoded(
     last: int | None,
     everything: Callable[[], Sequence[Part]],
 ) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
-    """What `read` gives of these columns, decoded, and its schema; None where only the batches tell it.  `everything`
-    gives what is there beside `parts`, for a sample.
+    """Returns the decoded batches of `read` and their schema; the schema is None if only the batches determine it.
 
-    What a function returns is told by the first batch that has a value, if that is the first of all, so that no value
-    is decoded twice; else by a sample.
+    `everything` returns all partitions, for a sample from the others.  The columns that a function returns are
+    determined by the first batch, if it has a value that is not null, so that no value is decoded twice; otherwise by a
+    sample.
     """
     peeks = callable(decode.values) and decode.schema is None
     sample, anywhere = partial(_sample, parts, selection, last), partial(_sample_anywhere, parts, selection, everything)

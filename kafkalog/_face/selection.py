@@ -1,8 +1,8 @@
-"""What somebody asks of a log, as every door takes it: the one meaning of a window, a key, a header, a pattern.
+"""The arguments that choose records, with one meaning for every method and command: windows, keys, headers, patterns.
 
-A `Selection` is made of what a caller gave, and checked before anything is read.  It has two parts.  A window, keys and
-timestamps are looked at by the loops that decode records, before anything of a record is copied.  Everything else is a
-`Match`: it looks at columns of decoded records, and needs pyarrow.
+A `Selection` is created from the caller's arguments and checked before anything is read.  It has two parts.  The loops
+that decode records check the window, the keys and the timestamps before they copy anything of a record.  Everything
+else is a `Match`, which filters columns of decoded records and needs pyarrow.
 """
 
 from __future__ import annotations
@@ -35,33 +35,43 @@ Octets: TypeAlias = "bytes | bytearray | memoryview | str"
 Tell: TypeAlias = "Callable[[Lost], object]"
 Place: TypeAlias = "int | datetime | str"  # an offset, or a time
 
-# What else reading takes.
+# The other keywords of reading methods.
 _ELSEWHERE = ("columns", "last", "partitions", "values", "schema", "errors", "keys", "start", "end")
 
 _log = Lines("kafkalog.log")
 
 
 class Filters(TypedDict, total=False):
-    """Which records are read; what is left out asks nothing, and all that is given must hold.
+    """The keyword arguments that choose records; a record must pass all that are given.
 
-        topic.read_arrow(start="2026-03-01T00:00Z", end="2026-04-01T00:00Z", key="customer-7", grep="refused|failed")
+    A time is a `datetime` with a time zone, ISO 8601 text (UTC unless it has a zone), or an int of milliseconds since
+    1970. Text in place of bytes stands for its UTF-8 encoding.
 
-    A time is a `datetime` with a time zone, ISO 8601 text (UTC unless it says otherwise), or an int of milliseconds
-    since 1970.  Text in the place of bytes stands for its UTF-8.
+    Attributes:
+        start_time: Only records with a timestamp at or after this time, in whatever order the log has them.  It means
+            the same as a time in `start`, and also accepts milliseconds.
+        end_time: Only records with a timestamp before this time.
+        key: Only records with this key, or with one of several keys; None among several means records without a key.
+        key_prefix: Only records whose key begins with these bytes.
+        headers: Only records that have all of these headers: a mapping of names to values, in which None means any
+            value. Text, or a list of texts, is "name=value" or "name"; a name that contains "=" needs the mapping.
+        grep: An RE2 pattern that the value matches, or several patterns that it must all match.
+        where: Conditions as text, such as "partition = 3 and offset >= 100 and value is not null", or a pyarrow
+            Expression over the columns (`pyarrow.compute.field("offset") > 100`).
+        isolation: "read_uncommitted", or "read_committed", which omits aborted records and stops before the oldest open
+            transaction.
+        on_damage: "raise" raises an error that names file and position.  "skip" continues after the damage and logs a
+            WARNING.  A function is called with each `Lost` range instead.
 
-    start_time, end_time: records with a timestamp in [start_time, end_time), whatever their order in the log; the same
-    as a time in `start` and `end`, and the way to give milliseconds.
-    key: a key, or several of which any will do; None among several: records without a key.
-    key_prefix: what the key begins with.
-    headers: names and their values, all of which a record must have; a value None: any value.  Text, or a list of
-    texts, is "name=value" or "name"; a name that has a "=" stands in a mapping.
-    grep: an RE2 pattern that the value matches, or several that it must all match.
-    where: conditions as text, such as "partition = 3 and offset >= 100 and value is not null", or a pyarrow Expression
-    over the columns (`pyarrow.compute.field("offset") > 100`).
-    isolation: "read_uncommitted", or "read_committed", which leaves out aborted records and stops before the oldest
-    open transaction.
-    on_damage: "raise" (the error names file and position), "skip" goes on behind it with a WARNING, and a function
-    is told of each `Lost` range instead.
+    Example:
+        >>> with kafkalog.open("data") as store:
+        ...     orders = store.create_topic("orders")
+        ...     place = orders.append(b"refused", key=b"customer-7")
+        ...     place = orders.append(b"paid", key=b"customer-7")
+        ...     print([record.offset for record in orders.records(key="customer-7")])
+        ...     print([record.offset for record in orders.records(key_prefix="customer-", grep="refused|failed")])
+        [0, 1]
+        [0]
     """
 
     start_time: Moment | None
@@ -76,10 +86,13 @@ class Filters(TypedDict, total=False):
 
 
 class Selection:
-    """See `Filters`.  IllegalArgumentException for what makes no sense, MissingPackageException without pyarrow where a
-    Match is needed."""
+    """The checked form of `Filters` with a window.
 
-    # More than eight parameters: they are those of Filters.
+    Raises IllegalArgumentException for arguments that are invalid, and MissingPackageException if a Match is needed and
+    pyarrow is not installed.
+    """
+
+    # More than eight parameters: they are the keys of Filters.
     def __init__(
         self,
         start: Place | None = None,
@@ -103,7 +116,7 @@ class Selection:
             "isolation": None if isolation == "read_uncommitted" else isolation,
             "on_damage": None if on_damage == "raise" else on_damage,
         }  # fmt: skip
-        self.is_call = False  # of keywords of a Python call, which errors may name
+        self.is_call = False  # True for keywords of a Python call, which errors may name
         self.window = self._asked_window = _window(start, end, start_time, end_time)
         wanted, prefix = _keys_of(key), _octets(key_prefix, "key_prefix")
         self.wanted_keys = wanted
@@ -124,19 +137,19 @@ class Selection:
         return f"Selection({', '.join(parts)})"
 
     def within(self, window: Window) -> Selection:
-        """The same in another window."""
+        """Returns a copy with another window."""
         made = copy.copy(self)
         made.window = made._asked_window = window
         return made
 
     def unpruned(self) -> Selection:
-        """The same, without what its conditions tell of where to look."""
+        """Returns a copy with the window as given, without the limits that its conditions imply."""
         made = copy.copy(self)
         made.window = self._asked_window
         return made
 
     def untold(self) -> Selection:
-        """The same for a look ahead: what it passes over is told by whoever reads it."""
+        """Returns a copy for reading ahead, which does not report damage; the reader itself reports it."""
         if self.tell is None:
             return self
         made = copy.copy(self)
@@ -145,7 +158,7 @@ class Selection:
 
     @property
     def times(self) -> Times:
-        """The timestamps that the window asks for."""
+        """The range of timestamps of the window."""
         first, behind = self.window
         return times_of(
             first.timestamp_ms if isinstance(first, Time) else None,
@@ -154,27 +167,27 @@ class Selection:
 
     @property
     def offsets(self) -> tuple[int | None, int | None]:
-        """The first offset that the window asks for, and the one behind the last; None where it names none."""
+        """The first offset of the window and the offset after the last one; None for a limit that is not an offset."""
         first, behind = (each.offset if isinstance(each, Near) else each for each in self.window)
         return first if isinstance(first, int) else None, behind if isinstance(behind, int) else None
 
     def limits(self, times: Times) -> Mapping[str, Any]:
-        """As `RecordWalk` and `ColumnBuilder` take them."""
+        """Returns the limits as keyword arguments of `RecordWalk` and `ColumnBuilder`."""
         return {**times.limits, "wanted_keys": self.keys}
 
     def columns_for(self, columns: Sequence[str]) -> list[str]:
-        """Which columns must be decoded for these, and to filter."""
+        """Returns the columns to decode: these, and those that the filters need."""
         return list(dict.fromkeys([*columns, *(self.match.columns if self.match is not None else ())]))
 
     def filtered(self, batch: Any, columns: Sequence[str]) -> Any:
-        """Those rows of a record batch that match, with these columns."""
+        """Returns the matching rows of a record batch, with these columns."""
         if self.match is not None:
             batch = self.match.filtered(batch)
         return batch if len(columns) == batch.num_columns else batch.select(list(columns))
 
 
 def selection_of(start: Place | None, end: Place | None, filters: Mapping[str, Any]) -> Selection:
-    """What was asked by keywords.  TypeError for one that does not exist, with the nearest that does."""
+    """Returns the Selection for keyword arguments; raises TypeError, with the nearest name, for an unknown one."""
     for name in filters:
         if name not in Filters.__annotations__:
             raise unexpected(name, {*Filters.__annotations__, *_ELSEWHERE}, {"until": "end", "from": "start"})
@@ -184,7 +197,7 @@ def selection_of(start: Place | None, end: Place | None, filters: Mapping[str, A
 
 
 def checked_selection(given: Any, what: str) -> Selection:
-    """`given`, and all for None; IllegalArgumentException for what is no Selection."""
+    """Returns `given`, or a Selection of all records for None; raises IllegalArgumentException for another type."""
     if given is None:
         return Selection()
     if not isinstance(given, Selection):
@@ -195,8 +208,10 @@ def checked_selection(given: Any, what: str) -> Selection:
 
 
 def checked_window(given: Any, what: str) -> Window:
-    """The old parameter window=, in the place of which is `what`; all for None.  IllegalArgumentException for another
-    thing than a pair."""
+    """Returns the Window of the former parameter window=, which `what` replaces; None means all records.
+
+    Raises IllegalArgumentException for anything other than a pair.
+    """
     if given is None:
         return Window()
     if not (isinstance(given, tuple) and len(given) == 2):
@@ -207,15 +222,15 @@ def checked_window(given: Any, what: str) -> Window:
 
 
 def _tell_of(on_damage: Any) -> Tell | None:
-    """Whom to tell of damage that is passed over; None where it is raised."""
+    """Returns the function that damage is reported to, or None if damage is raised."""
     if callable(on_damage):
         return on_damage  # type: ignore[no-any-return]
     if on_damage == "raise":
         return None
     if on_damage == "skip":
-        return lambda lost: _log.warning("damage was passed over: %s", lost)
+        return lambda lost: _log.warning("skipped damage: %s", lost)
     raise IllegalArgumentException(
-        f"on_damage: found {values.shown(on_damage)}, expected 'raise', 'skip', or a function that is told of each loss"
+        f"on_damage: found {values.shown(on_damage)}, expected 'raise', 'skip', or a function that gets each loss"
     )
 
 
@@ -225,13 +240,13 @@ def _window(start: Any, end: Any, start_time: Any, end_time: Any) -> Window:
         names = [name if given is not None else f"{name}_time" for name, given in (("start", start), ("end", end))]
         given = (start if start is not None else start_time, end if end is not None else end_time)
         raise IllegalArgumentException(
-            f"{names[0]} {given[0]} lies behind {names[1]} {given[1]}", hint=f"expected it at or before {names[1]}"
+            f"{names[0]} {given[0]} is after {names[1]} {given[1]}", hint=f"expected it at or before {names[1]}"
         )
     return Window(first, behind)
 
 
 def _bound(place: Any, time: Any, what: str) -> Bound:
-    """Of a place that is an offset or a time, or of a time beside it."""
+    """Returns the limit for an offset or a time in `place`, or for a time in `time`."""
     if place is not None and time is not None:
         raise IllegalArgumentException(
             f"found both {what} {values.shown(place)} and {what}_time {values.shown(time)}, expected one of them",
@@ -246,13 +261,13 @@ def _bound(place: Any, time: Any, what: str) -> Bound:
     if isinstance(place, datetime | str) or is_moment(place):
         return Time(milliseconds_of(place, what))
     found = values.offset(
-        place, what, hint=f"{what} takes an offset, a datetime or ISO text; {what}_time= takes milliseconds, too"
+        place, what, hint=f"{what} accepts an offset, a datetime or ISO text; {what}_time= also accepts milliseconds"
     )
     return values.offset(
         found,
         what,
         low=0,
-        hint=f"last={-found} of records() and read_arrow() takes the last {-found} of each partition",
+        hint=f"records() and read_arrow() accept last={-found} for the last {-found} of each partition",
     )
 
 
@@ -264,9 +279,9 @@ def _octets(value: Any, what: str) -> bytes | None:
     if not isinstance(value, str):
         return values.octets(value, what)
     try:
-        return value.encode("utf-8", "surrogateescape")  # as the system gives a command's arguments
+        return value.encode("utf-8", "surrogateescape")  # as Python decodes a command's arguments
     except UnicodeEncodeError as error:
-        raise IllegalArgumentException(f"{what}: found {value!r}, which no UTF-8 can be: {error.reason}") from None
+        raise IllegalArgumentException(f"{what}: found {value!r}, which UTF-8 cannot encode: {error.reason}") from None
 
 
 def _keys_of(key: Any) -> list[bytes | None] | None:
@@ -274,7 +289,7 @@ def _keys_of(key: Any) -> list[bytes | None] | None:
         return None
     if isinstance(key, list | tuple | set | frozenset):
         if not key:
-            raise IllegalArgumentException("key: found none, expected at least one", hint="leave it out for all")
+            raise IllegalArgumentException("key: found no keys, expected at least one", hint="leave it out for all")
         return [_octets(each, "key") for each in key]
     return [_octets(key, "key")]
 
@@ -308,11 +323,11 @@ def _headers_of(headers: Any) -> list[tuple[str, bytes | None]]:
 
 
 def _header_of(text: str) -> tuple[str, bytes | None]:
-    """Of `name` or `name=value`, as commands and Spark take it too."""
+    """Returns the name and value of "name" or "name=value", a form that commands and Spark accept too."""
     name, equals, value = text.partition("=")
     if not name:
         raise IllegalArgumentException(
-            f"headers: {values.shown(text)} has no name, expected such as 'trace-id=7', or 'trace-id'"
+            f"headers: {values.shown(text)} has no name; expected text such as 'trace-id=7' or 'trace-id'"
         )
     return values.text(name, "headers"), _octets(value, f"headers[{name!r}]") if equals else None
 
@@ -323,7 +338,7 @@ def walk_selected(
     times: Times,
     asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
 ) -> RecordWalk:
-    """The records of `batches` that were selected."""
+    """Returns an iterator over the selected records of `batches`."""
     keep = None
     if selection.match is not None:
         from kafkalog._face.match import Matching

@@ -85,8 +85,8 @@ def test_names_that_meet_each_other(topic: Topic) -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"columns": ["nope"]}, "and of the values id, sku, value_offset, paid; schema= names fields that no value"),
-        ({"columns": ["nope"], "schema": {"id": int}}, r"and of the values id\)$"),
+        ({"columns": ["nope"]}, "the values' fields are id, sku, value_offset, paid; schema= can name fields that no"),
+        ({"columns": ["nope"], "schema": {"id": int}}, r"the values' fields are id\)$"),
         ({"columns": ["id", "id"]}, "found 'id' twice"),
         ({"columns": ["id", 7]}, "unknown column 7"),
         ({"columns": "id"}, "expected a list of names"),
@@ -158,7 +158,7 @@ def test_the_type_of_the_window_counts_and_what_is_nowhere_is_refused(tmp_path: 
         found = made.read_arrow(key="a", values="json", columns=["later", "value"], errors="null")
         assert found.to_pylist() == [{"later": None, "id": "x"}]
         for asked, count in (({"key": "a"}, 3), ({"key": "nobody"}, 3), ({"key": "b"}, 3), ({}, 3)):
-            told = rf"unknown column 'nope', which none of the {count} values looked at has"
+            told = rf"unknown column 'nope', which none of the {count} sampled values has"
             with pytest.raises(IllegalArgumentException, match=told):
                 made.read_arrow(values="json", columns=["offset", "nope"], errors="null", **asked)
 
@@ -181,7 +181,7 @@ def test_a_schema_of_which_no_value_has_a_field(topic: Topic, columns: Any) -> N
     topic.append(None, partition=0)
     count = len([it for it in topic.partition(0) if it.value is not None])
     told = (
-        rf"schema: none of the {count} values looked at has any of its fields idd, so these are null; "
+        rf"schema: none of the {count} sampled values has any of its fields idd, so these are null; "
         "there are id, sku, offset, paid"
     )
     with pytest.warns(UserWarning, match=told) as warned:
@@ -199,7 +199,7 @@ READS: dict[str, Callable[..., Any]] = {  # each in one line, which the warning 
 
 @pytest.mark.parametrize("door", READS)
 def test_one_field_of_several_is_misspelled(topic: Topic, door: str) -> None:
-    told = "none of the . values looked at has skuu \\(did you mean sku\\?\\), so it is null"
+    told = "none of the . sampled values has skuu \\(did you mean sku\\?\\), so it is null"
     for columns in (None, ["skuu", "id"]):
         with pytest.warns(UserWarning, match=told) as warned:
             READS[door](topic, values="json", schema={"id": "int64", "skuu": "string"}, columns=columns)
@@ -229,7 +229,7 @@ def test_no_value_is_a_json_object(tmp_path: Path, schema: Any, recwarn: pytest.
     with kafkalog.open(tmp_path) as store:
         made = store.create_topic("clicks")
         made.append_many([b"1;a", None, b"[1]", b"\xff"])
-        with pytest.warns(UserWarning, match="values: none of the 3 values looked at is a JSON object") as warned:
+        with pytest.warns(UserWarning, match="values: none of the 3 sampled values is a JSON object") as warned:
             assert made.read_arrow(values="json", schema=schema, errors="null").num_rows == 4
         assert (len(warned), warned[0].filename) == (1, __file__)
         with pytest.raises(RecordDeserializationException):

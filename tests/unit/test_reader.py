@@ -116,7 +116,7 @@ def test_a_batch_beyond_the_maximum_is_a_clear_error(tmp_path: Path) -> None:
         log.append(b"x" * 5000)
         with (
             log.reader(chunk_bytes=100, max_chunk_bytes=4000) as reader,
-            pytest.raises(RecordBatchTooLargeException, match="raise max_chunk_bytes"),
+            pytest.raises(RecordBatchTooLargeException, match="increase max_chunk_bytes"),
         ):
             reader.read_chunk()
         with log.reader(chunk_bytes=100, max_chunk_bytes=8000) as reader:

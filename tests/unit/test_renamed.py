@@ -44,7 +44,9 @@ def view(log_dir: str) -> Iterator[PartitionView]:
 
 
 def old(text: str) -> Any:
-    return pytest.warns(DeprecationWarning, match=rf"{text}.* goes with kafkalog {GONE_WITH}: write ")
+    return pytest.warns(
+        DeprecationWarning, match=rf"{text}.* is deprecated and will be removed in kafkalog {GONE_WITH}: use "
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_a_wrong_window_of_a_history(view: PartitionView, wrong: Any) -> None:
 
 @pytest.mark.parametrize("bare", [True, False])
 def test_a_bare_manager(tmp_path: Path, bare: bool) -> None:
-    with pytest.raises(TypeError, match=rf"LogManager\(\) got bare={bare}, which is gone: leave it out, "):
+    with pytest.raises(TypeError, match=rf"LogManager\(\) got bare={bare}, which was removed: leave it out, "):
         kafkalog.LogManager([tmp_path / "x"], bare=bare)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"LogManager\(\) got an unexpected keyword argument 'bear'"):
         kafkalog.LogManager([tmp_path / "x"], bear=True)  # type: ignore[call-arg]
@@ -252,7 +254,10 @@ def test_a_module_that_moved(name: str) -> None:
     home = MOVED[name]
     done = python(f"import kafkalog.{name} as old\nimport {home} as new\nassert dir(old) == dir(new)\nprint(old)")
     assert done.returncode == 0, done.stderr
-    told = f"<string>:1: DeprecationWarning: kafkalog.{name} goes with kafkalog {GONE_WITH}: write {home}\n"
+    told = (
+        f"<string>:1: DeprecationWarning: kafkalog.{name} is deprecated and will be removed in kafkalog {GONE_WITH}: "
+        f"use {home}\n"
+    )
     assert told in done.stderr
 
 
@@ -298,7 +303,7 @@ def test_what_a_moved_module_has_is_the_same(old: str, new: str) -> None:
 def test_every_line_that_takes_a_name_is_told_where_it_is(old: str, told: list[str]) -> None:
     """Each place can be imported: every part but the last is a module, which has the last."""
     done = python(f"from {old}\n\nfrom {old}\n")
-    lines = re.findall(r"<string>:(\d+): DeprecationWarning: \S+ goes with kafkalog \S+: write (\S+)", done.stderr)
+    lines = re.findall(r"<string>:(\d+): DeprecationWarning: \S+ is deprecated .* kafkalog \S+: use (\S+)", done.stderr)
     assert lines == [(line, each) for line in "13" for each in told], done.stderr
     for each in told:
         module, _, name = each.rpartition(".")
@@ -307,21 +312,21 @@ def test_every_line_that_takes_a_name_is_told_where_it_is(old: str, told: list[s
 
 def test_a_line_that_imports_an_old_module_of_the_toolbox() -> None:
     done = python("\nimport kafkalog.toolbox.past_damage\nfrom kafkalog.toolbox.window import Window\n")
-    told = re.findall(r"<string>:(\d+): DeprecationWarning: kafkalog.toolbox.(\S+) goes with", done.stderr)
+    told = re.findall(r"<string>:(\d+): DeprecationWarning: kafkalog.toolbox.(\S+) is deprecated", done.stderr)
     assert told == [("2", "past_damage"), ("3", "window.Window")], done.stderr
 
 
 @pytest.mark.parametrize(("module", "home"), [("manager", "engine.host"), ("files.clock", "engine.files.clock")])
 def test_a_name_that_an_old_module_never_had(module: str, home: str) -> None:
     done = python(f"from kafkalog.{module} import NOPE")
-    advice = f"kafkalog.{module} has no 'NOPE': kafkalog.{module} goes with kafkalog {GONE_WITH}, what was in it is in "
+    advice = f"kafkalog.{module} has no 'NOPE': kafkalog {GONE_WITH} removes kafkalog.{module}; its names are in "
     assert f"ImportError: {advice}kafkalog.{home}\n" in done.stderr
 
 
 def test_a_moved_module_without_an_import() -> None:
     done = python("import kafkalog\nprint(kafkalog.files.ManualClock(5).milliseconds())")
     assert done.stdout == "5\n"
-    assert "DeprecationWarning: kafkalog.files goes with" in done.stderr
+    assert "DeprecationWarning: kafkalog.files is deprecated" in done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

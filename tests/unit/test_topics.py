@@ -84,9 +84,9 @@ def test_columns_in_and_out(tmp_path: Path) -> None:
         assert pa.RecordBatchReader.from_stream(log).read_all().num_rows == 5
         with pytest.raises(IllegalArgumentException, match="unknown column"):
             log.read_arrow(columns=["nope"])
-        with pytest.raises(IllegalArgumentException, match="start 4 lies behind end 1"):
+        with pytest.raises(IllegalArgumentException, match="start 4 is after end 1"):
             log.read_arrow(4, 1)
-        with pytest.raises(IllegalArgumentException, match="start 4 lies behind end 1"):
+        with pytest.raises(IllegalArgumentException, match="start 4 is after end 1"):
             log.records(4, 1)
         assert log.read_arrow(1, 1).num_rows == 0
         with pytest.raises(IllegalArgumentException, match="keys has 1"):
