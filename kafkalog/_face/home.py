@@ -1,8 +1,8 @@
-"""What a store stands on: a `StoreHome`, which holds the directories' locks, or a `StoreView`, which touches nothing.
+"""The base of a store: a `StoreHome`, which holds the directories' locks, or a `StoreView`, which changes nothing.
 
-The store, its topics, readers and transactions know this and neither of the two.  Transactions ask for less, which one
-open partition has as well.  What needs the locks raises LogReadOnlyException in a store that only reads, or
-IllegalStateException if that was closed.  Thread-safe.
+The store, its topics, readers and transactions know this interface and neither of the two. Transactions need a smaller
+interface, which one open partition has as well. A call that needs the locks raises LogReadOnlyException in a store that
+only reads, or IllegalStateException if it is closed. Thread-safe.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ if TYPE_CHECKING:
 
 
 class OpenProducer(Protocol):
-    """What a store asks of its producers (`kafkalog.producer.RecordAccumulator`)."""
+    """The part of a producer that a store uses (`kafkalog.producer.RecordAccumulator`)."""
 
     def check_outside(self) -> None:
-        """IllegalStateException in a thread for which `close` could not wait."""
+        """Raises IllegalStateException in a thread for which `close` could not wait."""
 
     def close(self) -> None:
-        """Sends what it holds, and ends."""
+        """Sends the records that it holds, and ends."""
 
     def flush_until(self, deadline_s: float) -> bool:
-        """Sends what it holds, until `time.monotonic()` is `deadline_s`; whether all was answered."""
+        """Sends the records that it holds, until `time.monotonic()` is `deadline_s`. Returns whether all were
+        answered."""
 
 
 class TransactionHome(Protocol):
-    """What transactions ask for: of a store, or of one open partition (`PartitionHome`)."""
+    """The interface that transactions need, of a store or of one open partition (`PartitionHome`)."""
 
     life: Life
     clock: Clock
@@ -51,31 +52,32 @@ class TransactionHome(Protocol):
     def coordinators(self) -> Coordinators: ...
 
     def check_open(self) -> None:
-        """IllegalStateException if it is closed, or was opened by another process."""
+        """Raises IllegalStateException if it is closed, or was opened by another process."""
 
     def info(self, topic: str) -> TopicInfo:
-        """UnknownTopicOrPartitionException if there is no such topic."""
+        """Returns a topic's description. UnknownTopicOrPartitionException if it does not exist."""
 
     def check_partition(self, partition: TopicPartition) -> None:
-        """UnknownTopicOrPartitionException if there is no such partition."""
+        """Raises UnknownTopicOrPartitionException if the partition does not exist."""
 
     def partition(self, partition: TopicPartition) -> StorePartition:
-        """What appends to a partition; UnknownTopicOrPartitionException, KafkaStorageException if it is offline."""
+        """Returns the object that appends to a partition. UnknownTopicOrPartitionException if it does not exist,
+        KafkaStorageException if it is offline."""
 
     def joins(self, topic: str) -> None:
-        """A transaction is about to write to a topic."""
+        """Prepares for a transaction that is about to write to a topic."""
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
-        """Who keeps a cursor and may change it; None if nobody does, and it is not to be made.  LogReadOnlyException
-        in a store that only reads and has no directory for cursors."""
+        """Returns the keeper that may change a cursor; None if there is none, and `create` is False.
+        LogReadOnlyException in a store that only reads and has no directory for cursors."""
 
 
 class Home(TransactionHome, Protocol):
-    """What a store, its topics, readers and transactions ask for."""
+    """The interface that a store, its topics, readers and transactions need."""
 
     place: str  # the directories, as messages name them
     topic_settings: TopicSettings
-    bells: Bells  # of readers that wait
+    bells: Bells  # of waiting readers
     cursor_readers: CursorReaders
 
     @property
@@ -83,58 +85,58 @@ class Home(TransactionHome, Protocol):
 
     @property
     def how_to_write(self) -> str:
-        """What to do instead, where it is read-only: a hint."""
+        """A hint how to write, if it is read-only."""
 
     def close(self) -> None:
-        """As `Store.close`."""
+        """Closes it, as `Store.close`."""
 
     # --- topics ----------------------------------------------------------------------------------------
 
     @property
     def topic_changes(self) -> int:
-        """Another number: topics may have changed."""
+        """A number that differs from before if topics may have changed."""
 
     def names(self) -> list[str]:
-        """Of all topics, in order."""
+        """Returns the names of all topics, sorted."""
 
     def numbers(self, topic: str) -> Sequence[int]:
-        """The partitions of a topic: of one of Kafka's own those that were made so far.
+        """Returns the partitions of a topic; for an internal topic only those created so far.
 
         UnknownTopicOrPartitionException; InvalidPartitionsException as `countable`."""
 
     def source(self, partition: TopicPartition) -> Source:
-        """What readers see of a partition, in the directory that has it now.  UnknownTopicOrPartitionException,
-        KafkaStorageException if it is offline, or its folder is away."""
+        """Returns a reader's view of a partition, in the directory that has it now. UnknownTopicOrPartitionException if
+        it does not exist, KafkaStorageException if it is offline or its directory is missing."""
 
     def others(self) -> list[str]:
-        """Where the handles were opened that keep open what was closed by another one."""
+        """Returns where other handles were opened that keep a closed store's directories open."""
 
     def known_topics(self) -> list[str]:
-        """The topics that are not Kafka's own, known without looking at a disk.  LookupError where they are not."""
+        """Returns the topics that are not internal, without reading a disk. LookupError if they are not known."""
 
     def known_partitions(self, topic: str) -> int:
-        """How many a topic has, likewise.  An error where none of that name is known."""
+        """Returns a topic's number of partitions without reading a disk. Raises an error if the topic is not known."""
 
     def glance(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """The start and the end of a partition, likewise; None where nobody has looked."""
+        """Returns the start and the end of a partition without reading a disk; None if they are not known."""
 
     # --- cursors ---------------------------------------------------------------------------------------
 
     def keepers(self, cursor: str) -> Iterable[GroupOffsets]:
-        """Who may know of a cursor, those that count first."""
+        """Returns the keepers that may know a cursor, the most important first."""
 
     def list_transactions(self) -> list[TransactionDescription]:
-        """Every transactional id that is known."""
+        """Returns every known transactional id."""
         ...
 
     def all_keepers(self) -> list[GroupOffsets]:
-        """Of all cursors, those that count first."""
+        """Returns the keepers of all cursors, the most important first."""
 
-    # --- what only a store that writes has -------------------------------------------------------------
+    # --- only in a store that writes -------------------------------------------------------------------
 
     @property
     def syncs(self) -> bool:
-        """Whether what is written is on the disk before a call returns."""
+        """Whether a write is on the disk before its call returns."""
 
     @property
     def manager(self) -> LogManager: ...
@@ -144,24 +146,24 @@ class Home(TransactionHome, Protocol):
 
     @property
     def tier(self) -> StoreTier | None:
-        """The remote tier; None without one."""
+        """The remote tier, or None."""
 
     @property
     def producers(self) -> set[OpenProducer]: ...
 
     def check_writable(self) -> None:
-        """Raises if nothing may be written."""
+        """Raises an error if writing is not allowed."""
 
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool
     ) -> TopicInfo:
-        """As `Store.create_topic`."""
+        """Creates a topic, as `Store.create_topic`."""
 
     def add_partitions(self, name: str, partitions: int) -> TopicInfo:
-        """As `Store.add_partitions`."""
+        """Adds partitions, as `Store.add_partitions`."""
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
-        """As `Store.alter_topic`."""
+        """Changes a topic's settings, as `Store.alter_topic`."""
 
     def delete_topic(self, name: str) -> None:
-        """As `Store.delete_topic`."""
+        """Deletes a topic, as `Store.delete_topic`."""

@@ -1,7 +1,7 @@
-"""Work for asyncio in a thread, which comes back before its task is gone.
+"""Runs blocking work for asyncio in a thread that ends before its task does.
 
-Each piece of work has a thread of its own, which keeps no process from ending: one that waits for ever must not hold a
-pool's place, or the interpreter's end.
+Each piece of work has its own daemon thread. So work that waits forever does not block a place in a pool, or the end of
+the process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 
 class ClosingAsync:
-    """`async with`: is closed in a thread, for that may wait for disks.  A task that is cancelled meanwhile is
-    cancelled when it is closed."""
+    """Adds `async with`. The object is closed in a thread, because closing may wait for disks. If the task is cancelled
+    meanwhile, the cancellation follows after the close."""
 
     __slots__ = ()
 
@@ -38,8 +38,8 @@ class ClosingAsync:
 
 
 async def in_thread(work: Callable[[], T], stop: Callable[[bool], None] = lambda is_stopped: None) -> T:
-    """What `work()` answers.  When the task is cancelled, `stop(True)` has it come back early; the cancellation goes on
-    when it has, and what it answered is dropped, after `stop(False)`."""
+    """Returns the result of `work()`. If the task is cancelled, `stop(True)` makes the work return early. The
+    cancellation continues when it has returned; its result is dropped after `stop(False)`."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -55,7 +55,7 @@ async def in_thread(work: Callable[[], T], stop: Callable[[bool], None] = lambda
             answer = work()
         except BaseException as raised:
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for the result
             loop.call_soon_threadsafe(settle, answer, error)
 
     threading.Thread(target=run, name="kafkalog-asyncio", daemon=True).start()
@@ -67,5 +67,5 @@ async def in_thread(work: Callable[[], T], stop: Callable[[bool], None] = lambda
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([done])
         stop(False)
-        done.exception()  # it was asked for
+        done.exception()  # marks the exception as retrieved
         raise

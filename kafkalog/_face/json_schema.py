@@ -1,7 +1,7 @@
-"""What JSON is decoded to: the schemas that a user gives, those that a sample suggests, and what the native walk takes.
+"""Schemas for decoding JSON: given by the user or inferred from a sample, and converted for the native decoder.
 
-One normal form: a pyarrow schema of nullable fields, where a field of any JSON is text with the metadata of ANY_JSON.
-Knows no records and decodes nothing itself.  pyarrow is imported by whoever imports this.
+The one normal form is a pyarrow schema of nullable fields. A field for any JSON is text with the metadata of ANY_JSON.
+Knows no records and decodes nothing itself. Importing this module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafkalog._native.codec.json_columns import JsonSchema
 from kafkalog.engine.format.values import shown
 from kafkalog.errors import IllegalArgumentException
 
-# The metadata of a field that takes any JSON, as its text.
+# The metadata of a field that holds any JSON as text.
 ANY_JSON = {b"kafkalog": b"json"}
 FORMATS = {pa.bool_(): "b", pa.int32(): "i", pa.int64(): "l", pa.float64(): "g", pa.string(): "u"}
 NAMES: Mapping[str, Any] = {
@@ -32,7 +32,7 @@ NAMES: Mapping[str, Any] = {
     "timestamp": pa.timestamp("us", "UTC"),
     **{f"timestamp[{unit}]": pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns")},
 }
-# Other words for these: what pyarrow prints, and Python's names and types, whose float has 64 bits.
+# Other names of these types: those that pyarrow prints, and Python's names and types. Python's float has 64 bits.
 ALSO: Mapping[Any, str] = {
     "double": "float64",
     "float": "float64",
@@ -53,24 +53,24 @@ KNOWN = (
     f"{', '.join(NAMES).replace('float64', 'float64 or double')}, json, decimal(precision, scale), "
     "{name: type} or struct<name: type> for objects, [type] or list<type> for arrays"
 )
-# Columns of a table of records whose types no JSON is read as.
+# Columns of record tables with types that JSON is not decoded to.
 _OF_RECORDS = ("timestamp_type", "key", "value", "headers")
-NESTED_MAX = 64  # of types in a text
+NESTED_MAX = 64  # levels of types in a text
 ISO_TIME = re.compile(
     r"\d{4}-[01]\d-[0-3]\d(?:[Tt ][0-2]\d:[0-5]\d(?::[0-5]\d(?:[.,](?P<part>\d{1,9}))?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?)?"
 )
-# An object of more different keys is a map, whose keys are data: it stays JSON.
+# An object with more different keys is a map whose keys are data: it stays JSON text.
 KEYS_MAX = 500
 _MICROSECOND_DIGITS = 6
-LEVELS_INFERRED = 32  # what lies deeper is taken as JSON's text
+LEVELS_INFERRED = 32  # deeper values stay JSON text
 
 
 def normal(schema: object) -> pa.Schema:
-    """A schema as it may be given, in normal form; IllegalArgumentException for what is none, or has an unknown type.
+    """Returns a schema in normal form. IllegalArgumentException if it is not a schema, or has an unknown type.
 
-    `schema` is a pyarrow schema, or a mapping of names to types: pyarrow's bool, int32, int64, float64, string,
-    timestamp, decimal128, list and struct, what `str` makes of those, Python's int, float, str, bool, datetime and
-    list[...], "json" for the text of whatever is there, a mapping for an object, a list of one type for an array.
+    `schema` is a pyarrow schema, or a mapping of names to types. A type is one of pyarrow's (bool, int32, int64,
+    float64, string, timestamp, decimal128, list and struct), its text, or Python's int, float, str, bool, datetime and
+    list[...]. "json" keeps any value as JSON text, a mapping is an object, and a list of one type is an array.
     """
     fields = schema if isinstance(schema, pa.Schema) else given(schema)
     made = pa.schema([_of_arrow(field, field.name) for field in fields])
@@ -79,7 +79,7 @@ def normal(schema: object) -> pa.Schema:
 
 
 def given(schema: object) -> list[pa.Field]:
-    """The fields of a mapping of names to types, pyarrow's as they are."""
+    """Returns the fields of a mapping of names to types. pyarrow's types stay as they are."""
     if not isinstance(schema, Mapping):
         raise IllegalArgumentException(
             f"schema: found {shown(schema)}, expected a pyarrow.Schema or a mapping of names to types",
@@ -92,7 +92,7 @@ def _given(name: object, kind: object, path: str) -> pa.Field:
     if not isinstance(name, str):
         raise IllegalArgumentException(f"schema: found {shown(name)} as the name of a field, expected text")
     if not _is_text(name):
-        raise IllegalArgumentException(f"schema: found the name {shown(name)}, which no UTF-8 can be")
+        raise IllegalArgumentException(f"schema: found the name {shown(name)}, which UTF-8 cannot encode")
     if get_origin(kind) is list:
         kind = [*get_args(kind)]
     if isinstance(kind, Mapping):
@@ -114,23 +114,23 @@ def _given(name: object, kind: object, path: str) -> pa.Field:
         return pa.field(name, NAMES[kind])
     found = DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
     if found is not None:
-        with contextlib.suppress(ValueError, OverflowError):  # more than 38 digits
+        with contextlib.suppress(ValueError, OverflowError):  # for more than 38 digits
             return pa.field(name, pa.decimal128(int(found[1]), int(found[2])))
     zoned = ZONED.fullmatch(kind) if isinstance(kind, str) else None
     if zoned is not None:
         with contextlib.suppress(UnicodeEncodeError):
             return pa.field(name, pa.timestamp(zoned[1], zoned[2]))
     raise IllegalArgumentException(
-        f"schema: found {shown(kind)} as the type of {path!r}, expected a type that JSON is read as",
-        hint=f"there are {KNOWN}, and pyarrow's types of these names",
+        f"schema: found {shown(kind)} as the type of {path!r}, expected a type that JSON can be decoded to",
+        hint=f"types are {KNOWN}, and pyarrow's types of these names",
     )
 
 
 def _spelled(text: str) -> Any:
-    """A type as pyarrow prints it, as a mapping, a list of one, or a word; the text where it is none of these."""
+    """Returns a type as pyarrow prints it as a mapping, a list of one type, or a word; other text unchanged."""
     text = text.strip()
     kind, _, rest = text.partition("<")
-    kind = {"large_list": "list"}.get(kind, kind)  # of JSON there is one kind of each
+    kind = {"large_list": "list"}.get(kind, kind)  # decoded alike
     if text in ALSO or kind not in ("list", "struct") or not rest.endswith(">") or text.count("<") > NESTED_MAX:
         return ALSO.get(text, text)
     parts = [part.strip().removesuffix(" not null") for part in _parts(rest[:-1])]
@@ -144,7 +144,7 @@ def _spelled(text: str) -> Any:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The parts of a text between its commas; a comma in brackets divides nothing."""
+    """Yields the parts of a text between its commas. A comma in brackets does not separate."""
     depth = first = 0
     for at, char in enumerate(text):
         depth += (char in "<[(") - (char in ">])")
@@ -158,7 +158,7 @@ def _object(name: str, fields: list[pa.Field]) -> pa.Field:
     for each in fields:
         if "\0" in each.name:
             raise IllegalArgumentException(
-                f"schema: found a NUL in the name {each.name!r} below {name!r}, where Arrow's names end",
+                f"schema: found a NUL in the name {each.name!r} below {name!r}; Arrow's names end at a NUL",
                 hint=f'give {name!r} the type "json"',
             )
     return pa.field(name, pa.struct(fields))
@@ -176,22 +176,22 @@ def _of_arrow(field: pa.Field, path: str) -> pa.Field:
         return pa.field(name, pa.string())
     if kind in FORMATS or pa.types.is_timestamp(kind) or pa.types.is_decimal128(kind):
         return pa.field(name, kind)
-    hint = f"there are {KNOWN}"
+    hint = f"types are {KNOWN}"
     column = path.partition("[")[0]
     if column in _OF_RECORDS:
-        hint = f"only fields of the values belong in it: leave out columns of the records, such as {column}; {hint}"
+        hint = f"only fields of the values belong in it: omit columns of the records, such as {column}; {hint}"
     raise IllegalArgumentException(
-        f"schema: found {kind} as the type of {path!r}, expected a type that JSON is read as", hint=hint
+        f"schema: found {kind} as the type of {path!r}, expected a type that JSON can be decoded to", hint=hint
     )
 
 
 def is_any_json(field: pa.Field) -> bool:
-    """Whether a field takes any JSON, as its text."""
+    """Returns whether a field holds any JSON as text."""
     return bool(pa.types.is_string(field.type) and (field.metadata or {}).get(b"kafkalog") == b"json")
 
 
 def native(schema: pa.Schema) -> JsonSchema:
-    """The native twin of a schema in normal form."""
+    """Returns the native form of a schema in normal form."""
     try:
         return JsonSchema(spec(schema))
     except ValueError as error:
@@ -199,7 +199,7 @@ def native(schema: pa.Schema) -> JsonSchema:
 
 
 def spec(schema: pa.Schema) -> tuple[tuple[str, str, tuple[Any, ...]], ...]:
-    """A schema in normal form as JsonSchema takes it."""
+    """Returns a schema in normal form as the arguments of JsonSchema."""
     return tuple(_native(field) for field in schema)
 
 
@@ -222,7 +222,7 @@ def _native(field: pa.Field) -> tuple[str, str, tuple[Any, ...]]:
 
 
 class _Seen:
-    """What was seen at one place of the documents of a sample."""
+    """The values that were seen at one place of the documents of a sample."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
@@ -275,17 +275,17 @@ class _Seen:
 
 
 class _Large:
-    """A whole number that 64 bits do not hold."""
+    """A whole number that does not fit in 64 bits."""
 
 
 def _whole(text: str) -> int | _Large:
-    # Python converts no text of thousands of digits, and 64 bits have 20 at most, with a sign.
+    # Python refuses to convert thousands of digits; a 64-bit number has at most 20 characters with its sign.
     number = int(text) if len(text) <= 20 else LONG_MAX + 1
     return number if LONG_MIN <= number <= LONG_MAX else _Large()
 
 
 def _refused(text: str) -> object:
-    raise ValueError(f"{text} is no JSON")  # Python takes NaN and the infinities
+    raise ValueError(f"{text} is not JSON")  # Python accepts NaN and the infinities
 
 
 def _is_text(name: str) -> bool:
@@ -297,7 +297,7 @@ def _is_text(name: str) -> bool:
 
 
 def objects(values: Iterable[bytes | None]) -> Iterator[dict[str, Any]]:
-    """Those of the values that are JSON objects."""
+    """Yields the values that are JSON objects."""
     for value in values:
         if value is not None:
             try:
@@ -309,12 +309,12 @@ def objects(values: Iterable[bytes | None]) -> Iterator[dict[str, Any]]:
 
 
 def inferred(values: Iterable[bytes | None], *, times: bool = False) -> pa.Schema:
-    """The schema that all of these have: the union of their fields, in the order in which they were first seen.
+    """Returns the schema of the values: the union of their fields, in the order in which they first appear.
 
-    int64 and float64 are float64; what has no type in common, whole numbers beyond 64 bits, objects of more than
-    500 different keys and what lies deeper than 32 levels are "json"; what is never but null is text.  Texts stay
-    texts, unless `times`: then those that are all ISO 8601 are timestamps.  Values that are no JSON objects are passed
-    over.
+    int64 and float64 together are float64. A field is "json" if its values have no type in common, are whole numbers
+    beyond 64 bits, are objects with more than 500 different keys, or are nested deeper than 32 levels. A field that is
+    always null is text. Texts stay texts, unless `times` is set: then a field whose texts are all ISO 8601 is a
+    timestamp. Values that are not JSON objects are ignored.
     """
     root = _Seen()
     for found in objects(values):

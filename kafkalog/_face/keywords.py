@@ -1,4 +1,4 @@
-"""Keywords of calls: one that does not exist is told with the nearest that does, under the name that users call by."""
+"""Errors for unknown keyword arguments: they name the nearest known keyword, and the function by its public name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Words of others, for what a call may have: the first that it has.
+# Other words for arguments of a call: the first that the call has.
 MEANT = {
     "after": ("start",), "since": ("start",), "from_": ("start",), "before": ("end",), "until": ("end",),
     "to": ("end",), "as_of": ("end",), "topic": ("topics", "partitions"), "partition": ("partitions",),
@@ -17,11 +17,11 @@ MEANT = {
 }  # fmt: skip
 
 
-GROUP = frozenset({"group", "group_id", "groupId", "consumer_group"})  # Kafka's words for a cursor
+GROUP = frozenset({"group", "group_id", "groupId", "consumer_group"})  # Kafka's names of a cursor
 
 
 def unexpected(name: str, known: Iterable[str], meant: Mapping[str, str] | None = None, *, of: str = "") -> TypeError:
-    """The error for a keyword; `meant` has words of others for what is known here, `of` the call's name."""
+    """Returns the error for a keyword. `meant` maps other words to known keywords; `of` is the name of the call."""
     from difflib import get_close_matches
 
     near = get_close_matches((meant or {}).get(name, name), sorted(set(known) - {name}), 1)
@@ -34,7 +34,7 @@ def _meant(known: Collection[str]) -> dict[str, str]:
 
 
 def takes(*typed: type) -> Callable[[F], F]:
-    """Has a method tell of a keyword that does not exist under the name by which users call it.  `typed` are the
+    """Decorates a method so that an unknown keyword raises an error with the method's public name. `typed` are the
     TypedDicts of its `**` parameter."""
 
     def decorate(method: F) -> F:
@@ -60,11 +60,11 @@ def takes(*typed: type) -> Callable[[F], F]:
 
 
 def called(name: str) -> Callable[[F], F]:
-    """Gives a function the name in `kafkalog` by which users call it, for its errors, help and pickles."""
+    """Gives a function its public name in `kafkalog`, for errors, help and pickles."""
 
     def decorate(function: F) -> F:
         known = frozenset(inspect.signature(function).parameters)
-        function.__qualname__ = f"kafkalog.{name}"  # which Python's own errors of arguments say
+        function.__qualname__ = f"kafkalog.{name}"  # Python's own errors about arguments use it
 
         @functools.wraps(function)
         def with_known(*args: Any, **named: Any) -> Any:

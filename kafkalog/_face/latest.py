@@ -1,14 +1,14 @@
-"""The last value of each key of a log, in two walks over it: what a clean of all of it would leave, without one.
+"""The last value of each key of a log, in two passes: the result of a full compaction, without compacting.
 
-The first walk decodes keys alone and puts each one's last offset into a `LatestOffsets` map; the second decodes the
-batches that hold such an offset, and hands their records out in the log's order.  A map that may not grow any further
-keeps to a share of the keys, and the first walk is gone once more for each other share.
+The first pass decodes only keys, and puts each key's last offset into a `LatestOffsets` map. The second pass decodes
+the batches that hold such an offset, and yields their records in the log's order. If the map may not grow any further,
+it keeps a share of the keys, and the first pass is repeated for each other share.
 
-In memory are the map, eight bytes for each key, and a batch of rows.  Nothing is locked and nothing written: what
-retention deletes between the walks is left out, as it would be a moment later; where a cleaner, or a cut, took records
-that the first walk found, the second one says so.  What a cleaner took before the first walk came to it is not seen: a
-key that has a newer value behind the end may be missing then.  Two keys of one MD5 count for one, as they do for
-Kafka's cleaner.  Belongs to one thread; needs pyarrow, which whoever imports this has asked for.
+In memory are the map, eight bytes for each key, and a batch of rows. Nothing is locked and nothing is written. Records
+that retention deletes between the passes are left out, as they would be a moment later. If a cleaner or a truncation
+removed records that the first pass found, the second pass raises an error. Records that a cleaner removed before the
+first pass reached them are not seen: a key with a newer value after the end may then be missing. Two keys with the same
+MD5 count as one, as in Kafka's cleaner. Belongs to one thread. Importing this module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ CHUNK_BYTES = 4 << 20
 BATCH_BYTES = 48 << 20
 MEMORY_BYTES = 512 << 20
 LEAST_MEMORY_BYTES = 1 << 16
-FIRST_MAP_BYTES = 8 << 20  # of a map that grows; it is at the end as large as it must be, or may
+FIRST_MAP_BYTES = 8 << 20  # first size of a map that grows as needed
 MAP_BYTES_MAX = (1 << 31) - 1
 
 
 def memory_of(memory_bytes: Any) -> int:
-    """How much the map may take, checked."""
+    """Returns the checked memory limit of the map, in bytes."""
     return values.whole(memory_bytes, "memory_bytes", low=LEAST_MEMORY_BYTES, expected="bytes for the map of keys")
 
 
 class Latest:
-    """The last offset of each key of `source` below `end` (None: below the end that readers of `isolation` see), from
-    `start` on, of the records that ColumnBuilder's `limits` let through.
+    """The last offset of each key of `source` below `end`, from `start` on, among the records that ColumnBuilder's
+    `limits` accept. With `end` None, the end is the one that readers of `isolation` see.
 
-    The first walk is done when this is made.  `keys` is how many there are, deleted ones with them, `keyless` how many
-    records have none and count for nothing, `end_offset` up to where (exclusive) was looked, `open_from` where an open
-    transaction stopped that (None: nowhere).  Damage ends the walk:
-    `failure` is then its error, what lies before it counts, and `batches` raises it at its end; where there is somebody
-    to `tell` of each `Lost` range, the walks go on behind it.  `progress` is told of the log's bytes as they are read,
-    in each walk.
+    The constructor does the first pass. `keys` is the number of keys, deleted ones included. `keyless` is the number of
+    records without a key, which are ignored. `end_offset` is the offset up to which the pass read (exclusive).
+    `open_from` is the offset at which an open transaction stopped it, or None.
+
+    Damage ends the pass: `failure` is the error, the records before it count, and `batches` raises it at its end. With
+    `tell`, each `Lost` range is reported and the passes continue after it. `progress` gets the number of bytes read, in
+    each pass.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class Latest:
         self.failure: KafkalogError | None = None
         self._progress = progress
         self._cuts = source.cuts
-        high = source.visible_end()  # first: who appends meanwhile opens no transaction
+        high = source.visible_end()  # first: a later append cannot open a transaction below it
         limit = source.visible_end(isolation)
         self.open_from = limit if limit < (high if end is None else min(end, high)) else None
         self.end_offset = limit if end is None else min(end, limit)
         self._reached = -1  # the last offset that could be decoded
-        # Behind damage the reader itself asks whether the end is damage, and it is told as any other.
+        # With `tell`, the reader itself checks whether the end is damaged, and reports that like any damage.
         self._walk_end = self.end_offset if tell is None else end
         self._last, self.keyless = self._offsets(memory_bytes)
         if self.failure is None and tell is None and (end is None or end > limit):
@@ -99,11 +100,11 @@ class Latest:
     def keys(self) -> int:
         return len(self._last)
 
-    # --- the first walk ------------------------------------------------------------------------------
+    # --- the first pass ------------------------------------------------------------------------------
 
     def _offsets(self, memory_bytes: int) -> tuple[npt.NDArray[np.int64], int]:
-        """The last offset of each key, ascending; how many records have no key."""
-        most = min(memory_bytes * 2 // 3, MAP_BYTES_MAX)  # while it grows, or gives keys up, half of it is there twice
+        """Returns the last offset of each key, sorted, and the number of records without a key."""
+        most = min(memory_bytes * 2 // 3, MAP_BYTES_MAX)  # while it grows or drops keys, half of it is there twice
         size = most
         while size > FIRST_MAP_BYTES:
             size //= 2
@@ -115,7 +116,7 @@ class Latest:
             try:
                 self._put_all(offsets_map, most)
             except UNREADABLE as error:
-                self.failure = error.with_traceback(None)  # whose frames have the reader, and its file
+                self.failure = error.with_traceback(None)  # frames of the traceback hold the reader and its file
                 self.end_offset = self._walk_end = self._reached + 1
             if not first:
                 keyless = offsets_map.keyless
@@ -130,7 +131,7 @@ class Latest:
         return ascending, keyless
 
     def _taken(self, offsets_map: LatestOffsets) -> bytearray:
-        """The offsets, as int64, of a map that has all keys of its shares."""
+        """Returns the offsets, as int64, of a map that has all keys of its shares."""
         return offsets_map.offsets()
 
     def _put_all(self, offsets_map: LatestOffsets, most: int) -> None:
@@ -189,7 +190,7 @@ class Latest:
                 offsets_map.narrow((first + end) // 2)
             else:
                 raise IllegalArgumentException(
-                    f"memory_bytes: the keys of {self.source.topic_partition} do not fit in {SHARES} walks",
+                    f"memory_bytes: the keys of {self.source.topic_partition} do not fit in {SHARES} passes",
                     hint="give the map more memory",
                 )
 
@@ -197,7 +198,7 @@ class Latest:
         if self._progress is not None:
             self._progress(len(chunk.data))
 
-    # --- the second walk -----------------------------------------------------------------------------
+    # --- the second pass -----------------------------------------------------------------------------
 
     def batches(
         self,
@@ -208,10 +209,10 @@ class Latest:
         tombstones: bool = False,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """The records, by offset, in batches of up to `batch_rows` rows, and of about `batch_bytes` at most.
+        """Yields the records, by offset, in batches of up to `batch_rows` rows and of about `batch_bytes` at most.
 
-        A key whose last value is null is deleted: left out, unless `tombstones` are asked for.
-        OffsetOutOfRangeException where records have gone meanwhile; at damage what lies before it comes first.
+        A key whose last value is null is deleted and left out, unless `tombstones` is set. OffsetOutOfRangeException if
+        records were removed meanwhile. At damage the records before it are yielded first.
         """
         wanted = arrow.schema(columns, known).names
         gathered = arrow.Gathered(batch_rows, batch_bytes)
@@ -224,7 +225,7 @@ class Latest:
                 batch = batch.select(wanted)
                 for ready in gathered.add(batch if rows.all() else batch.filter(pa.array(rows))):
                     yield ready
-                    self.source.check_usable()  # a forked child has what was gathered before, too
+                    self.source.check_usable()  # a forked child also has the batches gathered before
         except KafkalogError:
             self.source.check_usable()
             yield from gathered.rest()
@@ -242,12 +243,13 @@ class Latest:
         known: Mapping[str, tuple[str, Any]],
         batch_bytes: int,
     ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
-        """Batches of records, and which of them have the offsets `left`, ascending; all of those, or an error."""
+        """Yields batches with a mask of the rows at the offsets `left`, which are sorted. Finds all of them, or raises
+        an error."""
 
         def read(reader: _Surviving) -> Iterator[pa.RecordBatch]:
             return arrow.record_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes)
 
-        # The first walk has told what is lost.
+        # The first pass has reported the lost ranges.
         for batch in self._read(partial(_Surviving, self, left), read, lambda _: None):
             offsets = batch.column("offset").to_numpy()
             passed = int(np.searchsorted(left, offsets[-1], side="right"))
@@ -261,17 +263,21 @@ class Latest:
         self._check_gone(left)
 
     def _check_gone(self, offsets: npt.NDArray[np.int64]) -> None:
-        """What is not there any more was deleted by retention, and the log was not cut."""
+        """Checks that missing records were deleted by retention, and that the log was not truncated."""
         gone = offsets[offsets >= self.source.log_start_offset] if len(offsets) else offsets
         if len(gone) or self.source.cuts != self._cuts:
-            what = f"offset {gone[0]} of {self.source.topic_partition} went" if len(gone) else "records were cut off"
+            what = (
+                f"offset {gone[0]} of {self.source.topic_partition} was removed"
+                if len(gone)
+                else "records were truncated"
+            )
             raise OffsetOutOfRangeException(
-                f"{what} while the last values were read: a cleaner, or a cut, came between", hint="ask again"
+                f"{what} while the last values were read, by a cleaner or a truncation", hint="try again"
             )
 
 
 class _Surviving(ChunkReader):
-    """Hands out the batches that hold one of some offsets."""
+    """Yields the batches that hold one of some offsets."""
 
     def __init__(self, latest: Latest, last: npt.NDArray[np.int64], source: Source) -> None:
         super().__init__(
@@ -288,7 +294,7 @@ class _Surviving(ChunkReader):
     def read_chunk(self) -> Chunk | None:
         while (chunk := super().read_chunk()) is not None:
             self._latest._tell(chunk)
-            # Where a batch of an old format begins its header does not say: at most behind the one before.
+            # The header of an old-format batch does not say where it begins: right after the previous one at most.
             ends = np.concatenate(([self._behind], chunk.table["last_offset"]))
             self._behind = int(ends[-1])
             holds = np.diff(np.searchsorted(self._last, ends, side="right")) > 0

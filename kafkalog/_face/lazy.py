@@ -1,6 +1,6 @@
-"""An iterator that says what it is: what a generator of Python's own does not.
+"""An iterator whose repr says what it yields, unlike a Python generator.
 
-`for` goes over the generator itself, so that nothing is paid for it.  Knows nothing of what is in it.
+`for` iterates over the generator itself, so that it costs nothing. Knows nothing of the items.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class Lazy(Iterator[T]):
-    """The things of `inner`, which is asked for the next one by whoever has this; one thread's at a time."""
+    """The items of the generator `inner`. One thread may use it at a time."""
 
     __slots__ = ("_inner", "_what")
 
     def __init__(self, inner: Generator[T], what: str) -> None:
-        """`what`: "records", say."""
+        """`what` names the items, such as "records"."""
         self._inner = inner
         self._what = what
 
@@ -30,12 +30,12 @@ class Lazy(Iterator[T]):
 
     def __aiter__(self) -> NoReturn:
         raise TypeError(
-            f"these {self._what} are gone over by `for`; for `async for` there are readers: "
+            f"use `for` with these {self._what}; for `async for` there are readers: "
             '`async for record in store.reader(topics=["orders"])`'
         )
 
     def close(self) -> None:
-        """As a generator's close."""
+        """Closes the generator."""
         self._inner.close()
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""Finding records by what is in them: a regular expression over the value, a header, conditions over the columns.
+"""Finds records by their content: a regular expression over the value, a header, conditions over the columns.
 
-Batches are decoded to Arrow columns natively and matched column by column (pyarrow.compute).  Who wants columns gets
-the rows that match (`Match.filtered`); who wants records goes over the batches with `Matching`, which decodes each
-chunk once to know which of its records match, so that no other record becomes a Python object.  Keys and timestamps are
-not looked at here: the native loops do that.  Needs pyarrow, which is imported where a Match is made.
+Batches are decoded natively to Arrow columns and matched column by column (pyarrow.compute). Callers that want columns
+get the matching rows (`Match.filtered`). Callers that want records iterate over the batches with `Matching`, which
+decodes each chunk once to find its matching records, so that no other record becomes a Python object. Keys and
+timestamps are not matched here: the native loops do that. Needs pyarrow, which is imported when a Match is created.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CONDITION = re.compile(
 )
 _JOINT = re.compile(r"\s+and\s+|\s*,\s*|\s*$", re.IGNORECASE)
 _UNCLOSED = re.compile(r"\s*\w+\s*(?:[=<>!]+)\s*(['\"])")
-_STRANGE = re.compile(r"['\"]|\s+(?=\S)")  # what no text without quotes has
+_STRANGE = re.compile(r"['\"]|\s+(?=\S)")  # not allowed in a text without quotes
 
 
 _TEXT_COLUMNS = ("offset", "timestamp", "time", "partition", "leader_epoch", "topic", "key", "value")
@@ -55,8 +55,8 @@ _JOINED = re.compile(r"\s(or|not|in|like|between)\s|&&|\|\|", re.IGNORECASE)
 
 
 class Condition(NamedTuple):
-    """What a column of a record must be: `comparison` is a function of pyarrow.compute, with a `value` unless it is
-    "is_null" or "is_valid".  Timestamps are milliseconds."""
+    """A condition on a column of a record. `comparison` is a function of pyarrow.compute, with a `value` unless it is
+    "is_null" or "is_valid". Timestamps are in milliseconds."""
 
     column: str
     comparison: str
@@ -64,9 +64,10 @@ class Condition(NamedTuple):
 
 
 def conditions(text: str) -> list[Condition]:
-    """Of text such as `offset >= 100 and time < 2026-11-01T09:05 and key = 'a'`, all of which must hold.
+    """Returns the conditions of a text such as `offset >= 100 and time < 2026-11-01T09:05 and key = 'a'`. All of them
+    must hold.
 
-    IllegalArgumentException for what is none.
+    IllegalArgumentException if a condition does not parse.
     """
     found: list[Condition] = []
     at = 0
@@ -85,30 +86,30 @@ def conditions(text: str) -> list[Condition]:
 
 
 def _no_condition(text: str, at: int) -> IllegalArgumentException:
-    """The error of a text that goes on with no condition."""
+    """Returns the error for a text in which no condition follows."""
     _check_column(text[at:])
     if (opened := _UNCLOSED.match(text, at)) is not None:
         return IllegalArgumentException(
             f"where: the quote {opened[1]} at {_place(text, opened.start(1))} is not closed",
-            hint="a text that has one kind of quotes stands in the other",
+            hint="put a text that contains one kind of quotes in the other kind",
         )
     rest = text[at:].strip()
     place = f" at {_place(text, at)}" if at and rest else " at the end" if at else ""
     return IllegalArgumentException(
-        f"where: {rest!r}{place} is no condition, expected such as {EXAMPLE}",
+        f"where: {rest!r}{place} is not a condition; expected one such as {EXAMPLE}",
         hint="conditions are joined by `and`; there is no `or`, `not` or `in`",
     )
 
 
 def _check_bare(text: str, read: re.Match[str]) -> None:
-    """IllegalArgumentException for a text without quotes that has a blank or a quote: it may be a mistyped `and`."""
+    """Raises IllegalArgumentException for an unquoted text with a blank or a quote: it may be a mistyped `and`."""
     bare = read["bare"]
     if bare is None:
         return
     if joined := _JOINED.search(bare):
         raise IllegalArgumentException(
             f"where: found {joined[0].strip()!r} in {bare[:60]!r}",
-            hint="conditions are joined by `and`; a text with such a word stands in quotes",
+            hint="conditions are joined by `and`; put a text with such a word in quotes",
         )
     strange = _STRANGE.search(bare)
     if strange is not None and (read["column"].lower() not in ("timestamp", "time", "ts") or strange[0].strip()):
@@ -116,20 +117,21 @@ def _check_bare(text: str, read: re.Match[str]) -> None:
 
 
 def _unjoined(text: str, at: int) -> IllegalArgumentException:
-    """The error of what stands behind a condition, and does not join it to another."""
+    """Returns the error for text after a condition that does not join it to another one."""
     return IllegalArgumentException(
         f"where: found {text[at:].strip()[:60]!r} at {_place(text, at)}, expected `and` and a condition, or the end",
-        hint="a text with blanks or quotes in it stands in quotes, such as key = 'customer 7'",
+        hint="put a text with blanks or quotes in quotes, such as key = 'customer 7'",
     )
 
 
 def _place(text: str, at: int) -> str:
-    """The first character from `at` on that is no blank, counted from 1."""
+    """Returns the place of the first character from `at` on that is not a blank, counted from 1."""
     return f"character {len(text) - len(text[at:].lstrip()) + 1}"
 
 
 def _check_column(text: str) -> None:
-    """IllegalArgumentException where a condition begins with a name that is no column, or one of which it cannot be."""
+    """Raises IllegalArgumentException if a condition begins with a name that is no column, or not one for
+    conditions."""
     read = _BEGINNING.match(text)
     name = "" if read is None else read[1]
     if not name or name.lower() in (*_TEXT_COLUMNS, *_NAMES):
@@ -137,15 +139,15 @@ def _check_column(text: str) -> None:
     if name.lower() in COLUMNS:
         raise IllegalArgumentException(
             f"where: found {name!r}, expected one of {', '.join(_TEXT_COLUMNS)} in a text",
-            hint=f"a pyarrow Expression takes it, such as pyarrow.compute.field({name.lower()!r}).is_null()",
+            hint=f"use a pyarrow Expression for it, such as pyarrow.compute.field({name.lower()!r}).is_null()",
         )
     from difflib import get_close_matches
 
     near = "".join(f"; did you mean {it!r}?" for it in get_close_matches(name.lower(), _TEXT_COLUMNS, 1))
     raise IllegalArgumentException(
         f"where: unknown column {name!r}{near}",
-        hint=f"columns are {', '.join(_TEXT_COLUMNS)}; conditions look at the record's columns, not at fields of JSON: "
-        "filter the result by these",
+        hint=f"columns are {', '.join(_TEXT_COLUMNS)}; conditions apply to the record's columns, not to fields of "
+        "JSON: filter the result by these fields",
     )
 
 
@@ -160,19 +162,22 @@ def _condition(read: re.Match[str]) -> Condition:
     if column in _NUMBERS:
         if not re.fullmatch(r"[0-9]{1,19}", given) or int(given) > LONG_MAX:
             raise IllegalArgumentException(
-                f"where: {given:.40} is no {column}, expected 0 to {LONG_MAX}", hint="conditions are joined by `and`"
+                f"where: {given:.40} is not a valid {column}, expected 0 to {LONG_MAX}",
+                hint="conditions are joined by `and`",
             )
         return Condition(column, comparison, int(given))
     return Condition(column, comparison, given if column == "topic" else given.encode("utf-8", "surrogateescape"))
 
 
 class Match:
-    """What a record must be: its value a match of each of `patterns`, and for each of `headers` one of that name and
-    value (None: of any value); and `where`, which is text (see `conditions`) or a pyarrow Expression over the columns.
+    """The conditions that a record must meet.
 
-    `patterns` are RE2's regular expressions, over bytes: no look-around, `.` is a byte, and UTF-8 text stands for its
-    bytes.  A record without a value matches no pattern.  `columns` are those that a batch must have to be filtered.
-    IllegalArgumentException for a bad pattern, MissingPackageException without pyarrow.
+    The value must match each of `patterns`. For each of `headers` there must be a header of that name and value (None:
+    any value). `where` is text (see `conditions`) or a pyarrow Expression over the columns.
+
+    `patterns` are RE2's regular expressions over bytes: they have no look-around, `.` is a byte, and UTF-8 text stands
+    for its bytes. A record without a value matches no pattern. `columns` are the columns that a batch must have to be
+    filtered. IllegalArgumentException for a wrong pattern, MissingPackageException without pyarrow.
     """
 
     def __init__(
@@ -205,8 +210,8 @@ class Match:
             except pa.ArrowInvalid as error:
                 what = str(error).removeprefix("Invalid regular expression: ")
                 raise IllegalArgumentException(
-                    f"{pattern!r} is no regular expression: {what}",
-                    hint="RE2's syntax, without look-around; \\Q...\\E takes text as it is",
+                    f"{pattern!r} is not a regular expression: {what}",
+                    hint="use RE2's syntax, without look-around; \\Q...\\E matches text literally",
                 ) from None
 
     def _try_expression(self) -> None:
@@ -220,18 +225,18 @@ class Match:
             what = str(error).partition(" in ")[0]
             if "tz=UTC" in str(error) and re.search(r"timestamp\[\w+\]", str(error)):
                 raise IllegalArgumentException(
-                    "where: timestamp is compared with a time that has no time zone, expected one that has",
+                    "where: timestamp is compared with a time without a time zone, expected one with a time zone",
                     hint="datetime(..., tzinfo=timezone.utc)",
                 ) from None
             raise IllegalArgumentException(
                 f"where: {what}",
-                hint=f"columns are {columns}; conditions look at these, not at fields of JSON: filter the result by "
-                "those",
+                hint=f"columns are {columns}; conditions apply to these, not to fields of JSON: filter the result by "
+                "those fields",
             ) from None
 
     def pruned(self, asked: Window) -> Window:
-        """The window in which conditions may hold, so that the rest is not read.  An offset that the log has not is no
-        mistake in it, as it is in a window that was given."""
+        """Returns the window in which the conditions may hold, so that nothing else is read. Unlike in a given window,
+        an offset that the log does not have is no error here."""
         start, end = asked
         for column, comparison, value in self._conditions:
             if column not in ("offset", "timestamp") or not isinstance(value, int):
@@ -239,14 +244,14 @@ class Match:
             if comparison in ("equal", "greater", "greater_equal") and start is None:
                 if column == "offset":
                     start = Near(value)
-                elif not isinstance(end, Time) or value <= end.timestamp_ms:  # else no window: nothing can match
+                elif not isinstance(end, Time) or value <= end.timestamp_ms:  # otherwise nothing can match
                     start = Time(value)
             if comparison in ("equal", "less", "less_equal") and end is None and column == "offset":
                 end = Near(min(value + (comparison != "less"), LONG_MAX))
         return Window(start, end)
 
     def filtered(self, batch: Any) -> Any:
-        """The rows of a record batch (with `columns`) that match."""
+        """Returns the rows of a record batch (with `columns`) that match."""
         mask: Any = None
         for part in self._masks(batch):
             part = self._compute.fill_null(part, False)
@@ -256,7 +261,7 @@ class Match:
         return batch if self._expression is None else batch.filter(self._expression)
 
     def accepts(self, record: Record) -> bool:
-        """Whether one record matches."""
+        """Returns whether one record matches."""
         from kafkalog._face import arrow
 
         row: dict[str, Any] = {name: [getattr(record, name)] for name in self.columns if name != "headers"}
@@ -292,9 +297,9 @@ class Match:
 
 
 class Matching:
-    """Goes over `batches` for a `RecordWalk`, whose `keep` it has: each chunk is decoded once, as columns, to know
-    which of its records match.  `limits` are ColumnBuilder's.  What cannot be decoded matches nothing here: the walk
-    comes to it, and says so."""
+    """Iterates over `batches` for a `RecordWalk`, which uses `keep`. Each chunk is decoded once, as columns, to find
+    its matching records. `limits` are ColumnBuilder's. Records that cannot be decoded match nothing here: the walk
+    reaches them and raises the error."""
 
     end_offset = None
 
@@ -311,7 +316,7 @@ class Matching:
         self._offsets: frozenset[int] = frozenset()
 
     def keep(self, record: Record) -> bool:
-        """Whether a record of the present chunk matches."""
+        """Returns whether a record of the current chunk matches."""
         return record.offset in self._offsets
 
     def __iter__(self) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
@@ -342,9 +347,9 @@ class Matching:
 
 
 def records_of(batch: Any, topic: str, partition: int) -> Iterator[Record]:
-    """The rows of a record batch (of COLUMNS) as Records."""
+    """Yields the rows of a record batch (of COLUMNS) as Records."""
     columns = [batch.column(name) for name in COLUMNS]
-    columns[1] = columns[1].view("int64")  # Arrow has a type of its own for times, a Record a number
+    columns[1] = columns[1].view("int64")  # Arrow has a type for times, a Record has a number
     lists = [column.to_pylist() for column in columns]
     for offset, timestamp, kind, key, value, headers, epoch in zip(*lists, strict=True):
         pairs = tuple((header["key"], header["value"]) for header in headers or ())

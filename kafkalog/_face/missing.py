@@ -1,12 +1,12 @@
-"""Partitions that a topic has, and of which the given directories hold no folder: a disk is away, or a folder is gone.
+"""Partitions of a topic that have no directory in the given log directories: a disk is missing, or was cleared.
 
-A store's settings (`.kafkalog_topics`) say how many partitions a topic has; if nothing says it, a hole in the numbers
-does (t-0, t-2).  A broker holds only the partitions that were assigned to it.  The cluster's metadata says which these
-are; without it a hole in a broker's directories proves nothing: it is told, and is no error.  Kafka's internal topics
-are made partition by partition, and nobody misses those that were never written to.
+A store's settings (`.kafkalog_topics`) say how many partitions a topic has; without them, a gap in the numbers shows it
+(t-0, t-2). A broker holds only the partitions that were assigned to it. The cluster's metadata says which these are;
+without it, a gap in a broker's directories proves nothing: it is reported, and is no error. Kafka's internal topics are
+created partition by partition, and partitions that were never written to are not missing.
 
-Only names and small files are looked at.  Whoever reads whole topics asks here first: the data source, exports, the
-last values of keys.
+Reads only names and small files. Code that reads whole topics checks this first: the data source, exports, the last
+values of keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHOWN = 10  # partitions in a message
 
 
 class Missing(NamedTuple):
-    """Of one topic.  `is_certain`: it is known that they are there somewhere; else there is only a hole."""
+    """The missing partitions of one topic. `is_certain`: they are known to exist; otherwise there is only a gap."""
 
     topic: str
     numbers: tuple[int, ...]
@@ -47,15 +47,15 @@ class Missing(NamedTuple):
     def text(self) -> str:
         some = ", ".join(map(str, self.partitions[:SHOWN]))
         more = f" and {len(self.numbers) - SHOWN} more" if len(self.numbers) > SHOWN else ""
-        said = f"topic {self.topic} has {self.partition_count} partitions, found no folder of {some}{more}"
+        said = f"topic {self.topic} has {self.partition_count} partitions, found no directory of {some}{more}"
         said += f" in {self.where}"
         return said if self.is_certain else f"{said} (the cluster may have them on other nodes)"
 
     def error(self, hint: str) -> IllegalStateException:
-        """IllegalStateException that says so, and what to do beside `hint`."""
+        """Returns an IllegalStateException with the text; `hint` is added to what to do."""
         return IllegalStateException(
             f"Some data may have been lost. {self.text}",
-            hint=f"name every directory of the store, restore the folders, or name the partitions to read; {hint}",
+            hint=f"name every directory of the store, restore these ones, or name the partitions to read; {hint}",
         )
 
 
@@ -67,13 +67,13 @@ def missing_partitions(
     cluster: ClusterMetadata | None = None,
     node_id: int | None = None,
 ) -> list[Missing]:
-    """What is missing of the topics that are `wanted`, by name.  CorruptCheckpointException where no directory's
-    settings can be read, and one has some; KafkaStorageException.
+    """Returns the missing partitions of the topics that are `wanted`, by name. CorruptCheckpointException if the
+    settings of no directory can be read although there are some; KafkaStorageException.
 
-    `cluster`: the metadata of the cluster whose directories these are, if it is not one broker's own.  All partitions
-    of a topic are looked for then, or those that `node_id` holds.
+    `cluster`: the metadata of the cluster whose directories these are, if they are not one broker's own. Then all
+    partitions of a topic are checked, or those that `node_id` holds.
 
-    Folders and settings are not written at once: what seems to be missing is looked at a second time.
+    Directories and settings are not written at once, so a missing partition is checked a second time.
     """
     if cluster is not None:
         cluster = replace(cluster, node_id=node_id)
@@ -110,7 +110,7 @@ def _look(
         count = _count(known.get(topic), folders, files)
         numbers = tuple(number for number in range(count) if number not in folders)
         if numbers:
-            # A directory that only `open_log` has written to has no list of its topics: one partition is all of it.
+            # A directory that only `open_log` has written to has no list of topics: one partition is all it has.
             if not (known.keys() - left_out or is_of_cluster):
                 continue
             result.append(Missing(topic, numbers, count, not is_of_cluster, where))
@@ -142,6 +142,6 @@ def _count(known: KnownTopic | None, folders: Mapping[int, str], files: Files) -
 
 
 def whole_topics(names_given: Iterable[str]) -> Callable[[str], bool]:
-    """Of names on a command line or in a call (`t`, `t-0` or `t*`), those that ask for all of a topic; all for none."""
+    """Returns a function that tells whether names (`t`, `t-0` or `t*`) request all of a topic. No names request all."""
     asked = set(names_given)
     return lambda topic: not asked or any(names_topic(name, topic) for name in asked)

@@ -1,4 +1,5 @@
-"""The search of the release before, by a `Selection`; `kafkalog.toolbox.search` gives it, with a DeprecationWarning."""
+"""The search of the previous release, over a `Selection`. `kafkalog.toolbox.search` has it with a
+DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _SIGNS = {"equal": "=", "greater": ">", "greater_equal": ">=", "less": "<", "les
 
 
 class Match(Selection):
-    """Keys, patterns, headers and conditions that a record must meet; what is empty asks nothing."""
+    """Keys, patterns, headers and conditions that a record must match. Empty arguments match every record."""
 
     def __init__(
         self,
@@ -42,5 +43,5 @@ def _text(condition: Condition) -> str:
 
 
 def matching(reader: ChunkReader, match: Match, times: Times = ALL_TIMES) -> Iterator[Record]:
-    """The records that match, with one of these timestamps, from the reader's offset to its end."""
+    """Yields the matching records in a time window, from the reader's offset to its end."""
     return walk_selected(reader.batches_of_records(), match, times)

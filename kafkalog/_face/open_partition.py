@@ -1,9 +1,9 @@
-"""A partition that this process opened alone: its lease of the directory, and what its close does.
+"""A partition that this process opened alone: its lease of the directory, and the steps of its close.
 
-A Partition, its writers and its transactions all stand on one of these, and it lives as long as any of them: when the
-last one is dropped without a close, its files are let go, and it is recovered at the next open.  What it shares with a
-store's partition is written there; nothing moves it, and its transactions stand on the directory's coordinators.
-Thread-safe.
+A Partition, its writers and its transactions all use one OpenPartition, which exists as long as any of them. If the
+last one is dropped without a close, its files are released, and the next open recovers the partition. The part that it
+shares with a store's partition is in `StorePartition`. Nothing moves it, and its transactions use the directory's
+coordinators. Thread-safe.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 class OpenPartition(StorePartition):
-    """Made by `open_log`, which gives it the lease; left by `close`."""
+    """Created by `open_log`, which passes the lease; ended by `close`."""
 
     size_hint = "config={'max.message.bytes': ...} of open_log raises the limit"
-    policy_hint = "config={'cleanup.policy': 'compact'} of open_log says that of each key only the last counts"
+    policy_hint = "config={'cleanup.policy': 'compact'} of open_log says that only the last record of each key counts"
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OpenPartition(StorePartition):
     ) -> None:
         self.lease = lease
         told_at_exit(self)
-        self._is_closing = False  # whoever is inside of a transaction is told that it is closed
+        self._is_closing = False  # a thread inside a transaction gets the error of a closed partition
         super().__init__(
             lease.directory.manager, engine, lease.life, clock, compression=compression, sync_appends=sync_appends
         )
@@ -75,13 +75,13 @@ class OpenPartition(StorePartition):
         return Transaction(home, self.topic_partition, transactional_id, timeout_ms)
 
     def coordinators(self) -> DirectoryCoordinators:
-        """Those of its directory.  Errors as `coordinators_of`."""
+        """Returns the coordinators of its directory. Errors as `coordinators_of`."""
         return coordinators_of(self.lease, syncs=self.sync_appends)
 
     def end_left(self, *, cuts_nothing: bool) -> None:
-        """After an open that found transactions undecided: what a crashed process left is ended, as was decided.  What
-        cannot be ended is told, and stays open: readers of what is committed see it there.  `cuts_nothing`:
-        CorruptRecordException where a coordinator's log is damaged."""
+        """Ends the transactions that a crashed process left undecided, after an open that found some. If one cannot be
+        ended, a warning is logged and it stays open for read_committed readers. `cuts_nothing`: CorruptRecordException
+        if a coordinator's log is damaged."""
         try:
             shared = self.coordinators()
             shared.coordinators.end_left()
@@ -90,13 +90,13 @@ class OpenPartition(StorePartition):
             if cuts_nothing and isinstance(error, CorruptRecordException):
                 raise
             Lines("kafkalog.coordinator", self.log_dir).warning(
-                "transactions of %s that a crash left open stay so", self.topic_partition, exc_info=True
+                "transactions of %s that a crash left open are still open", self.topic_partition, exc_info=True
             )
 
     def _end_those_that_nobody_knows(self, coordinators: Coordinators) -> None:
-        """Aborts what no coordinator will ever end: transactions of earlier releases, whose producer ids are made of
-        names, and those of a folder that came here alone.  What a broker gave out is its own; where partitions of
-        `__transaction_state` are away, they may know."""
+        """Aborts transactions that no coordinator will ever end. These are transactions of earlier releases, whose
+        producer ids are made of names, and those of a directory that was copied here alone. Transactions under a
+        broker's producer ids are left. If partitions of `__transaction_state` are missing, they may know more."""
         known = coordinators.producers_in(self.topic_partition)
         first = FIRST_PRODUCER_ID if known is None else FIRST_STORE_PRODUCER_ID
         log, now_ms = UnifiedStateLog(self.engine, syncs=self.sync_appends), self.clock.milliseconds()
@@ -118,16 +118,16 @@ class OpenPartition(StorePartition):
     def compact(
         self, config: CleanerConfig, *, rolls: bool = False, **options: Unpack[CompactOptions]
     ) -> CompactionStats:
-        """CorruptCheckpointException where the cleaner's checkpoint cannot be read: a pass would write it anew, without
-        the lines of others."""
+        """Compacts the partition. CorruptCheckpointException if the cleaner's checkpoint cannot be read: a pass would
+        write it again without the lines of other partitions."""
         self.usable()
         self.lease.line(CLEANER_OFFSET_CHECKPOINT_FILE)
         return super().compact(config, rolls=rolls, **options)
 
-    # --- life --------------------------------------------------------------------------------------
+    # --- lifetime ----------------------------------------------------------------------------------
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
-        """Nothing moves it."""
+        """Returns None: nothing moves it."""
         return None
 
     def check_open(self) -> None:
@@ -138,8 +138,8 @@ class OpenPartition(StorePartition):
         return self.life.refusal(f"{self.topic_partition} of {self.log_dir}")
 
     def close(self) -> None:
-        """As `Partition.close` says."""
-        if self.life.live:  # else closed, or of the process that forked us
+        """Closes it, as `Partition.close` says."""
+        if self.life.live:  # else closed, or of the parent process
             if self.engine.lock.is_mine():
                 raise self.engine.is_inside()  # and the scheduler's thread may be waiting for it
             tenant = self._tenant()
@@ -154,7 +154,7 @@ class OpenPartition(StorePartition):
                     self._close()
 
     def _tenant(self) -> DirectoryCoordinators | None:
-        """The directory's coordinators, where anybody has needed them."""
+        """Returns the directory's coordinators, if they were created."""
         found = self.lease.directory.tenant
         assert found is None or isinstance(found, DirectoryCoordinators), found
         return found
@@ -172,7 +172,7 @@ class OpenPartition(StorePartition):
                 return
             self.lease.leave(clean=True)
         except BaseException:
-            self.lease.give_up()  # what cannot be closed in order must not keep the directory
+            self.lease.give_up()  # a failed close must not keep the directory
             raise
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
@@ -191,7 +191,7 @@ class OpenPartition(StorePartition):
             let_go_later(lease.give_up)
 
     def left_open(self, deadline_s: float) -> None:
-        """As `LeftOpen` says; it holds nothing that was not appended."""
+        """Warns at the end of the process, as `LeftOpen` says. It holds nothing that was not appended."""
         if not self.lease.life.live:
             return
         where = f", {self.lease.where}," if self.lease.where else ""
@@ -203,5 +203,5 @@ class OpenPartition(StorePartition):
         )
 
     def __repr__(self) -> str:
-        """As the Partition that its user knows."""
+        """The repr of the Partition that the user knows."""
         return f"<Partition {self.topic_partition} of {self.log_dir!r}, {'open' if self.life.live else 'closed'}>"

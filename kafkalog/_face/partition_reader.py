@@ -1,11 +1,11 @@
-"""One partition of a StoreReader: what was read ahead of it, and how far its records were handed out.
+"""One partition of a StoreReader: the batches that were read ahead, and the position up to which they were returned.
 
-A ChunkReader whose chunks are handed out batch by batch, by whoever goes over several of these in turns.  `position` is
-what a cursor commits: everything below it was handed out, or has nothing for the caller (control records, aborted ones,
-what the filters leave out); it moves over a batch when the next one is asked for.
+A ChunkReader whose chunks are returned batch by batch to code that reads several partitions round-robin. `position` is
+the offset that a cursor commits. Everything below it was returned, or is not for the caller (control records, aborted
+records, filtered records). It moves over a batch when the next one is requested.
 
-Whatever an interrupt cuts short, nothing is lost or comes twice: where it came while a chunk was read, what was read is
-thrown away and read again from `position`.  Not thread-safe.
+An interrupt at any point loses nothing and repeats nothing: if it came while a chunk was read, that chunk is dropped
+and read again from `position`. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class PartitionReader(ChunkReader):
-    """`reset` says where to go on when the log has not got the position: ChunkReader's `out_of_range`.  `tell` is told
-    of what is left out at damage; None: damage is raised."""
+    """`reset` says where to continue if the log does not have the position: ChunkReader's `out_of_range`. `tell` is
+    called with each range that is left out at damage; None: damage raises an error."""
 
     def __init__(
         self,
@@ -49,41 +49,41 @@ class PartitionReader(ChunkReader):
         super().__init__(source, position, isolation=isolation, out_of_range=reset, end_offset=end_offset)
         self.topic_id = topic_id
         self.position = self.begun_at = self.offset
-        self.begun_with: CommittedOffset | None = None  # what its cursor had committed then
-        self.leader_epoch = NO_LEADER_EPOCH  # of the last record below the position, where that is known
+        self.begun_with: CommittedOffset | None = None  # the cursor's committed offset at that time
+        self.leader_epoch = NO_LEADER_EPOCH  # of the last record below the position, if known
         self.paused = False
-        self.given: BatchHeader | None = None  # the batch that a walk goes over now
-        self.is_checked = False  # that the log's end, which was met, is one
+        self.given: BatchHeader | None = None  # the batch that a walk is in
+        self.is_checked = False  # whether the log's end was checked for damage
         self._start_time = start_time
         self._tell = tell
-        self._past: FollowedPastDamage | None = None  # the source, once damage was met
-        self._held: tuple[Chunk, list[BatchHeader], int] | None = None  # and where the chunk ends
-        self._next = 0  # of those
-        self._is_reading = False  # begun, and perhaps cut short
+        self._past: FollowedPastDamage | None = None  # the source after damage was met
+        self._held: tuple[Chunk, list[BatchHeader], int] | None = None  # and the end of the chunk
+        self._next = 0  # index of the next batch
+        self._is_reading = False  # a read has begun and may have been interrupted
         self._dry: int | None = None  # the visible end at which there was nothing
 
-    # --- what is there -------------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """After a look that was cut short: what it read is thrown away."""
+        """Drops what an interrupted read has read."""
         if self._is_reading:
             self.seek(self.position)
 
     def may_have_more(self) -> bool:
-        """Whether a look at the log is worth its while; nothing is read for that."""
+        """Returns whether reading the log may find more, without reading anything."""
         end = self.source.visible_end(self.isolation)
         return end not in (self.offset, self._dry) or self._is_reading
 
     def is_beyond(self) -> bool:
-        """Whether it stands behind what can be seen: the log was cut, or a transaction is open there."""
+        """Returns whether the position is after the visible end: the log was truncated, or a transaction is open."""
         return self.offset > self.source.visible_end(self.isolation)
 
     def lag(self) -> int:
-        """How many offsets there are from the position to the end that this reader sees."""
+        """Returns the number of offsets from the position to the end that this reader sees."""
         return max(0, self.source.visible_end(self.isolation) - max(self.position, self.source.log_start_offset))
 
     def current(self) -> tuple[Chunk, BatchHeader] | None:
-        """The batch that comes next, of those that were read ahead."""
+        """Returns the next batch of those that were read ahead."""
         held = self._held
         if held is None:
             return None
@@ -95,7 +95,7 @@ class PartitionReader(ChunkReader):
         return None
 
     def read(self) -> bool:
-        """Reads ahead, after `current` had nothing more; whether there is a batch now."""
+        """Reads ahead, after `current` has returned None. Returns whether there is a batch now."""
         self.settle()
         self._is_reading = True
         end = self.source.visible_end(self.isolation)
@@ -108,7 +108,7 @@ class PartitionReader(ChunkReader):
                 return True
             self._move_to(self.offset)
         if self.offset < end:
-            ChunkReader.seek(self, end)  # nothing that anybody may see lies between
+            ChunkReader.seek(self, end)  # no visible record is between the two
         self._move_to(self.offset)
         self._dry = end
         self._is_reading = False
@@ -123,8 +123,9 @@ class PartitionReader(ChunkReader):
     # --- damage --------------------------------------------------------------------------------------
 
     def pass_over(self, error: KafkalogError, behind: int = 0) -> None:
-        """Goes on behind damage, as behind what was handed out, and tells of it; else the error again.  `behind`: what
-        lies below was handed out already.  Whoever is told and raises has it told again."""
+        """Continues after damage and reports it, or raises the error again. The damage is treated like returned
+        records. `behind`: everything below was returned already. If `tell` raises an error, the damage is reported
+        again."""
         if self._tell is None:
             raise helped(error)
         from kafkalog._face.followed_damage import FollowedPastDamage
@@ -151,25 +152,25 @@ class PartitionReader(ChunkReader):
             self.pass_over(error, behind)
 
     def let_go(self) -> None:
-        """Ends it: lets go of all files."""
+        """Ends the reader and closes all files."""
         self.close()
         if self._past is not None:
             self._past.close()
 
-    # --- where it stands -----------------------------------------------------------------------------
+    # --- position ------------------------------------------------------------------------------------
 
     def _move_to(self, offset: int) -> None:
         first, position = max(self.first_offset, offset), max(self.position, offset)
-        self.first_offset, self.position = first, position  # no signal comes between the two
+        self.first_offset, self.position = first, position  # no signal comes between the two assignments
 
     def told(self, offset: int, leader_epoch: int) -> None:
-        """Records below `offset` of the batch that was given were handed out."""
+        """Notes that the records below `offset` of the current batch were returned."""
         if self.given is not None and offset > self.position:
             self._move_to(offset)
             self.leader_epoch = leader_epoch
 
     def passed(self, header: BatchHeader) -> None:
-        """All of the batch that was given was handed out."""
+        """Notes that the whole current batch was returned."""
         if self.given is header:
             self._move_to(header.last_offset + 1)
             self.leader_epoch = header.leader_epoch
@@ -178,17 +179,17 @@ class PartitionReader(ChunkReader):
             self.current()
 
     def chunk_passed(self, chunk: Chunk) -> None:
-        """All of the chunk that is held was handed out."""
+        """Notes that the whole held chunk was returned."""
         held = self._held
         if held is not None and held[0] is chunk:
-            self._move_to(held[2])  # before all else: what an interrupt cuts short is put back if the position moved
+            self._move_to(held[2])  # first: after an interrupt, a moved position keeps the chunk from being put back
             self.leader_epoch = held[1][-1].leader_epoch
             self._next = len(held[1])
             self.given = None
             self.current()
 
     def seek(self, offset: int) -> None:
-        """Goes on at another offset; what was read ahead is dropped."""
+        """Continues at another offset, and drops what was read ahead."""
         offset = values.offset(offset, low=0)
         self._is_reading = True
         self.given = self._held = self._dry = None
@@ -198,7 +199,7 @@ class PartitionReader(ChunkReader):
         self._is_reading = False
 
     def rewind(self, committed: CommittedOffset | None) -> None:
-        """Goes back to what was committed since it began; where nothing was, to where it began."""
+        """Goes back to the offset committed since it began, or to where it began if none was."""
         if committed is None or committed == self.begun_with:
             self.seek(self.begun_at)
             return

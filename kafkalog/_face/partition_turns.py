@@ -1,9 +1,9 @@
-"""The partitions of a StoreReader: which there are, whose turn it is, and the wait for more of any.
+"""The partitions of a StoreReader: the list, the order in which they are read, and the wait for more records.
 
-They are read in turns, a chunk each, so that none waits for ever behind another that grows as fast as it is read.
-Which partition comes next is settled before it is read: one that cannot be read keeps none of the others from it.
+They are read round-robin, a chunk each, so that none waits forever for another that grows as fast as it is read. The
+next partition is chosen before it is read, so one that cannot be read does not keep the others from being read.
 
-Whoever uses it has the reader's turn: one thread at a time.
+The caller holds the reader's lock: one thread at a time.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ if TYPE_CHECKING:
 
 LOOKS_MAX = 4
 LOOK_AGAIN_S = 0.03
-FILES_HELD = 16  # by the partitions of one reader; with more of them each lets go of its file behind its turn
-ADD_AGAIN_S = 1.0  # what could not be read when it was to be added
+FILES_HELD = 16  # by the partitions of one reader; with more partitions each closes its file after its turn
+ADD_AGAIN_S = 1.0  # until a partition that could not be added is tried again
 
 Batch = tuple[PartitionReader, "Chunk", "BatchHeader"]
 Ends = Mapping[PartitionReader, int]
 
 
 class PartitionTurns:
-    """Errors as `Store.reader`."""
+    """The partitions of one reader. Errors as `Store.reader`."""
 
     def __init__(self, home: Home, options: ReaderOptions) -> None:
         self._home = home
         self._options = options
         self.readers: dict[TopicPartition, PartitionReader] = {}
-        self.untold: UnknownTopicOrPartitionException | None = None  # of what is forgotten already
-        self._missing: set[TopicPartition] = set()  # of those that are followed, and were told to be gone
-        self._unread: set[TopicPartition] = set()  # that could not be added; told once, and tried again
+        self.untold: UnknownTopicOrPartitionException | None = None  # an error about a partition already forgotten
+        self._missing: set[TopicPartition] = set()  # followed partitions that were reported as deleted
+        self._unread: set[TopicPartition] = set()  # that could not be added; reported once, and tried again
         self._added_at = 0.0
-        self._next = 0  # whose turn it is to be read
-        self._current: PartitionReader | None = None  # whose batches are handed out
+        self._next = 0  # index of the partition to read next
+        self._current: PartitionReader | None = None  # whose batches are being returned
         self.waiting = Waiting()
         home.bells.add(self.waiting)
         self._changes = home.topic_changes
         self._topics = self._followed()
-        self._ids = {each: home.info(each).topic_id for each in self._topics}  # another one of the name is none of them
+        self._ids = {each: home.info(each).topic_id for each in self._topics}  # a later topic of the name is not read
         wanted = options.partitions
         if wanted is None:
             wanted = [TopicPartition(each, n) for each in self._topics for n in home.numbers(each)]
@@ -76,7 +76,7 @@ class PartitionTurns:
             self._add(partition, is_new=False)
 
     def _followed(self) -> list[str]:
-        """Topics whose new partitions are read as well."""
+        """Returns the topics whose new partitions are read as well."""
         options = self._options
         if options.partitions is not None:
             return []
@@ -85,12 +85,12 @@ class PartitionTurns:
         known = () if options.cursor is None else store_cursors.committed(self._home, options.cursor)
         found: list[str] = []
         for topic in dict.fromkeys(each.topic for each in known):
-            with suppress(UnknownTopicOrPartitionException):  # deleted: its rows say nothing any more
+            with suppress(UnknownTopicOrPartitionException):  # deleted: its committed offsets no longer count
                 self._home.info(topic)
                 found.append(topic)
         if not found:
             raise IllegalArgumentException(
-                "found neither topics nor partitions, nor a cursor that has been committed", hint="topics=['orders']"
+                "found neither topics nor partitions, and no committed cursor", hint="topics=['orders']"
             )
         return found
 
@@ -102,7 +102,7 @@ class PartitionTurns:
             except UnknownTopicOrPartitionException:
                 if not self._home.read_only or look + 1 == LOOKS_MAX:
                     raise
-                time.sleep(LOOK_AGAIN_S)  # another process is moving it, perhaps
+                time.sleep(LOOK_AGAIN_S)  # another process may be moving it
 
     def _reader_of(self, partition: TopicPartition, *, is_new: bool) -> PartitionReader:
         options, home = self._options, self._home
@@ -111,7 +111,7 @@ class PartitionTurns:
         topic_id = home.info(partition.topic).topic_id or ZERO_UUID
         position = options.start_offsets.get(partition)
         committed = None
-        with nullcontext() if position is None else suppress(KafkaStorageException):  # it is wanted for a rewind alone
+        with nullcontext() if position is None else suppress(KafkaStorageException):  # needed only for a rewind
             committed = self._committed(partition, topic_id, stable=options.committed and position is None)
         goes_on = position is None and committed is not None
         if goes_on:
@@ -120,9 +120,9 @@ class PartitionTurns:
         if position is None:
             if options.start == "error" and not is_new:
                 raise NoOffsetForPartitionException(
-                    f"{partition}: nothing says where to start"
+                    f"{partition}: there is no offset to start from"
                     + ("" if options.cursor is None else f", cursor {options.cursor!r} has no offset of it"),
-                    hint="start='earliest' or 'latest', or start_offsets=",
+                    hint="pass start='earliest' or start='latest', or start_offsets=",
                 )
             latest = options.start == "latest" and not is_new
             position = source.visible_end(options.isolation) if latest else source.log_start_offset
@@ -147,23 +147,24 @@ class PartitionTurns:
         return reader
 
     def _committed(self, partition: TopicPartition, topic_id: str, *, stable: bool) -> CommittedOffset | None:
-        """What the reader's cursor has committed.  UnstableOffsetCommitException, as `store_cursors.start_of`."""
+        """Returns the committed offset of the reader's cursor. UnstableOffsetCommitException, as
+        `store_cursors.start_of`."""
         cursor = self._options.cursor
         if cursor is None:
             return None
         return store_cursors.start_of(self._home, cursor, partition, topic_id, stable=stable)
 
     def to_rewind(self, partitions: tuple[str | TopicPartition, ...]) -> dict[PartitionReader, CommittedOffset | None]:
-        """What is committed of these, or of all; those whose topic was deleted are left out."""
+        """Returns the committed offsets of these partitions, or of all. Those of deleted topics are left out."""
         stable = self._options.committed
         found: dict[PartitionReader, CommittedOffset | None] = {}
         for reader in self.some(partitions):
-            with suppress(UnknownTopicOrPartitionException):  # told when it is read
+            with suppress(UnknownTopicOrPartitionException):  # reported when it is read
                 found[reader] = self._committed(reader.topic_partition, self.topic_id(reader), stable=stable)
         return found
 
     def _offset_of_time(self, source: Source, timestamp_ms: int) -> int:
-        """Where to begin; where the search meets damage that is passed over, at the beginning."""
+        """Returns the offset to begin at for a time; the log's start if the search meets damage that is skipped."""
         try:
             at = source.offset_for_time(timestamp_ms)
         except UNREADABLE as error:
@@ -173,15 +174,15 @@ class PartitionTurns:
         return source.visible_end(self._options.isolation) if at is None else at
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         for reader in self.readers.values():
             reader.let_go()
         self.waiting.close()
 
-    # --- turns -----------------------------------------------------------------------------------------
+    # --- reading in turn -------------------------------------------------------------------------------
 
     def begin(self, chunk_bytes: int = CHUNK_BYTES, *, reads_ahead: bool = False) -> None:
-        """Another iteration begins, in chunks of so much: no batch is being gone over."""
+        """Begins another iteration, with chunks of this size. No batch is in use."""
         chunk_bytes = self._options.chunk_bytes_of(len(self.readers), chunk_bytes)
         for reader in self.readers.values():
             reader.given = None
@@ -190,7 +191,7 @@ class PartitionTurns:
             reader.read_ahead(reads_ahead and self._options.chunk_bytes is None)
 
     def ends(self) -> Ends:
-        """Where the partitions end now."""
+        """Returns the current ends of the partitions."""
         self._look_for_partitions()
         self.recheck()
         return {each: self._end_of(each) for each in self.readers.values()}
@@ -199,10 +200,10 @@ class PartitionTurns:
         try:
             return reader.source.visible_end(self._options.isolation)
         except KafkalogError:
-            return LONG_MAX  # told when its turn comes
+            return LONG_MAX  # the error is raised when the partition is read
 
     def recheck(self) -> None:
-        """Looks again at what all partitions have; those that are gone are forgotten, and then told."""
+        """Checks all partitions again. Deleted ones are forgotten, and then the error is raised."""
         gone: UnknownTopicOrPartitionException | None = None
         for reader in list(self.readers.values()):
             try:
@@ -211,12 +212,12 @@ class PartitionTurns:
                 self._forget([reader.topic_partition])
                 gone = gone or error
             except KafkalogError:
-                pass  # told when its turn comes
+                pass  # the error is raised when the partition is read
         if gone is not None:
             raise gone
 
     def held(self) -> Batch | None:
-        """The next batch of those that were read ahead."""
+        """Returns the next batch of those that were read ahead."""
         current = self._current
         for reader in self.readers.values() if current is None or current.paused else (current,):
             batch = None if reader.paused else reader.current()
@@ -226,7 +227,7 @@ class PartitionTurns:
         return None
 
     def find(self, ends: Ends | None = None) -> Batch | None:
-        """The next batch: of the chunk that is being handed out, or of the next partition that has one."""
+        """Returns the next batch: of the current chunk, or of the next partition that has one."""
         untold, self.untold = self.untold, None
         if untold is not None:
             raise untold
@@ -240,7 +241,7 @@ class PartitionTurns:
         readers = list(self.readers.values())
         if not readers and not self._topics:
             raise UnknownTopicOrPartitionException(
-                "nothing is left to read: all topics of this reader were deleted", hint="make another reader"
+                "nothing is left to read: all topics of this reader were deleted", hint="create another reader"
             )
         for number in range(self._next, self._next + len(readers)):
             reader = readers[number % len(readers)]
@@ -265,7 +266,7 @@ class PartitionTurns:
 
     def _read_once(self, reader: PartitionReader, ends: Ends | None) -> tuple[Chunk, BatchHeader] | None:
         reader.settle()
-        # Beyond the end there is nothing to wait for: the log was cut.
+        # After the visible end there is nothing to wait for: the log was truncated.
         is_there = ends is None or reader.offset < ends.get(reader, 0) or reader.is_beyond()
         if is_there and reader.may_have_more():
             found = reader.read()
@@ -273,13 +274,13 @@ class PartitionTurns:
                 reader.rest()
             if found:
                 return reader.current()
-        if not reader.is_checked:  # once an iteration: it ends at the log's end, or says why that is none
+        if not reader.is_checked:  # once per iteration: raises an error if the log's end is damaged
             reader.source.check_end(self._options.isolation)
             reader.is_checked = True
         return None
 
     def await_batch(self, timeout_s: float, is_over: Callable[[], bool]) -> Batch | None:
-        """Waits for a batch, and looks at what is there first; None when none came in time, or `is_over`."""
+        """Waits for a batch after a first look. Returns None if none came in time, or if `is_over`."""
         until = time.monotonic() + timeout_s
 
         def is_disturbed() -> bool:
@@ -293,7 +294,7 @@ class PartitionTurns:
             except UnknownTopicOrPartitionException:
                 self.recheck()
             except KafkalogError as error:
-                unread = error  # the others come first
+                unread = error  # batches of other partitions come first
             self._home.check_open()
             found = self.find()
             if found is not None:
@@ -308,11 +309,11 @@ class PartitionTurns:
     # --- topics ----------------------------------------------------------------------------------------
 
     def _look_for_partitions(self) -> None:
-        """New partitions of the topics that are followed, which are read from their beginning.  All are looked at
-        before the first error is told."""
+        """Adds new partitions of the followed topics, which are read from their start. All topics are checked before
+        the first error is raised."""
         changes, now = self._home.topic_changes, time.monotonic()
         is_due = self._unread and now - self._added_at >= ADD_AGAIN_S
-        if changes == self._changes and self.readers and not is_due:  # without readers: are there topics still?
+        if changes == self._changes and self.readers and not is_due:  # without readers, check whether topics remain
             return
         self._added_at = now
         problem: KafkalogError | None = None
@@ -337,20 +338,21 @@ class PartitionTurns:
             raise problem
 
     def _numbers_of(self, topic: str) -> Sequence[int]:
-        """The partitions of a topic that is followed; UnknownTopicOrPartitionException where it is gone."""
+        """Returns the partitions of a followed topic. UnknownTopicOrPartitionException if it was deleted."""
         info, before = self._home.info(topic), self._ids[topic]
         is_another = info.topic_id != before
-        if before is None and is_another:  # it was given one, or is another topic
+        if before is None and is_another:  # it got its id meanwhile, or is another topic
             is_another = any(each.topic == topic for each in self._missing)
             self._ids[topic] = info.topic_id
         if is_another:
             raise UnknownTopicOrPartitionException(
-                f"topic {topic!r} was deleted, and there is another topic of that name now", hint="make another reader"
+                f"topic {topic!r} was deleted, and there is another topic of that name now",
+                hint="create another reader",
             )
         return self._home.numbers(topic)
 
     def _add_new(self, partition: TopicPartition) -> KafkalogError | None:
-        """The error that is to be told, once; what may yet be read is tried again."""
+        """Adds a partition. Returns the error to report, once; a partition that may become readable is tried again."""
         try:
             self._add(partition, is_new=True)
         except UnknownTopicOrPartitionException as error:
@@ -366,7 +368,7 @@ class PartitionTurns:
         return None
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
-        """They are gone: the error is told once, and the others are read on."""
+        """Removes deleted partitions. The error is reported once, and the others are read on."""
         self._missing.update(partitions)
         for partition in partitions:
             reader = self.readers.pop(partition, None)
@@ -374,13 +376,13 @@ class PartitionTurns:
                 self._current = None
 
     def topic_id(self, reader: PartitionReader) -> str:
-        """Its topic's id as it is now, for a commit; UnknownTopicOrPartitionException where that is gone, or another.
-        A source that only cannot be read is none of that."""
+        """Returns the topic's current id, for a commit. UnknownTopicOrPartitionException if the topic was deleted or
+        replaced. A source that merely cannot be read is no such case."""
         partition = reader.topic_partition
         topic_id = self._home.info(partition.topic).topic_id or ZERO_UUID
         if reader.topic_id == ZERO_UUID != topic_id:
             with suppress(KafkaStorageException):
-                reader.source.recheck()  # raises for another topic
+                reader.source.recheck()  # raises an error for another topic
             reader.topic_id = topic_id
         if topic_id != reader.topic_id:
             raise UnknownTopicOrPartitionException(
@@ -389,15 +391,16 @@ class PartitionTurns:
         return topic_id
 
     def one(self, partition: str | TopicPartition) -> PartitionReader:
-        """IllegalStateException for a partition that is not read."""
+        """Returns the reader of a partition. IllegalStateException if the partition is not read."""
         wanted = names.partition_of(partition)
         found = self.readers.get(wanted)
         if found is None:
             raise IllegalStateException(
-                f"{wanted} is not read by this reader", hint=f"there are {', '.join(map(str, self.readers)) or 'none'}"
+                f"{wanted} is not read by this reader",
+                hint=f"it reads {', '.join(map(str, self.readers)) or 'nothing'}",
             )
         return found
 
     def some(self, partitions: tuple[str | TopicPartition, ...]) -> list[PartitionReader]:
-        """These, or all where none is named."""
+        """Returns the readers of these partitions, or all readers if none is named."""
         return [self.one(each) for each in partitions] if partitions else list(self.readers.values())

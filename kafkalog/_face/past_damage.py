@@ -1,9 +1,9 @@
-"""Reading on behind damage: a partition's view for a ChunkReader that shall not end there, and what it passed over.
+"""Reading past damage: a partition's view for a ChunkReader that does not stop there, and the ranges that it skipped.
 
-Behind damage reading goes on at the next batch that can be proved by its CRC, or with the next segment.  What was left
-out is told each time, with its file, bytes and offsets.  Offsets are not believed twice: batches that do not fit
-between their neighbours are damage as well.  Damage of an index of aborted transactions, or one that leaves unknown how
-a transaction ended, is raised to read_committed readers as ever.  Not thread-safe.
+After damage, reading continues at the next batch that its CRC proves, or with the next segment. Each skipped range is
+reported, with its file, bytes and offsets. Offsets are checked as well: a batch whose offsets do not fit between its
+neighbours is damage. Damage of an index of aborted transactions, or damage that hides how a transaction ended, still
+raises an error for read_committed readers. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _log = Lines("kafkalog.remote")
 
 @contextmanager
 def past_chunks(log_dir: str | os.PathLike[str], files: Files) -> Iterator[None]:
-    """Meanwhile a chunk of a remote tier that cannot be unpacked has bytes that are no batches: damage to be passed
-    over.  The log `kafkalog.remote` names the chunk."""
+    """In the block, a chunk of a remote tier that cannot be unpacked counts as bytes without batches, which is damage
+    to skip. The log `kafkalog.remote` names the chunk."""
     tier = mounted(os.fspath(log_dir)) if files is OS_FILES else files
     storage = getattr(getattr(tier, "remote", tier), "storage", None)
     if not isinstance(storage, AivenTieredStorage):
@@ -54,9 +54,9 @@ def past_chunks(log_dir: str | os.PathLike[str], files: Files) -> Iterator[None]
     told: set[str] = set()
 
     def tell(error: RemoteStorageException) -> None:
-        if str(error) not in told:  # several reads may want it
+        if str(error) not in told:  # several reads may request it
             told.add(str(error))
-            _log.warning("%s; what it has of the log is passed over", error)
+            _log.warning("%s; its part of the log is skipped", error)
 
     storage.tell_damage = tell
     try:
@@ -66,9 +66,9 @@ def past_chunks(log_dir: str | os.PathLike[str], files: Files) -> Iterator[None]
 
 
 def view_of(source: Source) -> PartitionView:
-    """A view of the same partition, for whoever closes it."""
+    """Returns a view of the same partition, which the caller closes."""
     view = source.own_view()
-    assert isinstance(view, PartitionView)  # `Source` stands below it, and cannot name it
+    assert isinstance(view, PartitionView)  # `Source` is in a lower layer and cannot name the type
     return view
 
 
@@ -78,9 +78,9 @@ def read_past(
     make: Callable[[Source], R],
     read: Callable[[R], Iterator[T]],
 ) -> Iterator[T]:
-    """What `read` makes of the reader that `make` makes, on behind damage; `tell` hears of each range that is left
-    out."""
-    # Before the look, which sees at least that unless it is damaged.
+    """Yields the results of `read` for the reader that `make` creates, and continues after damage. `tell` is called
+    with each range that is left out."""
+    # Read before the view is created: the view sees at least that much unless it is damaged.
     known_end = 0 if isinstance(source, PartitionView) else source.log_end_offset
     with view_of(source) as view:
         past = PastDamage(view, source, known_end)
@@ -95,7 +95,7 @@ def read_past(
 
 
 def _next_fitting(file: File, bytes_: range, offsets: range, base_offset: int) -> BatchHeader | None:
-    """The next batch that can be proved, and whose offsets fit: offsets are not covered by the CRC."""
+    """Returns the next batch that its CRC proves and whose offsets fit: the CRC does not cover the base offset."""
     position = bytes_.start
     while True:
         found = next_batch(file, position, bytes_.stop, min_offset=offsets.start, base_offset=base_offset)
@@ -105,7 +105,7 @@ def _next_fitting(file: File, bytes_: range, offsets: range, base_offset: int) -
 
 
 def _jumps(file: File, found: BatchHeader, end: int, least: int) -> bool:
-    """Whether the batch behind it shows that its offsets lie: of the two, the one that jumps ahead is wrong."""
+    """Returns whether the next batch proves these offsets wrong: of the two, the one that jumps ahead is wrong."""
     position = found.position + found.size
     behind = header_at(file, position) if position < end else None
     return (
@@ -117,7 +117,7 @@ def _jumps(file: File, found: BatchHeader, end: int, least: int) -> bool:
 
 
 class _Resumed(NamedTuple):
-    """Reading goes on at this batch: its segment's base offset, its position and offset."""
+    """The batch at which reading continues: its segment's base offset, its position and its offset."""
 
     segment_base: int
     position: int
@@ -130,9 +130,9 @@ class PastDamage(Source):
     def __init__(self, view: PartitionView, writer: Source | None = None, known_end: int = 0) -> None:
         self._view = view
         self._writer = writer
-        self._writers_end = known_end  # of the log, before the look
-        self.resumed: _Resumed | None = None  # behind the damage met last
-        self._last: tuple[int, int] = (-1, -1)  # segment's base and position of the damage met last
+        self._writers_end = known_end  # of the log, before the view was created
+        self.resumed: _Resumed | None = None  # after the damage met last
+        self._last: tuple[int, int] = (-1, -1)  # base offset of the segment and position of the damage met last
         self.topic_partition: TopicPartition = view.topic_partition
 
     cuts = 0
@@ -156,11 +156,11 @@ class PastDamage(Source):
         return self.resumed_extent(offset, isolation) or self._view.extent(offset, isolation)
 
     def resumed_extent(self, offset: int, isolation: str) -> Extent | None:
-        """As `extent`, in the segment where reading goes on; None elsewhere."""
+        """Returns as `extent`, in the segment where reading continues; None elsewhere."""
         return self._view.over(lambda seen: self._resumed_extent(seen, offset, isolation))
 
     def _resumed_extent(self, seen: Snapshot, offset: int, isolation: str) -> Extent | None:
-        """In the segment where reading goes on, from there on: a search would run into the damage again."""
+        """Returns an extent of the segment where reading continues: a search would meet the damage again."""
         resumed = self.resumed
         if resumed is None or offset < resumed.offset or offset >= seen.visible_end(isolation):
             return None
@@ -182,30 +182,30 @@ class PastDamage(Source):
         self._view.check_usable()
 
     def recheck(self) -> None:
-        """What is passed over is passed over."""
+        """Does nothing: skipped ranges stay skipped."""
 
     def check_end(self, isolation: str = "read_uncommitted") -> None:
         self._view.check_end(isolation)
         seen = self._view.snapshot
         if self._known_end > seen.log_end_offset == seen.visible_end(isolation) and seen.segments:
-            what = f"what cannot be read where offset {seen.log_end_offset} should be"
+            what = f"unreadable bytes where offset {seen.log_end_offset} should be"
             raise Unreadable(seen.segments[-1].path, seen.end_position, what).error()
 
     @property
     def _known_end(self) -> int:
-        """Up to where records are known to be there, by whoever writes the log."""
+        """The offset up to which the writer of the log knows that there are records."""
         return 0 if self._writer is None else min(self._writers_end, self._writer.log_end_offset)
 
     def skip(self, reader: ChunkReader, error: KafkalogError) -> Lost:
-        """Set the reader behind the damage that it raised, or at the end; what is left out.
+        """Moves the reader after the damage that it raised, or to the end. Returns the range that is left out.
 
-        The error again where it is not about bytes of a segment, or comes from a place that was passed already.
+        Raises the error again if it is not about bytes of a segment, or is from a place that was passed already.
         """
         seen = self._view.snapshot
         paths = [segment.path for segment in seen.segments]
         at = bisect_right(seen.bases, reader.offset) - 1
         if error.path not in paths and at >= 0 and seen.file(seen.segments[at]).path == error.path:
-            paths[at] = error.path  # the object that a remote tier's segment is, where that is a file of this machine
+            paths[at] = error.path  # a remote tier's segment may be an object that is a file of this machine
         if error.path not in paths or error.position is None:
             raise error
         place, position = paths.index(error.path), error.position
@@ -216,14 +216,14 @@ class PastDamage(Source):
         end = seen.readable_bytes(segment)
         file = seen.file(segment)
         expected, behind = reader.offset, position + 1
-        # Where nothing was read yet the batch that holds the offset may begin before it.
+        # If nothing was read yet, the batch that holds the offset may begin before it.
         least = segment.base_offset if expected == reader.first_offset else expected
         header = header_at(file, position)
         if header is not None and crc_matches_in(file, position, header.size):
             behind = position + header.size
             if header.magic >= 2 and segment.base_offset <= header.base_offset < expected:
-                # Its records may be what is wrong: the chunk's batches behind it were not taken.  Or its offsets lie,
-                # and the batch that holds what is asked for begins before it.
+                # Its records may be wrong: the chunk's batches after it were not read. Or its offsets are wrong, and
+                # the batch with the requested offset begins before it.
                 least = min(least, header.base_offset)
                 expected = max(least, reader.first_offset)
         most = (seen.bases[place + 1] if place + 1 < len(paths) else max(seen.log_end_offset, least + 1)) - 1
@@ -240,7 +240,7 @@ class PastDamage(Source):
         reader.seek(next_offset)
         if found is not None or place + 1 < len(paths):
             return Lost(error.path, position, stop - position, expected, next_offset - 1, error.message)
-        reader.end_offset = next_offset  # there is nothing more to ask for
+        reader.end_offset = next_offset  # there is nothing more to read
         size = file.size()
         known = (self._known_end, seen.recovery_point, next_offset)
         told = told_end(file, position, size, segment.base_offset, expected)

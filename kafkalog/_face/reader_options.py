@@ -1,4 +1,4 @@
-"""What a reader of a store was asked for, checked before anything is opened."""
+"""The checked arguments of a store's reader. They are checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
 
 T = TypeVar("T")
-# Each spelled out: a Mapping's keys are invariant, so one of TopicPartition is not one of the union.
+# All three forms are listed: a Mapping's key type is invariant.
 Offsets: TypeAlias = "Mapping[str, int] | Mapping[TopicPartition, int] | Mapping[str | TopicPartition, int]"
 
-READ_AHEAD_BYTES = 64 << 20  # of all partitions of a reader, about
+READ_AHEAD_BYTES = 64 << 20  # of all partitions of a reader, approximately
 CHUNK_BYTES_MIN = 64 << 10
 STARTS = ("earliest", "latest", "error")
 
 
 class ReaderOptions:
-    """Errors as `Store.reader`, which says what each is."""
+    """The arguments of `Store.reader`, which describes them. Errors as there."""
 
-    # More than eight parameters: they are those of `Store.reader`.
+    # More than eight parameters, as `Store.reader` has.
     def __init__(
         self,
         cursor: str | None,
@@ -42,7 +42,7 @@ class ReaderOptions:
         if cursor is not None and not values.text(cursor, "cursor"):
             raise IllegalArgumentException("cursor: found an empty name", hint="None reads without a cursor")
         if topics is not None and partitions is not None:
-            raise IllegalArgumentException("found both topics and partitions", hint="leave one out")
+            raise IllegalArgumentException("found both topics and partitions", hint="omit one of them")
         is_word = isinstance(start, str) and not start[:1].isdigit() and not start.startswith("@")
         if is_word and start not in STARTS:
             raise IllegalArgumentException(
@@ -67,14 +67,14 @@ class ReaderOptions:
         self.chunk_bytes = None if chunk_bytes is None else values.whole(chunk_bytes, "chunk_bytes", low=1)
 
     def chunk_bytes_of(self, partitions: int, most: int) -> int:
-        """How much is read at once of each of so many partitions."""
+        """Returns the chunk size in bytes for a reader with so many partitions."""
         if self.chunk_bytes is not None:
             return self.chunk_bytes
         return max(CHUNK_BYTES_MIN, min(most, READ_AHEAD_BYTES // max(partitions, 1)))
 
 
 def offsets_of(given: Offsets, what: str) -> dict[TopicPartition, int]:
-    """Offsets by partition, as a caller gives them."""
+    """Returns a caller's offsets by partition, checked."""
     if not isinstance(given, Mapping):
         raise IllegalArgumentException(f"{what}: found {values.shown(given)}, expected offsets by partition")
     return {names.partition_of(each): values.offset(offset, what, low=0) for each, offset in given.items()}

@@ -1,8 +1,8 @@
-"""Batches that somebody else has made and packed, on their way into a log in the name of one who appends.
+"""Batches that were created and compressed elsewhere, to be appended under a producer's fields.
 
-What they hold is not touched: each gets the producer, epoch and sequence of whoever appends it, and the checksum over
-that.  They are looked at whole first: framing, checksums, and that nobody has signed them already.  What a topic asks
-of records the engine judges, as of every batch.
+Their records are not changed. Each batch gets the producer id, epoch and sequence of the producer that appends it, and
+the checksum over them. All batches are checked first: framing, checksums, and that no producer has signed them. The
+engine checks a topic's rules for records, as for every batch.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from kafkalog.engine.format.batch import (
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
 
 _WHY = {
-    native.BAD_SIZE: "its size cannot be",
-    native.BAD_MAGIC: "its magic is none of Kafka's",
-    native.BAD_CRC: "its checksum is another",
+    native.BAD_SIZE: "its size is impossible",
+    native.BAD_MAGIC: "its magic is not one of Kafka's",
+    native.BAD_CRC: "its checksum is wrong",
 }
 
 
 class ReadyBatches:
-    """One batch or more.  CorruptRecordException, IllegalArgumentException for what is not appended as it is."""
+    """One batch or more. CorruptRecordException or IllegalArgumentException if they cannot be appended unchanged."""
 
     def __init__(self, data: Buffer) -> None:
         table, verdict, end = native.scan(data, framing=native.FRAMING_BUFFER, max_batches=INT_MAX)
         if verdict != native.OK or end != len(data):
             why = _WHY.get(verdict, "it is cut short")
-            raise CorruptRecordException(f"found {len(table)} whole batches, and one that is none: {why}", position=end)
+            raise CorruptRecordException(f"found {len(table)} whole batches, then an invalid one: {why}", position=end)
         if not len(table):
             raise IllegalArgumentException("data: found no batch, expected one or more")
         signed = (table["attributes"] & (CONTROL_FLAG | TRANSACTIONAL_FLAG)).any() or (table["producer_id"] >= 0).any()
         if signed or (table["magic"] != 2).any() or (table["record_count"] < 1).any():
             raise IllegalArgumentException(
-                "data: found a batch of another producer, a marker, or one of an older format or without records",
-                hint="expected batches of magic 2 as they are before a producer signs them",
+                "data: found a batch of another producer, a control batch, an older format, or a batch without records",
+                hint="pass batches of magic 2 that no producer has signed",
             )
         self._data = data
         self._places = list(
@@ -52,7 +52,7 @@ class ReadyBatches:
         return sum(count for _, _, count in self._places)
 
     def sent_by(self, producer: ProducerFields) -> list[bytes]:
-        """The batches as that producer sends them, their sequences one behind the other."""
+        """Returns the batches as that producer sends them, with consecutive sequences."""
         view = memoryview(self._data)
         sequence = producer.base_sequence
         made = []

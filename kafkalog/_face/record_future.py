@@ -1,9 +1,9 @@
-"""What a producer answers for a record: a `concurrent.futures.Future` that costs little, as a batch answers for all.
+"""A producer's result for a record: a `concurrent.futures.Future` that costs little, because a batch answers for all.
 
-A `ProducerBatch` collects records of one partition until the sender takes it, and has their outcomes from then on, set
-at once.  A future is a batch and a number; what `concurrent.futures` (`wait`, `as_completed`) and `asyncio.wrap_future`
-look at in one, state, result, condition, is the batch's.  It cannot be cancelled: a record that was given goes its way.
-Knows nothing of logs, or of who sends.  Thread-safe.
+A `ProducerBatch` collects records of one partition until the sender takes it. From then on it has their outcomes, which
+are set at once. A future is a batch and a number. The state, result and condition that `concurrent.futures` (`wait`,
+`as_completed`) and `asyncio.wrap_future` use are the batch's. It cannot be cancelled: a record that was passed is sent.
+Knows nothing of logs or senders. Thread-safe.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from kafkalog.engine.format.names import TopicPartition
 
 RUNNING, FINISHED = "RUNNING", "FINISHED"  # concurrent.futures._base's
-HELD_S_MAX = 5.0  # a condition, by `concurrent.futures.wait`; one that an interrupt came out of keeps it for ever
-LOOK_EVERY_S = 1.0  # of who waits: nobody is told by a sender that could not have the condition
+HELD_S_MAX = 5.0  # for a condition held by `concurrent.futures.wait`; an interrupt may leave it held forever
+LOOK_EVERY_S = 1.0  # of a waiter: a sender that could not get the condition notifies nobody
 
-Outcome = int | BaseException  # the offset of a record, or why it has none
+Outcome = int | BaseException  # the offset of a record, or the error
 
 
 class Owner(Protocol):
-    """What a batch asks of who sends it (`kafkalog.producer.RecordAccumulator`)."""
+    """The part of a sender that a batch uses (`kafkalog.producer.RecordAccumulator`)."""
 
     def check_may_wait(self, what: str) -> None:
-        """IllegalStateException where nobody would ever answer who waits for `what`."""
+        """Raises IllegalStateException if nobody would ever answer a caller that waits for `what`."""
 
 
 class ProducerBatch(Answered):
-    """Records of one partition on their way to its log; the lock of its accumulator guards `collected`."""
+    """Records of one partition on their way to its log. The lock of its accumulator guards `collected`."""
 
     __slots__ = ("condition", "created_s", "is_over", "is_urgent", "owner", "watched")
     outcomes: Sequence[Outcome] | None  # of its records, once they are known
@@ -50,13 +50,13 @@ class ProducerBatch(Answered):
         super().__init__(topic_partition, RecordMetadata)
         self.owner = owner
         self.created_s = created_s  # of time.monotonic
-        self.is_urgent = False  # somebody waits for it
+        self.is_urgent = False  # a caller waits for it
         self.is_over = False  # callbacks have returned
         self.condition = Awaited()
-        self.watched: list[RecordFuture] = []  # those that somebody waits for in a way of his own
+        self.watched: list[RecordFuture] = []  # futures with their own waiters or callbacks
 
     def answer(self, outcomes: Sequence[Outcome]) -> None:
-        """Sets what came of its records, which wakes and calls all who asked; a second answer changes nothing."""
+        """Sets the outcomes of its records, and wakes and calls all waiters. A second answer changes nothing."""
         if self.outcomes is not None:
             return
         held = self.condition.acquire(timeout=HELD_S_MAX)
@@ -74,10 +74,10 @@ class ProducerBatch(Answered):
         self.is_over = True
         if self.watched:
             self.condition.notify_all()
-            self.watched = []  # each holds us: nobody goes on to hold the other
+            self.watched = []  # breaks the reference cycle with the futures
 
     def wait(self, seconds: float | None, *, to_the_end: bool = False) -> bool:
-        """Whether it was answered in time, and `to_the_end`: callbacks have returned."""
+        """Returns whether it was answered in time; with `to_the_end`, whether callbacks have returned as well."""
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         while self.outcomes is None or (to_the_end and not self.is_over):
             self.owner.check_may_wait("the result of a record")
@@ -94,10 +94,10 @@ class ProducerBatch(Answered):
 
 
 class RecordFuture(Numbered, Future[RecordMetadata], Shown):
-    """Of one record; its result is a RecordMetadata, its exception why the record is not in the log.
+    """The result of one record. `result()` is a RecordMetadata; `exception()` is the reason if it is not in the log.
 
-    Where nobody would ever answer, in a forked child, or in a callback of another one, waiting raises
-    IllegalStateException.
+    Waiting raises IllegalStateException if nobody would ever answer: in a forked child, or in a callback of another
+    future.
     """
 
     _inner = frozenset({"number_of", "set_exception", "set_result", "set_running_or_notify_cancel", "tell_waiters"})
@@ -105,7 +105,7 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
     _batch: ProducerBatch
 
     def __setattr__(self, name: str, value: object) -> None:
-        self._show()  # it may be in a cycle from now on
+        self._show()  # it may be part of a cycle from now on
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
@@ -118,10 +118,10 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
         return f"<RecordFuture of {batch.topic_partition}, {what}>"
 
     def number_of(self) -> int:
-        """Of the record in its batch."""
+        """Returns the number of the record in its batch."""
         return self._number
 
-    # --- what concurrent.futures looks at ------------------------------------------------------------
+    # --- used by concurrent.futures ------------------------------------------------------------------
 
     @property
     def _condition(self) -> Any:  # type: ignore[override]
@@ -138,7 +138,7 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
 
     @property
     def _exception(self) -> BaseException | None:  # type: ignore[override]
-        """One of its own: an exception that several threads raise would collect their tracebacks."""
+        """A copy of the error: one exception raised by several threads would collect their tracebacks."""
         told: BaseException | None = self.__dict__.get("_told")
         if told is None and self._batch.outcomes is not None:
             error = self._batch.outcomes[self._number]
@@ -156,7 +156,7 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
         return self._list("_own_callbacks")
 
     def _list(self, name: str) -> list[Any]:
-        """Made when it is first asked for, with the condition held."""
+        """Returns a list that is created at the first call, with the condition held."""
         found: list[Any] | None = self.__dict__.get(name)
         if found is None:
             self._show()
@@ -166,7 +166,7 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
         return found
 
     def tell_waiters(self) -> None:
-        """Those of `concurrent.futures.wait` and `as_completed`; with the condition held."""
+        """Notifies the waiters of `concurrent.futures.wait` and `as_completed`, with the condition held."""
         for waiter in self.__dict__.get("_own_waiters", ()):
             if self._exception is None:
                 waiter.add_result(self)
@@ -178,12 +178,12 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
             try:
                 super()._invoke_callbacks()  # type: ignore[misc]
             except BaseException:  # SystemExit of a callback must not end the sender
-                Lines("kafkalog.topics").exception("A callback of %r has raised", self)
+                Lines("kafkalog.topics").exception("A callback of %r raised an error", self)
 
     # --- for asyncio -----------------------------------------------------------------------------------
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        """Its result, in any loop.  A task that is cancelled stops to wait; the record goes its way."""
+        """Waits for the result, in any event loop. A cancelled task stops waiting; the record is still sent."""
         if self._batch.outcomes is None:
             import asyncio
 
@@ -196,14 +196,14 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
                     answered.set_result(None)
 
             def tell(_: Future[RecordMetadata]) -> None:
-                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                with suppress(RuntimeError):  # the loop is closed: nobody waits for the result
                     loop.call_soon_threadsafe(settle)
 
             self.add_done_callback(tell)
             yield from answered
         return self.result()
 
-    # --- what others ask -----------------------------------------------------------------------------
+    # --- public --------------------------------------------------------------------------------------
 
     if TYPE_CHECKING:
 
@@ -219,33 +219,42 @@ class RecordFuture(Numbered, Future[RecordMetadata], Shown):
         return found
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the record is not in the log; None where it is.  Waits for at most `timeout` seconds, by default for
-        ever; concurrent.futures.TimeoutError then."""
+        """Returns why the record is not in the log, or None if it is.
+
+        Args:
+            timeout: The longest time to wait, in seconds. Default: forever.
+
+        Returns:
+            The error, or None.
+
+        Raises:
+            concurrent.futures.TimeoutError: The result is not known in time.
+        """
         if not self._batch.wait(timeout):
             raise FutureTimeoutError
         return self._exception
 
     def done(self) -> bool:
-        """Whether it is known what became of the record."""
+        """Returns whether the record's outcome is known."""
         return self._batch.outcomes is not None
 
     def set_running_or_notify_cancel(self) -> bool:
-        raise InvalidStateError("the producer alone answers for a record")
+        raise InvalidStateError("only the producer sets the result of a record")
 
     def set_result(self, result: RecordMetadata) -> None:
-        raise InvalidStateError("the producer alone answers for a record")
+        raise InvalidStateError("only the producer sets the result of a record")
 
     def set_exception(self, exception: BaseException | None) -> None:
-        raise InvalidStateError("the producer alone answers for a record")
+        raise InvalidStateError("only the producer sets the result of a record")
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("a record's future cannot be copied or pickled: take its result()")
+        raise TypeError("a record's future cannot be copied or pickled: use its result()")
 
 
 def _copied(error: BaseException) -> BaseException:
     try:
         found = copy.copy(error)
-    except Exception:  # one that wants to be made otherwise
+    except Exception:  # a class whose constructor has other arguments
         return error
     found.__cause__ = error.__cause__
     return found

@@ -206,7 +206,7 @@ def test_the_disks_of_a_cluster(cluster: Cluster, tmp_path: Path, caplog: pytest
     assert len(rows(cluster.disks(), up, endingOffsets="logEnd")[AHEAD]) == 300
     stream.trigger()
     assert stream.rows == seen[AHEAD]
-    with pytest.raises(IllegalStateException, match=r"found no folder of one-0"):
+    with pytest.raises(IllegalStateException, match=r"found no directory of one-0"):
         rows(cluster.disks(1, 2), ["one"])
 
     # The leader dies, the follower is elected: for `ahead` nothing is lost that anybody saw, for `unclean` it is.

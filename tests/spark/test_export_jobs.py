@@ -128,7 +128,7 @@ def test_export_tells_of_partitions_that_are_away(spark: Any, jobs: Any, tmp_pat
     found = jobs.export(spark, tmp_path / "store", tmp_path / "lake").collect()
     wrong = [row for row in found if row.error is not None]
     assert [(row.topic, row.partition, row.records) for row in wrong] == [("t", 2, 0)]
-    assert "found no folder of t-2" in wrong[0].error
+    assert "found no directory of t-2" in wrong[0].error
     assert sum(row.records for row in found) == 2
     told = jobs.export(spark, tmp_path / "store", tmp_path / "other", skip_damage=True).collect()
     assert [row.partition for row in told if row.skipped] == [2]

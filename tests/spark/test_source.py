@@ -290,7 +290,7 @@ def test_keys_headers_and_patterns(spark: Any, log_dir: str) -> None:
     assert frame.where("offset < 100").count() == len([n for n in wanted if n < 100])
     rows = read(spark, log_dir, startTime=str(START_MS + 3), endTime=str(START_MS + 5), columns="timestamp,offset")
     assert sorted(row.offset for row in rows.load().collect()) == [3, 4]
-    with pytest.raises(Exception, match="is no regular expression"):
+    with pytest.raises(Exception, match="is not a regular expression"):
         read(spark, log_dir, grep="(").load().count()
 
 

@@ -388,7 +388,7 @@ def test_a_directory_of_real_kafkas(run: Run, tmp_path: Path) -> None:
     [
         (["--key", "hex:zz"], "found no hex, expected pairs of hex digits"),
         (["--key", "base64:?"], "found no base64"),
-        (["--grep", "("], "'(' is no regular expression: missing )"),
+        (["--grep", "("], "'(' is not a regular expression: missing )"),
         (["--grep", "(?=x)"], "without look-around"),
         (["--header", "=x"], "has no name"),
         (["--last", "-1"], "-1"),
@@ -440,5 +440,5 @@ def test_digits_of_a_day_are_an_offset_where_one_partition_has_it(run: Run, tmp_
 
 
 def test_a_bad_pattern_is_refused_at_the_door() -> None:
-    with pytest.raises(IllegalArgumentException, match="no regular expression"):
+    with pytest.raises(IllegalArgumentException, match="not a regular expression"):
         Match(patterns=["["])

@@ -66,7 +66,7 @@ def test_nothing_is_missing_of_a_whole_store(store: Path) -> None:
 @pytest.mark.parametrize("chosen", [{}, {"subscribePattern": "t|x"}, {"latest": "true"}])
 def test_a_spark_read_fails(cut: tuple[Path, int], chosen: dict[str, str]) -> None:
     path, number = cut
-    with pytest.raises(IllegalStateException, match=f"topic t has 4 partitions, found no folder of t-{number}"):
+    with pytest.raises(IllegalStateException, match=f"topic t has 4 partitions, found no directory of t-{number}"):
         plan(options(path, **chosen))
 
 
@@ -74,18 +74,18 @@ def test_or_warns(cut: tuple[Path, int], caplog: pytest.LogCaptureFixture) -> No
     path, number = cut
     with caplog.at_level(logging.WARNING, logger="kafkalog.spark"):
         assert rows(path, failOnDataLoss="false") == ROWS * 3 // 4
-    assert f"found no folder of t-{number}" in caplog.text
+    assert f"found no directory of t-{number}" in caplog.text
 
 
 def test_a_stream_fails_or_warns_once(cut: tuple[Path, int], caplog: pytest.LogCaptureFixture) -> None:
     path, number = cut
-    with pytest.raises(IllegalStateException, match=f"found no folder of t-{number}"):
+    with pytest.raises(IllegalStateException, match=f"found no directory of t-{number}"):
         FollowedPartitions(options(path)).look()
     followed = FollowedPartitions(options(path, failOnDataLoss="false"))
     with caplog.at_level(logging.WARNING, logger="kafkalog.spark"):
         for _ in range(3):
             assert len(followed.look()) == 3
-    assert caplog.text.count(f"found no folder of t-{number}") == 1
+    assert caplog.text.count(f"found no directory of t-{number}") == 1
 
 
 def test_assign_reads_just_these(cut: tuple[Path, int]) -> None:
@@ -132,7 +132,7 @@ def test_a_hole_proves_nothing_in_the_directory_of_a_broker(
     (path / ".kafkalog_topics").unlink()
     with caplog.at_level(logging.WARNING, logger="kafkalog.spark"):
         assert rows(path) == ROWS * 3 // 4
-    assert ("found no folder of t-1" in caplog.text) == (number == 1)
+    assert ("found no directory of t-1" in caplog.text) == (number == 1)
 
 
 def test_one_partition_that_open_log_made_is_whole(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_commands_fail(command: str, cut: tuple[Path, int], tmp_path: Path, run:
     for chosen in ((path,), (path, "t"), (path, "--topic", "t"), (path / "t",)):
         done = run(command, *chosen, "--to", target, "--as" if command == "latest" else "--format", "jsonl")
         assert done.code not in (0, 3), done.out
-        assert f"found no folder of t-{number}" in done.err
+        assert f"found no directory of t-{number}" in done.err
         assert not target.exists()
     assert run(command, path, "t-0", "t-2", "other", "--to", target).code == 0
     assert run(command, path / "t-0", "--to", tmp_path / "another").code == 0
@@ -158,7 +158,7 @@ def test_an_export_goes_on_where_it_is_told_to(cut: tuple[Path, int], tmp_path: 
     path, number = cut
     done = run("export", path, "t", "--to", tmp_path / "out", "--skip-damage")
     assert done.code == 1
-    assert f"found no folder of t-{number}" in done.err
+    assert f"found no directory of t-{number}" in done.err
     assert f"{ROWS * 3 // 4} records" in done.out
 
 
@@ -175,7 +175,7 @@ def test_a_read_only_store_refuses_as_well(cut: tuple[Path, int]) -> None:
 def test_verify_says_clean_but_for_what_is_missing(cut: tuple[Path, int], run: Run) -> None:
     path, number = cut
     done = run("verify", path)
-    assert f"found no folder of t-{number}" in done.err
+    assert f"found no directory of t-{number}" in done.err
     assert done.out.splitlines()[-1].startswith("clean, but for what is missing: 4 partitions, ")
     assert json.loads(run("verify", path, "--json").out.splitlines()[-1])["missing"] == [f"t-{number}"]
     assert run("verify", path, "other").out.startswith("clean: 1 partitions, ")

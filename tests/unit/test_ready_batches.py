@@ -78,9 +78,9 @@ def test_an_aborted_one_is_not_seen(place: Path) -> None:
     [
         (b"", IllegalArgumentException, "no batch"),
         (made(3)[:-1], CorruptRecordException, "it is cut short"),
-        (made(3) + b"\0", CorruptRecordException, "found 1 whole batches, and one that is none"),
-        (made(3)[:-1] + b"\1", CorruptRecordException, "its checksum is another"),
-        (made(3) + made(3)[:8] + bytes(4) + made(3)[12:], CorruptRecordException, "its size cannot be"),
+        (made(3) + b"\0", CorruptRecordException, "found 1 whole batches, then an invalid one"),
+        (made(3)[:-1] + b"\1", CorruptRecordException, "its checksum is wrong"),
+        (made(3) + made(3)[:8] + bytes(4) + made(3)[12:], CorruptRecordException, "its size is impossible"),
         (made(3, producer_id=5, producer_epoch=1, base_sequence=0), IllegalArgumentException, "another producer"),
         (legacy_batch(0), IllegalArgumentException, "older format"),
     ],

@@ -197,7 +197,7 @@ def test_values_are_decoded(store: Store) -> None:
         ({"key": []}, "key: found none"),
         ({"key_prefix": 3}, "key_prefix: found int 3"),
         ({"headers": 3}, "headers: found int 3"),
-        ({"grep": "(("}, "is no regular expression"),
+        ({"grep": "(("}, "is not a regular expression"),
         ({"grep": 3}, "grep: found int 3"),
         ({"grep": b"x"}, "grep: found bytes b'x', expected a pattern (text)"),
         ({"where": "foo = 1"}, "unknown column 'foo'"),
@@ -511,10 +511,10 @@ def test_no_offset_is_negative(store: Store, bound: int) -> None:
         ("key is null nd offset = 3", "found 'nd offset = 3' at character 13"),
         ("key = 'a'and offset = 1", "found 'and offset = 1' at character 10"),
         ("key = 'a' and", "found 'and' at character 11"),
-        ("key = 'a' and ", "at the end is no condition"),
-        ("offset = 5,", "at the end is no condition"),
+        ("key = 'a' and ", "at the end is not a condition"),
+        ("offset = 5,", "at the end is not a condition"),
         ("key = 'a' or key = 'b'", "found \"or key = 'b'\" at character 11"),
-        ("offset > 3 and foo", "'foo' at character 16 is no condition"),
+        ("offset > 3 and foo", "'foo' at character 16 is not a condition"),
     ],
 )
 def test_a_mistyped_condition_is_told_with_its_place(store: Store, where: str, told: str) -> None:
@@ -671,10 +671,10 @@ def test_a_header_as_text_has_its_value(tmp_path: Path) -> None:
     ("where", "told"),
     [
         ("ofset >= 100", "unknown column 'ofset'; did you mean 'offset'"),
-        ("offset > 1 and price > 3", "unknown column 'price'.*not at fields of JSON"),
-        ("headers is null", "found 'headers', expected one of offset.*pyarrow Expression takes it"),
+        ("offset > 1 and price > 3", "unknown column 'price'.*not to fields of JSON"),
+        ("headers is null", "found 'headers', expected one of offset.*pyarrow Expression for it"),
         ("timestamp_type = 0", "found 'timestamp_type', expected one of"),
-        (pc.field("id") > 3, "not at fields of JSON"),
+        (pc.field("id") > 3, "not to fields of JSON"),
     ],
 )
 def test_a_condition_of_another_column(store: Store, where: Any, told: str) -> None:

@@ -277,11 +277,11 @@ def test_partitions_of_brokers_that_are_away(disks: list[Path], told: pytest.Log
     (disks[1] / "replication-offset-checkpoint").write_text("0\n0\n")  # a broker without partitions has one
     metadata(disks[1], partition(0, **one), partition(1, **three), partition(2, **three))  # type: ignore[arg-type]
     with pytest.raises(
-        IllegalStateException, match="topic orders has 3 partitions, found no folder of orders-1, orders-2"
+        IllegalStateException, match="topic orders has 3 partitions, found no directory of orders-1, orders-2"
     ):
         rows(*disks[:2])
     assert rows(*disks[:2], failOnDataLoss="false") == list(range(40))
-    assert "found no folder of orders-1, orders-2" in told.text
+    assert "found no directory of orders-1, orders-2" in told.text
 
 
 def test_a_disk_that_is_not_mounted(disks: list[Path], tmp_path: Path, told: pytest.LogCaptureFixture) -> None:
@@ -307,7 +307,7 @@ def test_a_controllers_directory_beside_a_brokers(disks: list[Path]) -> None:
     metadata(disks[2], partition(0, replicas=(1,), isr=(1,)), partition(1, replicas=(2,), isr=(2,), leader=2))
     assert rows(disks[0], disks[2]) == list(range(40)), "one replica, and all of its partitions are here"
     metadata(disks[2], partition(0, replicas=(1, 2), isr=(1, 2)), partition(1, replicas=(1,), isr=(1,)))
-    with pytest.raises(IllegalStateException, match="found no folder of orders-1"):
+    with pytest.raises(IllegalStateException, match="found no directory of orders-1"):
         rows(disks[0], disks[2])
     assert rows(disks[0], disks[2], failOnDataLoss="false") == list(range(20))
 

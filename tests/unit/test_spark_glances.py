@@ -307,7 +307,7 @@ def test_partitions_that_are_missing_by_settings(tmp_path: Path, monkeypatch: py
         store.create_topic("u", partitions=2)
     (tmp_path / "u-1").rename(tmp_path / "away")
     for _ in range(2):
-        with pytest.raises(IllegalStateException, match="topic u has 2 partitions, found no folder of u-1"):
+        with pytest.raises(IllegalStateException, match="topic u has 2 partitions, found no directory of u-1"):
             looks.look()
     (tmp_path / "away").rename(tmp_path / "u-1")
     assert len(looks.check()) == 4

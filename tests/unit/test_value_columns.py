@@ -458,7 +458,7 @@ def test_json_below_a_text() -> None:
     ids=lambda kind: str(kind)[:30],
 )  # fmt: skip
 def test_a_type_that_is_none_is_told_with_those_that_are(kind: Any) -> None:
-    with pytest.raises(IllegalArgumentException, match="expected a type that JSON is read as") as caught:
+    with pytest.raises(IllegalArgumentException, match="expected a type that JSON can be decoded to") as caught:
         decoding("json", {"a": kind})
     assert "there are bool, int32, int64, float64 or double, string, timestamp" in str(caught.value)
     assert "list<type>" in str(caught.value)
@@ -510,7 +510,7 @@ def test_the_schema_of_a_table_of_records(tmp_path: Path) -> None:
         topic.append(b'{"id": 1}')
         for columns in (None, ["key", "id"], ["id", "headers"]):
             table = topic.read_arrow(values="json", columns=columns)
-            with pytest.raises(IllegalArgumentException, match="only fields of the values belong in it: leave out"):
+            with pytest.raises(IllegalArgumentException, match="only fields of the values belong in it: omit"):
                 topic.read_arrow(values="json", schema=table.schema)
         assert topic.read_arrow(values="json", schema=table.select(["id"]).schema)["id"].to_pylist() == [1]
 
