@@ -135,7 +135,7 @@ def plan_reset(
         ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
         ...     with store.reader("billing", topics=["orders"]) as reader:
         ...         _ = reader.poll(2)
-        ...         reader.commit()
+        ...         _ = reader.commit()
         >>> plan = plan_reset(CursorLook(["shop"]), ["billing"], Aim("to-earliest"), None)
         >>> plan.changes[0].old, plan.changes[0].new
         (2, 0)
@@ -232,7 +232,7 @@ def plan_deletion(look: CursorLook, groups: Sequence[str], *, members_gone: bool
         ...     _ = store.create_topic("orders").append(b"one")
         ...     with store.reader("billing", topics=["orders"]) as reader:
         ...         _ = reader.poll(1)
-        ...         reader.commit()
+        ...         _ = reader.commit()
         >>> plan_deletion(CursorLook(["shop"]), ["billing"]).deleted
         ['billing']
     """
@@ -268,7 +268,7 @@ def plan_offset_deletion(
         ...     _ = store.create_topic("orders").append(b"one")
         ...     with store.reader("billing", topics=["orders"]) as reader:
         ...         _ = reader.poll(1)
-        ...         reader.commit()
+        ...         _ = reader.commit()
         >>> plan = plan_offset_deletion(CursorLook(["shop"]), "billing", [kafkalog.TopicPartition("orders", 0)])
         >>> plan.changes[0].old, plan.changes[0].new
         (1, None)
@@ -355,7 +355,7 @@ def _in_range(look: CursorLook, partition: TopicPartition, wanted: int) -> tuple
     if wanted > end:
         day = day_of(wanted)
         return end, f"{wanted} is after the log end, so the log end is used" + (
-            "" if day is None else f"  (for the day, use --to-datetime {day})"
+            "" if day is None else f" (for the day, use --to-datetime {day})"
         )
     if wanted < start:
         return start, f"{wanted} is before the log start, so the log start is used"

@@ -74,7 +74,7 @@ def _rows(reader: Iterable[list[str]], path: str) -> Iterable[list[str]]:
 
 def _expected(wide: int) -> str:
     forms = {3: "topic,partition,offset", 4: "group,topic,partition,offset"}
-    return f"{forms[wide]} , as in the first line" if wide in forms else f"{forms[3]} or {forms[4]}"
+    return f"{forms[wide]}, as in the first line" if wide in forms else f"{forms[3]} or {forms[4]}"
 
 
 def _whole(text: str, most: int, path: str, number: int) -> int:

@@ -136,7 +136,7 @@ class CursorLook:
         ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
         ...     with store.reader("billing", topics=["orders"]) as reader:
         ...         _ = reader.poll(1)
-        ...         reader.commit()
+        ...         _ = reader.commit()
         >>> cursor = CursorLook(["shop"]).groups["billing"].cursors[0]
         >>> cursor.committed.offset, cursor.lag
         (1, 1)

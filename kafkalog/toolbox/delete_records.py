@@ -73,7 +73,8 @@ def plan_deletion(
         >>> from kafkalog.toolbox.delete_records import plan_deletion
         >>> with kafkalog.open("shop") as store:
         ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
-        >>> plan = plan_deletion("shop", kafkalog.TopicPartition("orders", 0), kafkalog.LogConfig.from_props({}), offset=1)
+        >>> orders, config = kafkalog.TopicPartition("orders", 0), kafkalog.LogConfig.from_props({})
+        >>> plan = plan_deletion("shop", orders, config, offset=1)
         >>> plan.new_start, plan.offsets
         (1, 1)
     """

@@ -173,7 +173,7 @@ def _compaction_reason(
     if segment.active or segment.base_offset >= state.first_uncleanable_offset:
         text = f"compaction leaves it alone: {state.held.text}"
         if state.held.what == Bound.TRANSACTION.value:
-            text += f"  ({command('transactions', log_dir, partition)} shows it)"
+            text += f" ({command('transactions', log_dir, partition)} shows it)"
         return Reason("uncompacted", text)
     if segment.end_offset <= state.first_dirty_offset:
         return Reason(

@@ -2,8 +2,8 @@
 
 The columns are those of `read_arrow`.  Only one batch of rows is in memory, however large a partition is.  A file gets
 its name once it is complete (`export_files.WholeFile`).  Damage ends an export with an error, and the unfinished file
-is removed.  If damage is to be skipped, each range that was left out is reported instead (`past_damage`).  The source is
-only read, without a lock, so it works while a broker is running.  Needs pyarrow.
+is removed.  If damage is to be skipped, each range that was left out is reported instead (`past_damage`).  The source
+is only read, without a lock, so it works while a broker is running.  Needs pyarrow.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Move a partition from one log directory to another, offline, so that a crash at any step loses nothing.
+"""Moves a partition from one log directory to another, offline, so that a crash at any step loses nothing.
 
-Kafka's own way of moving, without a broker: a copy grows in `topic-0.<id>-future`; once it is whole, compared and on
-the disk, and its lines stand in the target's checkpoints, it takes the partition's name; then the source becomes
+This is Kafka's way of moving, without a broker.  A copy grows in `topic-0.<id>-future`.  Once it is complete, compared
+and on disk, and its lines are in the target's checkpoints, it gets the partition's name.  Then the source becomes
 `topic-0.<id>-delete`, loses its lines, and is removed.  Both directories are held meanwhile as by open logs: locked,
-and without their clean-shutdown markers.  So a broker that starts on half a copy does not believe it: it recovers what
-is there and finishes the move itself, or puts the copy away as a stray.  For a moment both directories have the
-partition: over that a broker refuses to start, while over none it would begin an empty log.
+and without their clean-shutdown markers.  So a broker that starts on half a copy does not trust it: it recovers what
+is there and finishes the move itself, or renames the copy to a stray.  For a moment both directories have the
+partition.  A broker refuses to start in that state; if neither had it, the broker would begin an empty log.
 
-`<id>` is always the same for a partition.  So a move that was cut short is found again, and the same call finishes it:
-files that are there already are compared, not copied; and where both have the partition the source goes only if every
-byte is the same.
+`<id>` is always the same for a partition.  So an interrupted move is found again, and the same call finishes it: files
+that exist already are compared, not copied.  If both directories have the partition, the source is only removed if
+every byte is the same.
 """
 
 from __future__ import annotations
@@ -51,19 +51,21 @@ Progress = Callable[[int], None]
 
 
 class Step(Enum):
-    """Where a move begins."""
+    """The step at which a move begins."""
 
-    COPY = "copy"  # the source has it alone; a copy may have begun
-    COMPARE = "compare"  # both have it: cut short before the source was put away, or two that must not be
-    CLEAN_UP = "clean up"  # the target has it, the source's folder is on its way out
+    COPY = "copy"  # only the source has the partition; a copy may have begun
+    COMPARE = "compare"  # both have it: interrupted before the source was renamed, or two different logs
+    CLEAN_UP = "clean up"  # the target has it, and the source is being deleted
     DONE = "done"
 
 
 @dataclass(frozen=True)
 class Move:
-    """A move, as it was planned.  `size`: bytes of the source's files; `copied`: of those that are there already;
-    `needed`: what the rest of the copy takes of the target's disk, where what is preallocated stays a hole;
-    `source_settings`, `target_settings`: the topic's overrides beside the data, None where there are none."""
+    """A planned move.
+
+    `size` is the bytes of the source's files; `copied` the bytes that exist already.  `needed` is what the rest of the
+    copy takes on the target's disk, where preallocated space stays a hole.  `source_settings` and `target_settings` are
+    the topic's overrides stored next to the data; None if there are none."""
 
     partition: TopicPartition
     source_dir: str
@@ -78,28 +80,28 @@ class Move:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The overrides that apply behind the move: the target's, where it has some or had; else the source's."""
+        """The overrides that apply after the move: the target's if it has or had some, else the source's."""
         return (self.source_settings if self.target_settings is None else self.target_settings) or {}
 
     @property
     def source(self) -> str:
-        """The partition's folder in the directory that it leaves."""
+        """The partition's directory in the source."""
         return os.path.join(self.source_dir, str(self.partition))
 
     @property
     def target(self) -> str:
-        """Its folder in the directory that it goes to."""
+        """The partition's directory in the target."""
         return os.path.join(self.target_dir, str(self.partition))
 
     @property
     def future(self) -> str:
-        """The copy while it grows."""
+        """The directory of the growing copy."""
         name = names.log_future_dir_name(self.partition, unique_id=_move_id(self.partition))
         return os.path.join(self.target_dir, name)
 
     @property
     def outgoing(self) -> str:
-        """The source on its way out."""
+        """The directory of the source while it is deleted."""
         name = names.log_delete_dir_name(self.partition, unique_id=_move_id(self.partition))
         return os.path.join(self.source_dir, name)
 
@@ -109,17 +111,38 @@ def _move_id(partition: TopicPartition) -> str:
 
 
 def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, files: Files = OS_FILES) -> Move:
-    """What is there and what is to be done; changes nothing.
+    """Plans a move; changes nothing.
 
-    UnknownTopicOrPartitionException where neither directory has the partition; IllegalArgumentException where the two
-    are one, belong to different nodes or clusters, or the target is too small or no log directory, or where a broker
-    is moving the partition; InvalidTopicException where the topic's name is too long for a copy's folder.
-    CorruptCheckpointException where a checkpoint of either, or its topics' settings, cannot be read: a log start that
-    got lost would bring deleted records back, a retention.ms delete what was to be kept.
+    Args:
+        source_dir: The log directory that has the partition.
+        partition: The partition.
+        target_dir: The log directory that gets it.
+        files: The file system; for tests.
+
+    Returns:
+        A `Move` for `carry_out`.
+
+    Raises:
+        UnknownTopicOrPartitionException: Neither directory has the partition.
+        IllegalArgumentException: Both directories are the same, they belong to different nodes or clusters, the target
+            is too small or no log directory, or a broker is moving the partition.
+        InvalidTopicException: The topic's name is too long for a copy's directory, or the partition is a controller's
+            log.
+        CorruptCheckpointException: A checkpoint of either directory, or its topics' settings, cannot be read.  Without
+            the log start, deleted records would come back; without retention.ms, records could be deleted.
+
+    Example:
+        >>> from kafkalog.toolbox.move import plan_move
+        >>> with kafkalog.open(["disk1", "disk2"]) as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> orders = kafkalog.TopicPartition("orders", 0)
+        >>> homes = ["disk1", "disk2"] if orders in kafkalog.list_partitions("disk1") else ["disk2", "disk1"]
+        >>> plan_move(homes[0], orders, homes[1]).step
+        <Step.COPY: 'copy'>
     """
     if partition.topic == names.CLUSTER_METADATA_TOPIC:
         raise InvalidTopicException(
-            f"{partition} is the log of a cluster's controllers",
+            f"{partition} is the log of a cluster's controllers, which cannot be moved",
             hint="metadata.log.dir of server.properties says where it is",
         )
     for path in (source_dir, target_dir):
@@ -129,7 +152,7 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
             if files.exists(checkpoint.path):
                 checkpoint.read()
     if os.path.realpath(source_dir) == os.path.realpath(target_dir):
-        raise IllegalArgumentException("found the source's own directory, expected another one", path=target_dir)
+        raise IllegalArgumentException("it is the source directory; expected another directory", path=target_dir)
     _check_same_node(source_dir, target_dir, files)
     _refuse_kafkas_own(partition, (source_dir, target_dir), files)
     plain = Move(partition, source_dir, target_dir, Step.DONE, 0, 0, free_bytes(target_dir))
@@ -138,7 +161,9 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
     if not at_source and not at_target:
         raise UnknownTopicOrPartitionException(
             f"no partition {partition} in {source_dir}",
-            hint=f"{plain.outgoing} was its folder" if leaving else "`kafkalog topics` lists what is there",
+            hint=f"{plain.outgoing} was its directory"
+            if leaving
+            else "`kafkalog topics` lists the topics of a directory",
         )
     if at_source and at_target:
         step = Step.COMPARE
@@ -153,9 +178,9 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
     needed = _room_for(plain, files) if step is Step.COPY else 0
     if needed > plain.free:
         raise IllegalArgumentException(
-            f"found {_shown.size(plain.free)} free, expected room for {_shown.size(needed)}",
+            f"{_shown.size(plain.free)} are free; the copy needs {_shown.size(needed)}",
             path=target_dir,
-            hint="`kafkalog retain --target-free` makes room",
+            hint="`kafkalog retain --target-free` frees space",
         )
     ours, theirs = (stored_overrides(each, partition.topic, files) for each in (source_dir, target_dir))
     return Move(partition, source_dir, target_dir, step, size, copied, plain.free, ours, theirs, needed)
@@ -171,21 +196,22 @@ def _check_same_node(source_dir: str, target_dir: str, files: Files) -> None:
     ):
         if ours != theirs:
             raise IllegalArgumentException(
-                f"found {what}={theirs} in {names.META_PROPERTIES_FILE}, expected {ours} as in {source_dir}",
+                f"{names.META_PROPERTIES_FILE} has {what}={theirs}; expected {ours} as in {source_dir}",
                 path=target_dir,
-                hint="a partition moves between the log.dirs of one broker",
+                hint="a partition can only move between the log.dirs of one broker",
             )
 
 
 def _refuse_kafkas_own(partition: TopicPartition, log_dirs: tuple[str, str], files: Files) -> None:
-    """A broker that is in the middle of moving the partition has a `-future` copy of it, which is not ours."""
+    """Raises IllegalArgumentException if a broker has begun to move the partition: then a `-future` copy of it exists
+    that is not ours."""
     for log_dir in log_dirs:
         for path, of in folders_of(log_dir, files).future.items():
             if of == partition and f".{_move_id(partition)}-" not in os.path.basename(path):
                 raise IllegalArgumentException(
-                    f"found a copy that a broker makes of {partition}, expected nobody to be moving it",
+                    f"this is a broker's copy of {partition}; expected that no broker is moving it",
                     path=path,
-                    hint="let the broker finish, or remove that folder while it is stopped",
+                    hint="let the broker finish, or remove that directory while the broker is stopped",
                 )
 
 
@@ -201,7 +227,7 @@ def _bytes_in(folder: str, files: Files) -> int:
 
 
 def _room_for(move: Move, files: Files) -> int:
-    """What is still to be written: of a file of which a part is there, what it has not got."""
+    """Returns the bytes that are still to be written; an existing part of a file is not written again."""
     needed = 0
     for name in files.list_files(move.source):
         needed += copy_of(files.stat(os.path.join(move.source, name)))
@@ -211,11 +237,31 @@ def _room_for(move: Move, files: Files) -> int:
 
 
 def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None = None) -> None:
-    """Does, or finishes, what was planned.  `progress` is called with the bytes just copied or compared.
+    """Carries out, or finishes, a planned move.
 
-    LogDirLockedException where a broker has either directory; IllegalArgumentException where the partition is open in
-    this process; CorruptRecordException where both directories have the partition and the two differ;
-    KafkaStorageException where the disk gives back other bytes; OSError where it fails.  Then it can be called again.
+    After an error it can be called again.
+
+    Args:
+        move: The plan, from `plan_move`.
+        files: The file system; for tests.
+        progress: Called with the number of bytes just copied or compared.
+
+    Raises:
+        LogDirLockedException: A broker has one of the directories.
+        IllegalArgumentException: The partition is open in this process.
+        CorruptRecordException: Both directories have the partition, and the two differ.
+        KafkaStorageException: The disk returns other bytes than were written.
+        OSError: The disk fails.
+
+    Example:
+        >>> from kafkalog.toolbox.move import carry_out, plan_move
+        >>> with kafkalog.open(["disk1", "disk2"]) as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> orders = kafkalog.TopicPartition("orders", 0)
+        >>> homes = ["disk1", "disk2"] if orders in kafkalog.list_partitions("disk1") else ["disk2", "disk1"]
+        >>> carry_out(plan_move(homes[0], orders, homes[1]))
+        >>> orders in kafkalog.list_partitions(homes[1]), orders in kafkalog.list_partitions(homes[0])
+        (True, False)
     """
     if move.step is Step.DONE:
         return
@@ -228,19 +274,19 @@ def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None 
         clean = target.clean
         if move.step is Step.COPY:
             target_changed = True
-            _drop_lines(target)  # a recovery point of old would have half a copy believed
+            _drop_lines(target)  # an old recovery point would make half a copy trusted
             _copy_all(move, files, tell)
-            clean = source.clean  # what was not closed cleanly there was not made clean by being copied
+            clean = source.clean  # copying does not make a log clean that was not closed cleanly
         elif move.step is Step.COMPARE:
             _compare_all(move, files, tell)
         source_changed = target_changed = True
-        target.take_topic_config(move.source_dir)  # before anything could be deleted there by the defaults
+        target.take_topic_config(move.source_dir)  # before the default settings could delete anything there
         if move.step is not Step.CLEAN_UP:
             _take_lines(move, target, files)
             if move.step is Step.COPY:
                 files.rename(move.future, move.target)
                 files.sync_dir(move.target_dir)
-            files.remove_tree(move.outgoing)  # of an earlier move, which came back meanwhile
+            files.remove_tree(move.outgoing)  # left by an earlier move, after which the partition came back
             files.rename(move.source, move.outgoing)
             files.sync_dir(move.source_dir)
         _drop_lines(source)
@@ -253,7 +299,7 @@ def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None 
 def _hold(stack: ExitStack, log_dir: str, partition: TopicPartition, files: Files) -> Lease:
     scheduler = ManualScheduler(SYSTEM_CLOCK)
     lease = directories.enter(log_dir, partition, files, SYSTEM_CLOCK, scheduler, create=False)
-    stack.callback(lease.leave, clean=False)  # nothing once it was left
+    stack.callback(lease.leave, clean=False)  # does nothing once the lease was left
     return lease
 
 
@@ -261,13 +307,15 @@ def _hold(stack: ExitStack, log_dir: str, partition: TopicPartition, files: File
 
 
 def _copy_all(move: Move, files: Files, progress: Progress) -> None:
-    """The source's files in the `-future` folder: whole, compared, on the disk, and no others."""
+    """Copies the source's files to the `-future` directory: complete, compared, on disk, and no others."""
     files.mkdirs(move.future)
     files.sync_dir(move.target_dir)
     inside = files.listing(move.source)
     if inside.others:
         raise KafkaStorageException(
-            f"found {', '.join(inside.others)}, expected files only", path=move.source, hint="move them elsewhere first"
+            f"the directory has {', '.join(inside.others)}; expected only files",
+            path=move.source,
+            hint="move these elsewhere first",
         )
     for name in files.list_files(move.future):
         if name not in inside.files:
@@ -287,22 +335,22 @@ def _copy(source: str, target: str, files: Files, progress: Progress) -> None:
                 data = old.pread(min(COPY_BYTES, size - position), position)
                 if not data:
                     break
-                if written := data.rstrip(b"\0"):  # what is preallocated stays a hole
+                if written := data.rstrip(b"\0"):  # preallocated space stays a hole
                     new.pwrite(written, position)
                 position += len(data)
             new.truncate(size)
             new.sync()
             if _digest(new, size) != _digest(old, size):
                 raise KafkaStorageException(
-                    f"the copy of {source} reads back as other bytes", path=target, hint="is the disk failing?"
+                    f"the copy of {source} reads back as different bytes", path=target, hint="is the disk failing?"
                 )
-        files.set_mtime_ms(target, files.stat(source).mtime_ms)  # retention goes by it where records have no times
+        files.set_mtime_ms(target, files.stat(source).mtime_ms)  # retention uses it if the records have no timestamps
         new.sync()
     progress(size)
 
 
 def _digest(file: File, size: int) -> tuple[int, int]:
-    """How many bytes there are, up to `size`, and their CRC-32C."""
+    """Returns how many bytes there are, up to `size`, and their CRC-32C."""
     position = digest = 0
     while position < size and (data := file.pread(min(COPY_BYTES, size - position), position)):
         digest = crc32c(data, digest)
@@ -311,7 +359,7 @@ def _digest(file: File, size: int) -> tuple[int, int]:
 
 
 def _compare_all(move: Move, files: Files, progress: Progress) -> None:
-    # A crash may leave a checkpoint that is half written.  Nobody reads it, and it goes with its folder.
+    # A crash may leave a half-written checkpoint.  Nothing reads it, and it is removed with its directory.
     source, target = (
         {name for name in files.list_files(path) if not (name.endswith(".tmp") and names.is_partitions_file(name))}
         for path in (move.source, move.target)
@@ -328,10 +376,11 @@ def _compare_all(move: Move, files: Files, progress: Progress) -> None:
             progress(size)
     if different:
         raise CorruptRecordException(
-            f"{move.partition} is in both directories, and differs in {', '.join(different[:3])}"
+            f"{move.partition} is in both directories, and these files differ: {', '.join(different[:3])}"
             + (f" and {len(different) - 3} more" if len(different) > 3 else ""),
             path=move.target,
-            hint="`kafkalog describe` and `verify` show which one is right; rename or remove the other's folder",
+            hint="`kafkalog describe` and `kafkalog verify` show which one is right; rename or remove the directory "
+            "of the other",
         )
 
 
@@ -339,7 +388,7 @@ def _compare_all(move: Move, files: Files, progress: Progress) -> None:
 
 
 def _take_lines(move: Move, target: Lease, files: Files) -> None:
-    """The source's lines to the target's checkpoints: of each file, or none where the source has none."""
+    """Copies the source's lines to the target's checkpoints; removes a line that the source does not have."""
     lines = CheckpointLines(move.source_dir, files)
     for name in names.OFFSET_CHECKPOINT_FILES:
         target.set_line(name, lines.line(name, move.partition))

@@ -1,9 +1,10 @@
-"""The transactions of a partition: which are open, since when, and which one holds the last stable offset back.
+"""Shows the transactions of a partition: which are open, since when, and which holds the last stable offset back.
 
-Which are open is the view's word (`Snapshot.transactions`), what read_committed readers go by.  The rest is read from
-the log, all of it: how many markers commit and abort, and of what is open its first and last batch.  Reads only, beside
-a running broker too.  Kafka calls a transaction hanging when it is open for longer than `transaction.max.timeout.ms`
-allows: then its coordinator has lost it, and nothing will end it but an operator (kafka-transactions --abort).
+Which are open comes from the view (`Snapshot.transactions`), as for read_committed readers.  The rest is read from the
+whole log: the number of markers that commit and abort, and the first and last batch of each open transaction.  Only
+reads, also while a broker is running.  Kafka calls a transaction hanging if it is open for longer than
+`transaction.max.timeout.ms` allows.  Then its coordinator has lost it, and only an operator can end it
+(kafka-transactions --abort).
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ if TYPE_CHECKING:
     from kafkalog.engine.log.checkpoint_lines import CheckpointLines
     from kafkalog.engine.log.snapshot import Snapshot
 
-LITTLE_BYTES = 1 << 20  # of logs that are read sooner than all files are asked how they are
+LITTLE_BYTES = 1 << 20  # logs up to this size are read rather than checking all files first
 HANGING_AFTER_MS = 900_000  # Kafka's transaction.max.timeout.ms
 
 
 class OpenTransaction(NamedTuple):
-    """`start_timestamp` is that of its first batch, `last_timestamp` of its last, in ms (-1 where it is not known: the
-    log no longer has it); `records` how many are in the log; `age_ms` since its start, or its last where that is not
-    known; `held_records` how many, its own too, are at or behind its first offset: while it is open no read_committed
-    reader sees them."""
+    """One open transaction.
+
+    `start_timestamp` and `last_timestamp` are those of its first and last batch, in ms (-1 if unknown, because the log
+    no longer has it).  `records` counts its records in the log.  `age_ms` is the time since its start, or since its
+    last batch if the start is unknown.  `held_records` counts the records at or after its first offset, including its
+    own: no read_committed reader sees them while it is open."""
 
     producer_id: int
     producer_epoch: int
@@ -56,9 +59,10 @@ class OpenTransaction(NamedTuple):
 
 @dataclass
 class PartitionTransactions:
-    """What is known of one partition.  `open` is sorted by first offset: the first of it holds `last_stable_offset`
-    back.  `committed` and `aborted` count the markers in the log.  `damage`: what could not be read may have ended one.
-    """
+    """The transactions of one partition.
+
+    `open` is sorted by first offset: the first one holds `last_stable_offset` back.  `committed` and `aborted` count
+    the markers in the log.  `damage` is what could not be read; a marker there may have ended a transaction."""
 
     partition: TopicPartition
     log_start_offset: int
@@ -75,7 +79,7 @@ class PartitionTransactions:
 
 
 class _Seen(NamedTuple):
-    """Of one open transaction, so far."""
+    """What has been seen of one open transaction."""
 
     producer_epoch: int
     first_offset: int
@@ -86,7 +90,7 @@ class _Seen(NamedTuple):
 
 
 class _Follower(TransactionFollower):
-    """Keeps what is seen of those that are open."""
+    """Keeps what has been seen of the open transactions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +123,8 @@ def find_transactions(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> PartitionTransactions:
-    """What a view shows of transactions at a time.  CorruptIndexException where an index of aborted ones is cut."""
+    """Returns the transactions of a view at a time.  Raises CorruptIndexException if an index of aborted ones is
+    incomplete."""
 
     def look(seen: Snapshot) -> PartitionTransactions:
         known = seen.transactions
@@ -132,14 +137,14 @@ def find_transactions(
         held = np.zeros(len(begun), np.int64)
         for segment in seen.segments:
             end = seen.readable_bytes(segment)
-            if seen.tail_is_plain and not begun and segment is seen.segments[-1]:  # the look has read it
+            if seen.tail_is_plain and not begun and segment is seen.segments[-1]:  # the view has read it already
                 if progress is not None and end:
                     progress(end)
                 continue
             scan = LogScan(seen.file(segment), 0, end)
             for piece in scan:
                 for marker in follower.feed(piece):
-                    with contextlib.suppress(KafkalogError):  # `verify --deep` tells
+                    with contextlib.suppress(KafkalogError):  # `verify --deep` reports it
                         aborts = marker.is_abort()
                         found.aborted += aborts
                         found.committed += not aborts
@@ -177,7 +182,7 @@ def find_transactions(
 
 
 def _records_from(firsts: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """How many records, markers not counted, of some batches are at or behind each of some offsets."""
+    """Returns how many records, without markers, of some batches are at or after each of some offsets."""
     counts = np.where(table["attributes"] & CONTROL_FLAG, 0, np.maximum(table["record_count"], 0))
     behind = np.append(np.cumsum(counts[::-1])[::-1], 0)
     return behind[np.searchsorted(table["last_offset"], firsts)]
@@ -194,11 +199,11 @@ def look_for_transactions(
     log_bytes: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> PartitionTransactions:
-    """As `find_transactions`, for a directory that somebody may be writing to: damage is looked at again.
-    `checkpoints` are one for all partitions of a directory; `log_bytes`: how large the partition is, where it is known.
+    """Like `find_transactions`, for a directory that another process may write: damage is read again.
 
-    BeingWrittenException if each look finds other damage; UnknownTopicOrPartitionException if the folder went away.
-    """
+    `checkpoints` can be shared by all partitions of a directory.  `log_bytes` is the size of the partition, if known.
+    Raises BeingWrittenException if each attempt finds different damage, and UnknownTopicOrPartitionException if the
+    partition was deleted."""
 
     def look() -> PartitionTransactions:
         with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
@@ -213,7 +218,7 @@ def _wrong(found: PartitionTransactions) -> list[Wrong]:
 
 
 def _snapshot(seen: Snapshot, files: Files) -> Iterable[ProducerSnapshotEntry]:
-    """The newest producer snapshot that can be read: of a transaction whose records the log no longer has."""
+    """Returns the newest readable producer snapshot, for transactions whose records the log no longer has."""
     for offset in sorted(names.offsets_in(seen.listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX), reverse=True):
         with contextlib.suppress(KafkalogError, OSError):
             return read_snapshot(names.producer_snapshot_file(seen.directory, offset), files)

@@ -1,4 +1,5 @@
-"""Where reads behind damage were: a `Selection` with `on_damage` goes on there.  Goes with the next release."""
+"""Old home of reads after damage: a `Selection` with `on_damage` does this now.  Will be removed in the next
+release."""
 
 from kafkalog._renamed import moved
 

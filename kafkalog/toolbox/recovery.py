@@ -1,7 +1,7 @@
-"""What an unclean open does to partitions: told by doing it on an overlay of the directory, or done.
+"""Shows what an unclean open would do to partitions, by doing it on an overlay of the directory; or does it.
 
-Both ways run the same code, UnifiedLog's loader, so what is told is what happens.  At the first damage behind the
-recovery point a log is cut and everything behind it dropped, as Kafka does; `toolbox.salvage` keeps more.
+Both ways run the same code, UnifiedLog's loader, so the preview is what happens.  At the first damage after the
+recovery point a log is truncated and everything after it dropped, as in Kafka; `toolbox.salvage` keeps more.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from kafkalog.toolbox.unread import no_file, unread, unread_file, unread_setting
 __all__ = ["Cut", "Recovered", "hold_directory", "not_recovered", "open_undamaged", "recover", "unlink_what_waits"]
 
 READ_BYTES = 1 << 20
-FORGETS = "; a recovery deletes that index, and with it the sign of the loss"
+FORGETS = "; a recovery deletes that index, and with it the evidence of the loss"
 HOLDER = TopicPartition("", -1)  # no partition has this name
 
 
 class Cut(NamedTuple):
-    """`length` bytes from `position` of a segment's log to its end."""
+    """A truncation of a segment's log: `length` bytes from `position` to its end."""
 
     path: str
     position: int
@@ -63,31 +63,34 @@ class Cut(NamedTuple):
 
 @dataclass
 class Recovered:
-    """One partition: what went, where the log ends now, which files differ (names in its folder)."""
+    """The result for one partition: what is removed, where the log ends now, and which files differ (names in its
+    directory)."""
 
     partition: TopicPartition
     recovery_point: int
     cuts: list[Cut] = field(default_factory=list)
-    dropped: dict[str, int] = field(default_factory=dict)  # whole logs behind damage: path -> bytes
+    dropped: dict[str, int] = field(default_factory=dict)  # whole logs after damage: path -> bytes
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     log_start_offset: int = -1
     end_offset: int = -1
-    old_end_offset: int = -1  # as far as can be told: behind the last batch that could be found
-    lost_records: int = 0  # at most: what damaged batches held is what their headers, or the offsets, leave room for
-    error: KafkalogError | None = None  # it does not open
-    unread: Finding | None = None  # what cannot be read, where that is why
-    lost: list[LostRange] = field(default_factory=list)  # what each cut takes, with its times
-    lost_end: Finding | None = None  # offsets that were flushed and are not there; a recovery forgets that they were
-    missing: list[Finding] = field(default_factory=list)  # segments that were gone before
-    missing_records: int = 0  # of `lost_records`, those of such segments, as far as it is known
-    beside: list[Finding] = field(default_factory=list)  # files of the directory that cannot be read: count as empty
-    unread_below: int | None = None  # whole segments below it were not looked at: they are below the recovery point
+    old_end_offset: int = -1  # as far as is known: after the last batch that could be found
+    lost_records: int = 0  # at most: a damaged batch counts by its header, or by the gap in the offsets
+    error: KafkalogError | None = None  # the partition does not open
+    unread: Finding | None = None  # the file that cannot be read, if that is the cause
+    lost: list[LostRange] = field(default_factory=list)  # what each truncation removes, with its times
+    # offsets that were flushed and are missing; a recovery forgets that they were flushed
+    lost_end: Finding | None = None
+    missing: list[Finding] = field(default_factory=list)  # segments that were missing before
+    missing_records: int = 0  # of `lost_records`, those of such segments, as far as is known
+    beside: list[Finding] = field(default_factory=list)  # files of the directory that cannot be read and count as empty
+    # whole segments before it were not checked, because they are before the recovery point
+    unread_below: int | None = None
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes of logs that are, or would be, gone."""
+        """Bytes of logs that are, or would be, removed."""
         return sum(cut.length for cut in self.cuts) + sum(self.dropped.values())
 
 
@@ -96,17 +99,17 @@ class _CutWatch(Watch):
         self.cuts: list[Cut] = []
         self.damages: list[Damage] = []
         self.lost: list[LostRange] = []
-        self.missing: list[LostRange] = []  # what was gone before
+        self.missing: list[LostRange] = []  # what was missing before
         self._progress = progress
         self._looking = False
 
     def add(self, damage: Damage, files: Files) -> None:
-        """A cut that is about to be made."""
+        """Notes a truncation that is about to happen."""
         self.damages.append(damage)
         if damage.blank:
             return
         last = damage.last_timestamp
-        if last < 0:  # the time indexes go with the logs, or are cut next
+        if last < 0:  # now, because the time indexes are removed with the logs, or truncated next
             logs = [damage.path, *damage.dropped]
             bases = [(log, names.segment_base(os.path.basename(log))) for log in logs]
             last = max(
@@ -142,17 +145,38 @@ def recover(
     from_start: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Recovered]:
-    """Recover `partitions` of `log_dir` from their recovery points on, or only tell.
+    """Recovers partitions from their recovery points on, or previews it.
 
-    `config` are topic settings, over those that are kept beside the data: `index.interval.bytes` decides how the
-    indexes come out.  `act=False` writes nothing and takes no lock; what seems wrong beside somebody who writes is
-    looked at again, and a partition that is changed at each look has BeingWrittenException as its `error`
-    (UnknownTopicOrPartitionException if it went away).  `from_start` forgets the recovery points: everything is looked
-    at.  A file of topics' settings, or of recovery points, that cannot be read is told in `beside` and counts as empty,
-    but `act` needs recovery points that can be read, or `from_start` (KafkaStorageException).
-    `progress` is called with the bytes of logs just read.  LogDirLockedException when another process has the
-    directory; IllegalArgumentException for that of a backup, when it is to be done.  When every partition of the
-    directory was recovered, and nothing is `not_recovered`, it is left as a clean shutdown leaves it.
+    If every partition of the directory was recovered, and nothing is `not_recovered`, the directory is left as after a
+    clean shutdown.  A preview (`act=False`) writes nothing and takes no lock.  If another process writes meanwhile,
+    what seems wrong is checked again.
+
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions to recover.
+        act: Recovers; False only previews.
+        config: Topic settings that override those stored next to the data; `index.interval.bytes` determines the
+            rebuilt indexes.
+        from_start: Ignores the recovery points, so that everything is checked.
+        progress: Called with the number of log bytes just read.
+
+    Yields:
+        A `Recovered` for each partition.  In a preview, its `error` is BeingWrittenException if the partition never
+        stopped changing, and UnknownTopicOrPartitionException if it was deleted.  Its `beside` has files of settings or
+        recovery points that cannot be read and count as empty.
+
+    Raises:
+        LogDirLockedException: Another process has the directory.
+        IllegalArgumentException: The directory is a backup's, with `act`.
+        KafkaStorageException: The recovery points cannot be read, with `act` and without `from_start`.
+
+    Example:
+        >>> from kafkalog.toolbox.recovery import recover
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> (found,) = recover("shop", [kafkalog.TopicPartition("orders", 0)], act=False, from_start=True)
+        >>> found.end_offset, found.cuts, found.lost_bytes
+        (2, [], 0)
     """
     root = os.path.realpath(log_dir)
     settings = TopicSettings(root, config, files=OS_FILES)
@@ -182,7 +206,7 @@ def recover(
             def look(partition: TopicPartition = partition) -> Recovered:
                 nonlocal first
                 looks, first = first, None
-                found = None if looks is None else next(looks, None)  # one that raised has no more
+                found = None if looks is None else next(looks, None)  # None after an error
                 return found or look_again(partition)
 
             try:
@@ -192,7 +216,7 @@ def recover(
 
 
 def _wrong(result: Recovered) -> list[Wrong]:
-    """What a clean log would not say of itself."""
+    """Returns what a clean log would not have."""
     wrong = [Wrong(cut.path, cut.position, cut.why) for cut in result.cuts]
     wrong += [Wrong(path, None, "dropped") for path in result.dropped]
     wrong += [Wrong(each.path, None, each.what) for each in result.missing]
@@ -233,7 +257,7 @@ def _recover(
                 logs = [name for name in files.list_dir(folder) if names.segment_base(name) is not None]
                 found = (no_file(os.path.join(folder, name), files) for name in logs)
                 odd = next((each for each in found if each is not None), None)
-                if odd is not None:  # the engine would go on without it, and drop what belongs to it
+                if odd is not None:  # the engine would continue without it, and delete what belongs to it
                     raise KafkaStorageException(f"cannot read {partition}", path=odd.path)
                 before = _look(files, folder)
                 trusted = [base for base in names.offsets_in(before) if base <= result.recovery_point]
@@ -256,13 +280,13 @@ def _recover(
                 result.old_end_offset = max(result.old_end_offset, result.end_offset)
                 result.lost_records = sum(damage.records for damage in watch.damages)
                 for finding, lost, first in missing:
-                    # A cut is told with all behind it.
+                    # A truncation is reported with everything after it.
                     if first < result.end_offset or not watch.damages:
                         result.missing.append(finding)
                         watch.missing.append(lost)
                         result.missing_records += lost.records or 0
                 result.lost_records += result.missing_records
-                if not watch.lost:  # a cut is told with all behind it
+                if not watch.lost:  # a truncation is reported with everything after it
                     bases = names.offsets_in(before)
                     end = lost_end(folder, bases, flushed.get(partition, 0), result.end_offset, result.log_start_offset)
                     if end is not None:
@@ -278,7 +302,7 @@ def _recover(
                     result.error = KafkaStorageException.because_of(error, f"cannot read {partition}")
                 else:
                     raise
-                hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
+                hold.leave(clean=False)  # the directory counts as offline now: open it again for the next partition
                 hold = hold_directory(root, files)
             result.cuts = watch.cuts
             result.lost = [each._replace(partition=partition) for each in [*watch.missing, *watch.lost]]
@@ -294,20 +318,77 @@ def _recover(
 
 
 def not_recovered(log_dir: str | os.PathLike[str], files: Files = OS_FILES) -> list[str]:
-    """The folders that the next start loads, and `recover` does not: `-future`, `-delete` and `-stray` ones.  While
-    there are any no clean-shutdown marker is written, and that start recovers them.  Paths, sorted; OSError."""
+    """Returns the directories that the next start loads and `recover` does not: `-future`, `-delete` and `-stray` ones.
+
+    As long as any exist, no clean-shutdown marker is written, and that start recovers them.
+
+    Args:
+        log_dir: The log directory.
+        files: The file system; for tests.
+
+    Returns:
+        Their paths, sorted.
+
+    Raises:
+        OSError: The directory cannot be listed.
+
+    Example:
+        >>> from kafkalog.toolbox.recovery import not_recovered
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> not_recovered("shop")
+        []
+    """
     root = os.path.realpath(log_dir)
     return sorted({*log_folders(root, files)[0]}.difference(list_partitions(root, files=files).values()))
 
 
 def hold_directory(root: str, files: Files, clock: Clock = SYSTEM_CLOCK) -> directories.Lease:
-    """The directory, which stays ours between two partitions; background work waits for `tick` of its scheduler."""
+    """Locks a log directory for changes of several partitions.
+
+    Background work only runs at `tick` of the lease's scheduler.
+
+    Args:
+        root: The log directory.
+        files: The file system.
+        clock: The clock; for tests.
+
+    Returns:
+        A lease; call `leave(clean=...)` at the end.
+
+    Raises:
+        LogDirLockedException: Another process has the directory.
+
+    Example:
+        >>> from kafkalog.engine.files import OS_FILES
+        >>> from kafkalog.toolbox.recovery import hold_directory
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> hold_directory("shop", OS_FILES).leave(clean=True)
+    """
     return directories.enter(os.path.realpath(root), HOLDER, files, clock, ManualScheduler(clock), create=False)
 
 
 def unlink_what_waits(hold: directories.Lease) -> None:
-    """Files that were renamed to be deleted go now, where their delay is over.  KafkaStorageException.  A task that
-    found no room, before they went, is no error: the close of its log does what is due, or is refused."""
+    """Deletes files that were renamed for deletion and whose delay is over.
+
+    A task that found no space before these deletions is no error: closing its log does what is due, or is refused.
+
+    Args:
+        hold: The lease of `hold_directory`.
+
+    Raises:
+        KafkaStorageException: A background task failed.
+
+    Example:
+        >>> from kafkalog.engine.files import OS_FILES
+        >>> from kafkalog.toolbox.recovery import hold_directory, unlink_what_waits
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> hold = hold_directory("shop", OS_FILES)
+        >>> unlink_what_waits(hold)
+        >>> hold.leave(clean=True)
+    """
     scheduler = hold.directory.scheduler
     assert isinstance(scheduler, ManualScheduler)
     scheduler.tick()
@@ -321,8 +402,32 @@ def unlink_what_waits(hold: directories.Lease) -> None:
 def open_undamaged(
     log_dir: str, partition: TopicPartition, config: LogConfig, files: Files, clock: Clock = SYSTEM_CLOCK
 ) -> Partition:
-    """A log that is there, for a change that is asked for: no damage is cut for it, no open transaction is ended.
-    CorruptRecordException where it was not closed cleanly and is damaged (`kafkalog recover` cuts it)."""
+    """Opens an existing log for one requested change: truncates no damage and ends no open transaction.
+
+    Args:
+        log_dir: The log directory.
+        partition: The partition.
+        config: The topic's settings.
+        files: The file system.
+        clock: The clock; for tests.
+
+    Returns:
+        The open partition; close it, or use it as a context manager.
+
+    Raises:
+        CorruptRecordException: The log was not closed cleanly and is damaged; `kafkalog recover` truncates it.
+        LogDirLockedException: Another process has the directory.
+
+    Example:
+        >>> from kafkalog.engine.files import OS_FILES
+        >>> from kafkalog.toolbox.recovery import open_undamaged
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> orders, config = kafkalog.TopicPartition("orders", 0), kafkalog.LogConfig.from_props({})
+        >>> with open_undamaged("shop", orders, config, OS_FILES) as log:
+        ...     log.end_offset
+        1
+    """
     return open_log(
         log_dir,
         partition,
@@ -339,8 +444,10 @@ def open_undamaged(
 def _distrust(
     root: str, partitions: Collection[TopicPartition], files: Files, *, act: bool, from_start: bool
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], Finding | None]:
-    """Make the directory one that was not closed cleanly; answers the recovery points that it has, those that count,
-    and why they cannot be read: none counts then, as for a start.  KafkaStorageException, and nothing is changed."""
+    """Marks the directory as not closed cleanly.
+
+    Returns the recovery points that it has, those that count, and the finding if they cannot be read: then none counts,
+    as for a start.  Raises KafkaStorageException, and nothing is changed."""
     path = os.path.join(root, names.RECOVERY_POINT_CHECKPOINT_FILE)
     checkpoint = OffsetCheckpointFile(path, files, create=False)
     flushed: dict[TopicPartition, int] = {}
@@ -348,18 +455,18 @@ def _distrust(
     try:
         flushed = checkpoint.read()
     except FileNotFoundError:
-        from_start = False  # there is nothing to forget
+        from_start = False  # there is nothing to ignore
     except BadBytesError as error:
         wrong = Finding(path, 0, 0, f"{str(error).removeprefix(f'{path}: ')}; all records count as not flushed")
     except OSError as error:
         found = unread(error, path)
         if found is None:
             raise
-        if act and not from_start:  # damage in what was flushed would be cut
-            hint = "--from-start (from_start=True) recovers all records without it"
+        if act and not from_start:  # damage in flushed records would be truncated
+            hint = "use --from-start (from_start=True) to recover all records without it"
             raise KafkaStorageException(found.what, path=path, hint=hint) from error
         wrong = found._replace(what=f"{found.what}; all records count as not flushed")
-        from_start = True  # a file that can be read takes its place
+        from_start = True  # a readable file replaces it
     CleanShutdownFile(root, files).delete()
     points = flushed
     if from_start:
@@ -371,8 +478,8 @@ def _distrust(
 def _missing(
     folder: str, listed: Collection[str], files: Files, log_start: int, began: int | None, *, tells: bool
 ) -> list[tuple[Finding, LostRange, int]]:
-    """What a folder lacks, by what tells it before an open deletes indexes without a log, and the first offset of each.
-    `tells`: a gap between two segments is a loss also where no index names it."""
+    """Returns what is missing in a partition's directory, and the first offset of each gap, before an open deletes
+    indexes without a log.  With `tells`, a gap between two segments is a loss even if no index names it."""
     bases = names.offsets_in(listed)
     alone = indexes_alone(listed, bases)
     losses = Losses(folder, files)
@@ -388,12 +495,12 @@ def _missing(
             found.append((finding, losses.segment(path, gap.first_offset, base), gap.first_offset))
         following = bases[bases.index(base) + 1] if base != bases[-1] else None
         known = end_of_segment(folder, base, files)
-        end = max(end, base, known if known is not None else following or 0)  # damage is told by who cuts it
+        end = max(end, base, known if known is not None else following or 0)  # damage is reported where it is truncated
         before = base
     behind = [base for base in alone if base >= max(end, log_start)]
     if behind:
         path, first = names.log_file(folder, behind[0]), max(end, log_start)
-        finding = Finding(path, 0, 0, f"the file is missing (an index of it is left){FORGETS}")
+        finding = Finding(path, 0, 0, f"the file is missing (its index still exists){FORGETS}")
         found.append((finding, losses.segment(path, first, None), first))
     return found
 
@@ -404,7 +511,7 @@ class _Seen(NamedTuple):
 
 
 def _look(files: Files, folder: str) -> dict[str, _Seen]:
-    """Every file of a folder: its size and, but for logs, a checksum."""
+    """Returns for every file of a directory its size and, except for logs, a checksum."""
     seen = {}
     for name in files.list_files(folder):
         path = os.path.join(folder, name)
@@ -421,7 +528,7 @@ def _look(files: Files, folder: str) -> dict[str, _Seen]:
 
 
 def _compare(result: Recovered, folder: str, before: dict[str, _Seen], after: dict[str, _Seen]) -> None:
-    deleted = names.DELETED_FILE_SUFFIX  # is gone for everyone but the next open, which unlinks it
+    deleted = names.DELETED_FILE_SUFFIX  # counts as deleted: the next open removes it
     before = {name: seen for name, seen in before.items() if not name.endswith(deleted)}
     after = {name: seen for name, seen in after.items() if not name.endswith(deleted)}
     result.added = sorted(after.keys() - before.keys())

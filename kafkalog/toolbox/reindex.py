@@ -1,10 +1,10 @@
-"""Rebuild indexes (offset, time, aborted transactions) that are missing or disagree with their log.
+"""Rebuilds indexes (offset, time, aborted transactions) that are missing or do not match their log.
 
-Entries are those that a recovery makes: one a `index.interval.bytes`, the largest timestamp at the end, each aborted
-transaction whose begin is known.  First every old entry is held against the log, behind damage too; an entry that
-names a damaged batch is not judged.  The log is only read; a segment whose log is damaged is left alone, but for what
-is torn at the log's end.  So is one whose log ends before what its index names: a rebuilt index would no longer tell
-that records are lost.  Whoever calls holds the directory's lock.
+The entries are those that a recovery makes: one for each `index.interval.bytes`, the largest timestamp at the end, and
+each aborted transaction whose begin is known.  First every old entry is compared with the log, also after damage; an
+entry that names a damaged batch is not judged.  The log is only read.  A segment with a damaged log is left alone,
+unless only its end is incomplete.  So is a segment whose log ends before what its index names, because a rebuilt index
+would no longer show that records are lost.  The caller holds the directory's lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kafkalog.toolbox.unread import no_file, unread
 __all__ = ["SegmentIndexes", "check_indexes", "find_wrong_indexes", "rewrite"]
 
 INDEX_INTERVAL_BYTES = 4096
-TAIL_BYTES = 17  # a shorter rest is not seen by Kafka's file framing
+TAIL_BYTES = 17  # Kafka's file framing does not see a shorter rest
 
 
 class SegmentIndexes(NamedTuple):
@@ -54,10 +54,30 @@ def check_indexes(
     tells_unread: bool = False,
     forget_lost: bool = False,
 ) -> Iterator[SegmentIndexes]:
-    """Each segment of a partition's folder, in order.  `progress` is called with the bytes of logs just read;
-    `forget_lost`: the indexes of a log that ends before what they name have right entries, too: those tell the loss no
-    more;
-    `tells_unread`: a segment of which a file cannot be read has that as its finding, and the others go on."""
+    """Checks the indexes of a partition's segments.
+
+    Args:
+        directory: The partition's directory.
+        index_interval_bytes: The topic's `index.interval.bytes`.
+        files: The file system; for tests.
+        progress: Called with the number of log bytes just read.
+        tells_unread: Reports a segment with an unreadable file as a finding, and continues with the others.
+        forget_lost: Also returns entries for a log that ends before what its indexes name; these no longer show the
+            loss.
+
+    Yields:
+        The `SegmentIndexes` of each segment, in order.
+
+    Raises:
+        OSError: A file cannot be read.
+
+    Example:
+        >>> from kafkalog.toolbox.reindex import check_indexes
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> [(segment.base_offset, segment.findings) for segment in check_indexes("shop/orders-0")]
+        [(0, [])]
+    """
     bases = names.offsets_in(files.list_dir(directory))
     transactions = TransactionCheck(directory, files)
     for base, following in zip_longest(bases, bases[1:]):
@@ -94,7 +114,7 @@ def _check(
     next_offset, fits = base, True
     limit = highest_offset(base, following)
     transactions.begin(base)
-    is_cut_off = False  # good batches lie behind damage
+    is_cut_off = False  # there are good batches after damage
     log_path = names.log_file(directory, base)
     with files.open(log_path, writable=False) as log:
         size = min(log.size(), SEGMENT_FILE_BYTES_MAX)
@@ -117,7 +137,7 @@ def _check(
     if last_segment:
         for path in (offset_path, time_path):
             if not files.exists(path):
-                report.add(path, 0, 0, "missing")
+                report.add(path, 0, 0, "the file is missing")
     whole = scan.end - scan.position <= TAIL_BYTES or (last_segment and not is_cut_off)
     is_cut_short = check.is_cut_short(following)
     if not (whole and fits) or (is_cut_short and not forget_lost):
@@ -135,15 +155,15 @@ def _check(
 def _check_behind_damage(
     log: File, position: int, size: int, check: IndexCheck, base: int, next_offset: int, following: int | None
 ) -> bool:
-    """Holds index entries against the good batches behind damage at `position`, as `verify` does; whether there are
-    such batches."""
+    """Compares index entries with the good batches after damage at `position`, as `verify` does.  Returns whether such
+    batches exist."""
     is_cut_off = False
     while position < size:
         found = next_batch(log, position + 1, size, min_offset=next_offset, base_offset=base)
         is_cut_off = is_cut_off or found is not None
         end = size if found is None else found.position
         end_offset = following if found is None else found.base_offset
-        if end_offset is not None:  # else an open cuts here, and entries of what it cuts are wrong
+        if end_offset is not None:  # otherwise an open truncates here, and entries of what it removes are wrong
             check.pass_over(position, end, next_offset, end_offset)
         scan = LogScan(log, end, size)
         for piece in scan:
@@ -161,10 +181,29 @@ def find_wrong_indexes(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> list[SegmentIndexes]:
-    """As `check_indexes`, without the entries (`right` is empty), and without the directory's lock.
+    """Like `check_indexes`, without the entries (`right` is empty), and without the directory's lock.
 
-    BeingWrittenException if somebody changes the files at each look; UnknownTopicOrPartitionException if the folder
-    went away meanwhile; OSError.
+    Args:
+        log_dir: The log directory.
+        partition: The partition.
+        index_interval_bytes: The topic's `index.interval.bytes`.
+        files: The file system; for tests.
+        progress: Called with the number of log bytes just read.
+
+    Returns:
+        The `SegmentIndexes` of each segment, in order.
+
+    Raises:
+        BeingWrittenException: The files changed during each attempt.
+        UnknownTopicOrPartitionException: The partition was deleted.
+        OSError: The directory cannot be listed.
+
+    Example:
+        >>> from kafkalog.toolbox.reindex import find_wrong_indexes
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> find_wrong_indexes("shop", kafkalog.TopicPartition("orders", 0))[0].findings
+        []
     """
 
     def look() -> list[SegmentIndexes]:
@@ -189,7 +228,22 @@ def _wrong(found: list[SegmentIndexes]) -> Iterator[Wrong]:
 
 
 def rewrite(segment: SegmentIndexes, *, files: Files = OS_FILES) -> None:
-    """Puts the right indexes in place, each in one step; none where there is no space for all."""
+    """Replaces the indexes of a segment by the right ones, each in one step; none if there is no space for all.
+
+    Args:
+        segment: The segment, from `check_indexes`; its `right` must not be None.
+        files: The file system; for tests.
+
+    Raises:
+        OSError: A file cannot be written.
+
+    Example:
+        >>> from kafkalog.toolbox.reindex import check_indexes, rewrite
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> for segment in check_indexes("shop/orders-0"):
+        ...     rewrite(segment)
+    """
     assert segment.right is not None
     files.write_all_atomic(parent_dir(segment.log_path), segment.right)
 

@@ -1,4 +1,4 @@
-"""What the checks tell: findings with their place, and what was looked at.  Not thread-safe."""
+"""The results of checks: findings with their positions, and counts of what was checked.  Not thread-safe."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kafkalog.toolbox.losses import LostRange
 if TYPE_CHECKING:
     import numpy as np
 
-SECOND_LOOK_S = 0.05  # a write, a roll or a deletion that was under way is done then
+SECOND_LOOK_S = 0.05  # by then a running write, roll or deletion is done
 MOST_FINDINGS = 100  # of one kind, in one slice of a log or in one index
 TOO_LARGE = f"expected at most {SEGMENT_FILE_BYTES_MAX} in one file of a segment"
 
 
 class Finding(NamedTuple):
-    """Something wrong: `length` bytes from `position` of `path`, or the whole file where `length` is 0."""
+    """Something wrong: `length` bytes from `position` of `path`, or the whole file if `length` is 0."""
 
     path: str
     position: int
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Report:
-    """What a verification saw.  `ok` when nothing is wrong; `notes` are remarks that are no findings."""
+    """The result of a verification.  `ok` is True if nothing is wrong; `notes` are remarks that are no findings."""
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Report:
     batches: int = 0
     records: int = 0  # as the batch headers say; legacy batches count as one
     bytes: int = 0
-    lost: list[LostRange] = field(default_factory=list)  # of the findings those that are records
+    lost: list[LostRange] = field(default_factory=list)  # the lost records of the findings
 
     @property
     def ok(self) -> bool:
@@ -51,7 +51,7 @@ class Report:
         self.findings.append(Finding(path, position, length, what))
 
     def take(self, other: Report) -> None:
-        """Adds what another one saw."""
+        """Adds another report."""
         self.findings += other.findings
         self.notes += other.notes
         self.lost += other.lost
@@ -62,12 +62,12 @@ class Report:
         self.bytes += other.bytes
 
     def add_row(self, path: str, row: np.void, what: str) -> None:
-        """A finding about a batch, by its row in a scan's table."""
+        """Adds a finding about a batch, by its row in a scan's table."""
         self.add(path, int(row["position"]), int(row["size"]), what)
 
 
 def told(error: KafkalogError) -> str:
-    """What is wrong, and with which object, where it is about one."""
+    """Returns what is wrong, and with which object, if it is about one."""
     if isinstance(error, RemoteResourceNotFoundException | CorruptManifestException):
         return f"{error.message} ({error.path})"
     return error.message if error.hint is None else f"{error.message} ({error.hint})"

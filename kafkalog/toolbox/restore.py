@@ -1,16 +1,14 @@
-"""Bring a backup, or some partitions of it, back as log directories.
+"""Restores a backup, or some partitions of it, as log directories.
 
-A backup holds log directories as they are, so restoring is copying, with everything checked that can be: the manifest,
-the size and the CRC-32C of every file, read back from the copy.  One that differs refuses the whole, before anything
-is there.  Checkpoints are written for the partitions that are restored.  What is restored has every record of the
-backup: the next open recovers the last segment of each partition, as after a crash, finds it whole, and ends
-transactions that were open.
+A backup holds log directories as they are, so restoring is copying with checks: of the manifest, and of the size and
+the CRC-32C of every file, read back from the copy.  If one differs, nothing is restored.  Checkpoints are written for
+the restored partitions.  The result has every record of the backup.  The next open recovers the last segment of each
+partition, as after a crash, finds it complete, and ends transactions that were open.
 
-As a backup is made: all is copied to `TARGET.kafkalog-partial`, synced, and then gets its name, so a target that is
-there is whole.  A backup of one log directory is restored as TARGET; one of several as TARGET/log-dir-1,
-TARGET/log-dir-2 ...
+As with a backup, everything is copied to `TARGET.kafkalog-partial`, synced, and then renamed, so an existing target is
+complete.  A backup of one log directory is restored as TARGET; one of several as TARGET/log-dir-1, TARGET/log-dir-2 ...
 
-Used by one thread; syncs wait in a few others.
+Used by one thread; a few others wait for syncs.
 """
 
 from __future__ import annotations
@@ -54,13 +52,13 @@ from kafkalog.toolbox.space import NOTHING_LEFT, on_disk, telling_full
 
 __all__ = ["RestoreReport", "restore"]
 
-TAKE_ANOTHER = "another backup may have it whole; `kafkalog salvage` copies what can be read of this one"
+TAKE_ANOTHER = "another backup may have the complete file; `kafkalog salvage` copies what can be read of this one"
 
 
 @dataclass
 class RestoreReport:
-    """What was, or would be, restored.  `directories`: the log directories, by where they came from.  `findings`: what
-    was wrong with the source when the backup was taken."""
+    """The result of a restore.  `directories` maps each source directory to the restored one.  `findings` says what was
+    wrong with the source when the backup was taken."""
 
     path: str
     backup: str
@@ -75,7 +73,7 @@ class RestoreReport:
 
     @property
     def partitions(self) -> int:
-        """How many there are."""
+        """The number of restored partitions."""
         return len(self.ends)
 
 
@@ -88,23 +86,42 @@ def restore(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> RestoreReport:
-    """Copy a backup to `target_dir`, which must be new or empty.
+    """Copies a backup to `target_dir`.
 
-    `partitions` ("orders-0", or pairs) are the only ones to restore, beside those of `__transaction_state`.  Without
-    `act` everything is checked, every byte of the backup too, and nothing is written.  `progress` is called with the
-    bytes just read.
+    Partitions of `__transaction_state` are always restored.
 
-    Returns a RestoreReport.
+    Args:
+        backup_dir: The backup.
+        target_dir: The directory to create, which must not exist or be empty.
+        partitions: The partitions to restore ("orders-0", or pairs of topic and number); None restores all.
+        act: Restores; False only checks every byte of the backup, and writes nothing.
+        files: The file system; for tests.
+        progress: Called with the number of bytes just read.
 
-    Errors: NoSuchFileException (no backup, or a file of it is missing), CorruptCheckpointException (its manifest),
-    CorruptRecordException (a file that is not as the manifest says), UnknownTopicOrPartitionException,
-    IllegalArgumentException (the target is not empty, a symbolic link, or in the backup or a log directory),
-    LogDirLockedException, DiskFull, OSError.
+    Returns:
+        A `RestoreReport`.
 
-        from kafkalog.toolbox.restore import restore
+    Raises:
+        NoSuchFileException: There is no backup, or a file of it is missing.
+        CorruptCheckpointException: The manifest is damaged.
+        CorruptRecordException: A file does not match the manifest.
+        UnknownTopicOrPartitionException: The backup does not have a named partition.
+        IllegalArgumentException: The target is not empty, is a symbolic link, or is in the backup or a log directory.
+        LogDirLockedException: Another process has the target.
+        DiskFull: The target's disk is full.
+        OSError: Any other error of the file system.
 
-        report = restore("backups/2026-11-27", "restored")
-        print(report.records, report.directories)
+    Example:
+        >>> from kafkalog.toolbox.backup import backup
+        >>> from kafkalog.toolbox.restore import restore
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> _ = backup("shop", "backups/monday")
+        >>> restore("backups/monday", "restored").records
+        2
+        >>> with kafkalog.open("restored", read_only=True) as store:
+        ...     [record.value for record in store.topic("orders").partition(0).records()]
+        [b'one', b'two']
     """
     values.function(progress, "progress", "a function of the bytes just read")
     act = values.flag(act, "act")
@@ -132,7 +149,7 @@ def restore(
 
 def _chosen(
     manifest: Manifest, wanted: Collection[str] | None, backup: str
-) -> dict[int, list[BackedPartition]]:  # by the directory's place
+) -> dict[int, list[BackedPartition]]:  # by the directory's index in the manifest
     found = {
         place: [each for each in directory.partitions if is_wanted(each.partition, wanted)]
         for place, directory in enumerate(manifest.directories)
@@ -144,7 +161,8 @@ def _chosen(
 
 
 def _check_target(target: str, files: Files) -> None:
-    """That nothing is there; LogDirLockedException where somebody has it open."""
+    """Raises IllegalArgumentException if the target is not empty, and LogDirLockedException if a process has it
+    open."""
     refuse_inside(target, files)
     refuse_in_log_dir(target, files)
     if not files.exists(target):
@@ -157,14 +175,14 @@ def _check_target(target: str, files: Files) -> None:
         if not listed:
             return
     raise IllegalArgumentException(
-        "found something there, expected a folder that is new or empty",
+        "the directory is not empty; expected one that is new or empty",
         path=target,
-        hint="restore to another folder, and move partitions from there with `kafkalog move`",
+        hint="restore to another directory, and move partitions from there with `kafkalog move`",
     )
 
 
 class _Restore:
-    """One of them; without a `placing` nothing is written."""
+    """One restore; without a `placing` nothing is written."""
 
     def __init__(
         self,
@@ -185,7 +203,8 @@ class _Restore:
         self._progress = progress
 
     def run(self, chosen: Mapping[int, list[BackedPartition]], *, is_whole: bool) -> None:
-        """`is_whole`: all partitions of the backup, and all its topics' settings."""
+        """Restores the chosen partitions; `is_whole` means all partitions of the backup, and all its topics'
+        settings."""
         manifest = self._manifest
         for place, partitions in chosen.items():
             directory = manifest.directories[place]
@@ -214,7 +233,7 @@ class _Restore:
         for name, each in held.files.items():
             self._file(os.path.join(source, name), os.path.join(target, name), each)
         if placing is not None:
-            for name in held.files:  # all at once: a sync waits for what others have just written, too
+            for name in held.files:  # all at once: a sync also waits for what others have just written
                 placing.syncs.add(os.path.join(target, name))
             placing.syncs.add_dir(target)
         report.ends[held.partition] = (held.log_start_offset, held.end_offset)
@@ -222,7 +241,7 @@ class _Restore:
         report.records += sum(segment.records for segment in held.segments)
 
     def _file(self, source: str, target: str, held: BackedFile) -> None:
-        """Copies one, and checks the copy; without writing, checks the backup's."""
+        """Copies one file and checks the copy; without writing, checks the backup's file."""
         files, placing = self._files, self._placing
         try:
             stat = files.stat(source)
@@ -230,7 +249,7 @@ class _Restore:
             raise NoSuchFileException("a file of the backup is missing", path=source, hint=TAKE_ANOTHER) from None
         if stat.size != held.size:
             raise CorruptRecordException(
-                f"found {stat.size} bytes, expected {held.size} as the manifest says",
+                f"the file has {stat.size} bytes; expected {held.size} as in the manifest",
                 path=source,
                 position=min(stat.size, held.size),
                 hint=TAKE_ANOTHER,
@@ -239,14 +258,16 @@ class _Restore:
             try:
                 placing.place(source, target, held.size)
             except Changed:
-                raise CorruptRecordException("somebody cut the file", path=source, hint=TAKE_ANOTHER) from None
+                raise CorruptRecordException(
+                    "the file was truncated while it was copied", path=source, hint=TAKE_ANOTHER
+                ) from None
             files.set_mtime_ms(target, stat.mtime_ms)
         read = source if placing is None else target
         with files.open(read, writable=False) as file:
             found = digest_of(file, 0, held.size)
         if found != held.crc32c:
             raise CorruptRecordException(
-                f"found the CRC-32C {found:08x}, expected {held.crc32c:08x} as the manifest says",
+                f"the CRC-32C is {found:08x}; expected {held.crc32c:08x} as in the manifest",
                 path=source,
                 hint=TAKE_ANOTHER,
             )
@@ -256,7 +277,7 @@ class _Restore:
     def _own_files(
         self, directory: BackedDirectory, source: str, target: str, kept: Collection[TopicPartition], *, is_whole: bool
     ) -> None:
-        """Checkpoints, the topics' settings, meta.properties."""
+        """Copies the checkpoints, the topics' settings and meta.properties."""
         files = self._files
         for name, held in directory.files.items():
             self._file(os.path.join(source, name), os.path.join(target, name), held)

@@ -1,14 +1,14 @@
-"""Delete old segments: by retention's rules, or the oldest of a directory until so many bytes are free.
+"""Deletes old segments: by retention's rules, or the oldest ones of a directory until enough bytes are free.
 
-First it is planned, from files alone, also beside a running broker (`Plan`); then, if wanted, done through the engine,
-under the directory's lock: the log start is raised to the first segment that stays, and what lies below goes as
-retention's own first rule has it go.  So checkpoints are right, and a crash on the way leaves a log that begins later,
-or as before.  On a full disk the first of them goes before the log is opened (`room`).  The active segment never goes,
-nothing above the (checkpointed) high watermark, and no gap is made.
+First a `Plan` is made from files alone, also while a broker is running.  It can then be carried out through the engine,
+under the directory's lock: the log start is raised to the first segment that stays, and earlier segments are deleted by
+retention's first rule.  So checkpoints are right, and a crash meanwhile leaves a log that begins later, or as before.
+On a full disk the first of these segments is deleted before the log is opened (`room`).  The active segment, and
+anything after the (checkpointed) high watermark, is never deleted, and no gap is made.
 
-Which topics may lose their beginning a log directory does not know for sure: what is compacted (by its settings, or
-by a cleaner's traces), or Kafka's own, is left out unless the caller takes the responsibility (`also_compacted`), the
-controller's log always.  A topic whose own policy is compact,delete goes by the rules, as with a broker.
+A log directory does not know for sure which topics may lose their oldest records.  Compacted topics (by their settings,
+or by a cleaner's traces) and Kafka's internal topics are left out, unless the caller sets `also_compacted`; the
+controller's log always is.  A topic whose own policy is compact,delete follows the rules, as in a broker.
 """
 
 from __future__ import annotations
@@ -38,26 +38,27 @@ from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, w
 
 __all__ = ["Choice", "Going", "Plan", "carry_out", "plan_by_rules", "plan_until_free"]
 
-COMPACTED = "compacted: its oldest records are the latest of their keys"
-COMPACTED_TOO = {  # by the rules, or not -> the way out
-    True: "`kafkalog compact` makes it smaller; its rules delete, too, if it is named with "
+COMPACTED = "it is compacted: its oldest records may be the latest of their keys"
+COMPACTED_TOO = {  # by the rules, or not -> what to do instead
+    True: "`kafkalog compact` makes it smaller; its rules also delete if you name it with "
     "-X cleanup.policy=compact,delete",
-    False: "`kafkalog compact` makes it smaller; named, with -X cleanup.policy=delete, it loses its oldest, too",
+    False: "`kafkalog compact` makes it smaller; to delete its oldest records too, name it with "
+    "-X cleanup.policy=delete",
 }
 POLICY_SAID = (ConfigSource.TOPIC, ConfigSource.DYNAMIC, ConfigSource.STATIC)
 
 
 class Going(NamedTuple):
-    """A segment that is to go: `allocated` is what its files take of the disk."""
+    """A segment to delete; `allocated` is what its files take on the disk."""
 
     segment: SegmentFacts
-    rule: Rule | None  # None: the oldest of its directory
+    rule: Rule | None  # None: it is the oldest of its directory
     allocated: int
 
 
 @dataclass
 class Choice:
-    """What goes of one partition: its oldest segments, so that the log starts at `new_start`."""
+    """What is deleted of one partition: its oldest segments, so that the log starts at `new_start`."""
 
     partition: TopicPartition
     log_start_offset: int
@@ -66,20 +67,22 @@ class Choice:
 
     @property
     def size(self) -> int:
-        """How many bytes of the log go, as retention.bytes counts them."""
+        """The bytes of the log that are deleted, as retention.bytes counts them."""
         return sum(each.segment.size for each in self.going)
 
     @property
     def allocated(self) -> int:
-        """How many bytes of the disk go."""
+        """The bytes of the disk that are freed."""
         return sum(each.allocated for each in self.going)
 
 
 @dataclass
 class Plan:
-    """What goes of a directory.  `missing`: bytes that cannot be freed, of those that were asked for; `free`: bytes of
-    its file system that were free before, where some were asked for.  `due`: when time deletes the next segment of a
-    partition, by the rules, as milliseconds since 1970; an active segment is not due."""
+    """What is deleted of a directory.
+
+    `missing` are bytes of the requested ones that cannot be freed.  `free` are the bytes of its file system that were
+    free before, if some were requested.  `due` is when time deletes the next segment of a partition by the rules, in ms
+    since 1970; an active segment is never due."""
 
     log_dir: str
     choices: list[Choice] = field(default_factory=list)
@@ -91,7 +94,7 @@ class Plan:
 
     @property
     def allocated(self) -> int:
-        """How many bytes of the disk go, in all."""
+        """The bytes of the disk that are freed in total."""
         return sum(choice.allocated for choice in self.choices) + sum(self.deleted_folders.values())
 
 
@@ -106,9 +109,34 @@ def plan_by_rules(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Plan:
-    """Plans which segments of each partition retention deletes by these settings.  Active segments always stay.
-    `named`: the user named these partitions, and so knows their cleanup.policy.  `progress` is called with 1 for each
-    partition.  CorruptCheckpointException where the high watermarks cannot be read."""
+    """Plans which segments retention deletes by these settings.  Active segments always stay.
+
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions, each with its directory.
+        settings: The topics' settings.
+        now_ms: The time of the retention, in ms since 1970.
+        also_compacted: Includes compacted and internal topics.
+        named: The user named these partitions, and so knows their cleanup.policy.
+        files: The file system; for tests.
+        progress: Called with 1 for each partition.
+
+    Returns:
+        A `Plan` for `carry_out`.
+
+    Raises:
+        CorruptCheckpointException: The high watermarks cannot be read.
+
+    Example:
+        >>> import time
+        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.retain import plan_by_rules
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> now_ms = time.time_ns() // 1_000_000
+        >>> plan_by_rules("shop", kafkalog.list_partitions("shop"), TopicSettings("shop"), now_ms).choices
+        []
+    """
     plan = Plan(log_dir)
     rules = cache(settings.sure)
     for partition, facts in _facts(
@@ -126,7 +154,7 @@ def plan_by_rules(
 
 
 def _is_due(segment: SegmentFacts, high_watermark: int, config: LogConfig) -> bool:
-    """Whether time alone holds the oldest segment that stays."""
+    """Returns whether only time holds the oldest segment that stays."""
     by_time = Rule.TIME in rules_of(config) and config.retention_ms >= 0
     return by_time and not segment.active and segment.end_offset <= high_watermark
 
@@ -141,9 +169,35 @@ def plan_until_free(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Plan:
-    """The oldest segments of all partitions, until `target_free` bytes of the file system are free.  Folders of deleted
-    partitions, which a broker removes when it runs, go first.  A topic without any cleanup.policy loses nothing.
-    `progress` as `plan_by_rules`."""
+    """Plans deleting the oldest segments of all partitions until enough bytes are free.
+
+    Directories of deleted partitions, which a running broker removes, are deleted first.  A topic with an empty
+    cleanup.policy loses nothing.
+
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions, each with its directory.
+        settings: The topics' settings.
+        target_free: The bytes of the file system that should be free.
+        also_compacted: Includes compacted and internal topics.
+        files: The file system; for tests.
+        progress: Called with 1 for each partition.
+
+    Returns:
+        A `Plan` for `carry_out`.
+
+    Raises:
+        CorruptCheckpointException: The high watermarks cannot be read.
+
+    Example:
+        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.retain import plan_until_free
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> plan = plan_until_free("shop", kafkalog.list_partitions("shop"), TopicSettings("shop"), 1)
+        >>> plan.choices, plan.missing
+        ([], 0)
+    """
     plan = Plan(log_dir)
     plan.free = free_bytes(log_dir)
     plan.missing = max(0, target_free - plan.free)
@@ -155,7 +209,7 @@ def plan_until_free(
     deleting = {partition: path for partition, path in partitions.items() if _deletes(partition, plan, settings)}
     known = _facts(plan, deleting, settings, also_compacted, files, progress=progress)
     choices = {partition: _choice(facts) for partition, facts in known.items()}
-    # The partition whose next segment is the oldest; one whose turn has come waits for no other's.
+    # The partition whose next segment is the oldest comes first, and waits for no other.
     waiting = [
         (facts.segments[0].largest_timestamp, partition, 0) for partition, facts in known.items() if facts.segments
     ]
@@ -179,7 +233,7 @@ def _deletes(partition: TopicPartition, plan: Plan, settings: TopicSettings) -> 
     config = settings.of(partition.topic)
     if config.delete or config.compact:
         return True
-    plan.skipped[partition] = "its cleanup.policy is empty: it keeps everything"
+    plan.skipped[partition] = "its cleanup.policy is empty, so it keeps all records"
     return False
 
 
@@ -200,20 +254,20 @@ def _facts(
         if progress is not None:
             progress(1)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
-            plan.skipped[partition] = "the controller's log, which goes by its own snapshots"
+            plan.skipped[partition] = "it is the controller's log, which uses its own snapshots"
         elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:
-            plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
+            plan.skipped[partition] = "it is an internal topic of Kafka, whose oldest records are needed"
         elif not also_compacted and _is_kept_compacted(partition, settings, checkpoints, by_rules):
             plan.skipped[partition] = f"{COMPACTED} ({COMPACTED_TOO[by_rules]})"
         elif settings.of(partition.topic).remote_storage_enable or is_copied(partition):
             plan.skipped[partition] = (
-                "tiered (remote.storage.enable, or some of it was copied): a store that is opened with the tier "
-                "deletes what was copied, by local.retention.*"
+                "it is tiered (remote.storage.enable, or some of it was copied): a store that is opened with the tier "
+                "deletes the copied segments by local.retention.*"
             )
         elif not (also_compacted or named) and settings.is_of_cluster and not settings.knows(partition.topic):
             plan.skipped[partition] = (
-                f"nobody said its cleanup.policy ({settings.why_unknown(partition.topic)}): with the topic's name, "
-                "-X cleanup.policy=delete says it"
+                f"its cleanup.policy is unknown ({settings.why_unknown(partition.topic)}): name the topic and give "
+                "-X cleanup.policy=delete to set it"
             )
         else:
             told = checkpoints.told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
@@ -226,8 +280,8 @@ def _facts(
 def _is_kept_compacted(
     partition: TopicPartition, settings: TopicSettings, checkpoints: CheckpointLines, by_rules: bool
 ) -> bool:
-    """Whether its beginning stays for its keys.  The rules delete segments of a topic whose own policy is
-    compact,delete, as a broker does; age alone does not."""
+    """Returns whether a partition keeps its oldest records because of their keys.  The rules delete segments of a topic
+    whose own policy is compact,delete, as a broker does; deletion by age alone does not."""
     if settings.is_compacted(partition.topic, alone=by_rules):
         return True
     is_said = by_rules and settings.source(partition.topic, "cleanup.policy") in POLICY_SAID
@@ -235,11 +289,11 @@ def _is_kept_compacted(
 
 
 def _is_active_alone(folder: str, files: Files) -> bool:
-    """Whether a partition has one segment, which never goes: there is nothing to look at."""
+    """Returns whether a partition has only the active segment, which is never deleted: then nothing else is read."""
     try:
         logs = [name for name in files.names_in(folder) if names.LOG_FILE_SUFFIX in name]
     except OSError:
-        return False  # told by the look
+        return False  # reading the partition reports it
     return len(logs) == 1 and logs[0].endswith(names.LOG_FILE_SUFFIX)
 
 
@@ -268,11 +322,33 @@ def carry_out(
     done: Callable[[Choice], None] | None = None,
     freed: Freed | None = None,
 ) -> int:
-    """Does what was planned; answers how many bytes of the disk it gave back.  `done` is called after each partition;
-    where it fails, with what is gone of the one that failed.  `freed` as `room.change_making_room`, on a full disk.
+    """Carries out a plan.
 
-    LogDirLockedException beside a broker; CorruptRecordException where a log that was not closed cleanly is damaged
-    (`kafkalog recover` cuts it), before anything of it is deleted; KafkaStorageException.
+    Args:
+        plan: The plan.
+        settings: The topics' settings.
+        files: The file system; for tests.
+        done: Called with the `Choice` of each partition afterwards; after a failure, with what was deleted of that
+            partition.
+        freed: Called as in `room.change_making_room` if the disk is full.
+
+    Returns:
+        The bytes of the disk that were freed.
+
+    Raises:
+        LogDirLockedException: A broker or an open store has the directory.
+        CorruptRecordException: A log was not closed cleanly and is damaged; nothing of it is deleted (`kafkalog
+            recover` truncates it).
+        KafkaStorageException: The disk fails.
+
+    Example:
+        >>> from kafkalog._face.topic_settings import TopicSettings
+        >>> from kafkalog.toolbox.retain import carry_out, plan_until_free
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> settings = TopicSettings("shop")
+        >>> carry_out(plan_until_free("shop", kafkalog.list_partitions("shop"), settings, 1), settings)
+        0
     """
     gained = 0
     hold = hold_directory(plan.log_dir, files)
@@ -302,7 +378,7 @@ def carry_out(
 
 
 def _gone(choice: Choice, files: Files) -> Choice:
-    """What is gone of what was to go."""
+    """Returns the part of a choice that was deleted."""
     going = [each for each in choice.going if not files.exists(each.segment.path)]
     start = max((each.segment.end_offset for each in going), default=0)
     return replace(choice, going=going, new_start=max(start, choice.log_start_offset))

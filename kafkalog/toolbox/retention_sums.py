@@ -1,6 +1,6 @@
-"""What retention deletes, summed by topic: what goes now, and when the next segment goes.
+"""Sums up by topic what retention deletes: what is deleted now, and when the next segment is.
 
-The sums are of what `explain` tells and `retain` plans for partitions; nothing is looked at here.
+The sums are of what `explain` and `retain` return for partitions; nothing is read here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class TopicRetention:
-    """One topic.  `segments` and `bytes` are all that was looked at; what goes of them: `going_segments`, the bytes of
-    their logs, and how many offsets readers lose.  `largest_timestamp` is the last time that goes (-1: none);
-    `next_due_ms` is when time deletes the next segment as things stand (None: not by time)."""
+    """One topic.
+
+    `segments` and `bytes` count everything that was checked.  `going_segments`, `going_bytes` and `going_offsets` are
+    the segments that are deleted, the bytes of their logs, and the offsets that readers lose.  `largest_timestamp` is
+    the largest timestamp that is deleted (-1: none).  `next_due_ms` is when time deletes the next segment as things are
+    now (None: not by time)."""
 
     topic: str
     partitions: set[int] = field(default_factory=set)
@@ -26,29 +29,29 @@ class TopicRetention:
     going_partitions: set[int] = field(default_factory=set)
     going_segments: int = 0
     going_bytes: int = 0
-    going_disk_bytes: int = 0  # with indexes, as the file system counts; of a plan alone
+    going_disk_bytes: int = 0  # with indexes, as the file system counts; only of a plan
     going_offsets: int = 0
     largest_timestamp: int = -1
     next_due_ms: int | None = None
 
     def due(self, until_ms: int | None) -> None:
-        """One more time at which something goes."""
+        """Adds a time at which something is deleted."""
         if until_ms is not None and (self.next_due_ms is None or until_ms < self.next_due_ms):
             self.next_due_ms = until_ms
 
 
 class RetentionSums:
-    """Topics by name, as partitions are added."""
+    """Collects the sums of topics by name, as partitions are added."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicRetention] = {}
 
     def topic(self, name: str) -> TopicRetention:
-        """The sums of a topic, which may be new."""
+        """Returns the sums of a topic, which may be new."""
         return self._topics.setdefault(name, TopicRetention(name))
 
     def add(self, told: Explanation) -> None:
-        """What is told of one partition."""
+        """Adds the explanation of one partition."""
         facts = told.facts
         sums = self.topic(facts.partition.topic)
         sums.partitions.add(facts.partition.partition)
@@ -59,14 +62,14 @@ class RetentionSums:
             sums.going_partitions.add(facts.partition.partition)
             sums.going_segments += len(going)
             sums.going_bytes += sum(segment.size for segment in going)
-            # Of a tiered log the disk alone loses them.
+            # Of a tiered log only the disk loses them.
             sums.going_offsets += 0 if told.is_local else max(0, going[-1].end_offset - facts.log_start_offset)
             sums.largest_timestamp = max(sums.largest_timestamp, *(segment.largest_timestamp for segment in going))
         for entry in told.segments:
             sums.due(entry.until_ms)
 
     def rows(self) -> list[TopicRetention]:
-        """What loses most first; then what goes next."""
+        """Returns the topics: those that lose most first, then those that lose something next."""
         return sorted(self._topics.values(), key=_order)
 
 
@@ -75,7 +78,7 @@ def _order(sums: TopicRetention) -> tuple[int, bool, int, str]:
 
 
 def planned_by_topic(plan: Plan) -> list[TopicRetention]:
-    """The topics of which something goes by a plan, or goes later by time."""
+    """Returns the topics of which a plan deletes something, or time will later."""
     found = RetentionSums()
     for choice in plan.choices:
         sums = found.topic(choice.partition.topic)

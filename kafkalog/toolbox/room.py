@@ -1,12 +1,12 @@
-"""Change a log on a full disk, if its oldest segments are to be deleted anyway: they go first, and make the room.
+"""Changes a log on a full disk by deleting its oldest segments first, if they are to be deleted anyway.
 
-To be opened for writing a log needs a little room, and more if it was not closed cleanly; a file that is renamed may
-need some, too.  Who opens it to delete has none when it matters most.  A file can be unlinked without room, so the
-oldest segment of those that are to go is unlinked, and all is tried again, until it is done or nothing is left that
-may go.
+Opening a log for writing needs a little space, and more if it was not closed cleanly; renaming a file may need some
+too.  A deletion that needs an open log therefore has no space when it matters most.  A file can be unlinked without
+space.  So the oldest segment of those to be deleted is unlinked, and everything is tried again, until it is done or
+nothing is left to delete.
 
-Invariant: a crash leaves a log that begins later, or as before, and never a gap.  So one segment goes at a time, and
-of its files the `.log` goes after the indexes, which the next open builds anew.
+Invariant: a crash leaves a log that begins later, or as before, and never a gap.  So one segment is deleted at a time,
+and its `.log` after its indexes, which the next open rebuilds.
 Called under the directory's lock.
 """
 
@@ -42,11 +42,13 @@ def change_making_room(
     change: Callable[[Partition], T],
     freed: Freed | None = None,
 ) -> T:
-    """What `change` answers, of the log as `open_undamaged` opens it; `going` are its oldest segments, which the change
-    deletes, oldest first.  `freed(partition, segment)` is called after each that had to go before there was room.
+    """Opens a log as `open_undamaged` does, calls `change` with it, and returns the result.
 
-    `change` is called again where it, or the close, found no room.  DiskFull where that is not enough;
-    CorruptRecordException before anything is deleted, if there is room for a look in the folder for temporary files."""
+    `going` are the log's oldest segments, oldest first, which the change deletes.  `freed(partition, segment)` is
+    called after each segment that was deleted to make space.
+    `change` is called again if it, or the close, found no space.  Raises DiskFull if that is not enough, and
+    CorruptRecordException before anything is deleted, if there is space for a check in the directory of temporary
+    files."""
     waiting = list(going)
     has_looked = False
     while True:
@@ -58,8 +60,9 @@ def change_making_room(
             waiting = [segment for segment in waiting if files.exists(segment.path)]
             if not waiting or not _is_as_planned(folder, waiting[0], files):
                 error.hint = (
-                    f"{partition} needs a little room in {log_dir} to be opened for writing, changed and closed, and "
-                    f"{'no' if not going else 'no other'} whole segment of it is to go; kafkalog retain {log_dir} "
+                    f"{partition} needs a little space in {log_dir} to be opened for writing, changed and closed, and "
+                    f"{'no' if not going else 'no other'} whole segment of it is to be deleted; kafkalog retain "
+                    f"{log_dir} "
                     "--target-free BYTES --yes deletes the oldest segments of all partitions"
                 )
                 raise
@@ -73,19 +76,19 @@ def change_making_room(
 
 
 def _is_as_planned(folder: str, segment: SegmentFacts, files: Files) -> bool:
-    """Whether it is the oldest, and ends where it did: it was planned before the directory was locked, and a broker
-    may have deleted or compacted since."""
+    """Returns whether the segment is the oldest and ends where it did.  It was planned before the directory was locked,
+    and a broker may have deleted or compacted since."""
     bases = names.offsets_in(files.list_dir(folder))
     return bases[:2] == [segment.base_offset, segment.end_offset]
 
 
 def _refuse_damage(log_dir: str, partition: TopicPartition, config: LogConfig, files: Files) -> None:
-    """CorruptRecordException where the open would find damage, could it go on."""
+    """Raises CorruptRecordException if the open would find damage once it has space."""
     try:
         with OverlayFiles(files) as overlay, open_undamaged(log_dir, partition, config, overlay):
             pass
     except DiskFull:
-        pass  # temporary files have no room either; what goes was to go, damaged or not
+        pass  # no space for temporary files either; the segments are to be deleted, damaged or not
     except OSError as error:
         if isinstance(error, KafkalogError):
             raise
@@ -94,7 +97,8 @@ def _refuse_damage(log_dir: str, partition: TopicPartition, config: LogConfig, f
 def _unlink(folder: str, segment: SegmentFacts, files: Files) -> None:
     log, offset_index, *others = names.segment_files(folder, segment.base_offset)
     snapshot = names.producer_snapshot_file(folder, segment.base_offset)
-    # A log without its offset index has all its indexes built anew, from that snapshot on; an index without its log
+    # If the offset index of a log is missing, an open rebuilds all its indexes, from that snapshot on; an index without
+    # its log would be damage.
     # is damage.
     for step in ([offset_index], others, [log], [snapshot]):
         for path in filter(files.exists, step):

@@ -1,13 +1,13 @@
-"""Copy what can be read of damaged partitions into a new log directory; the source is only read.
+"""Copies what can be read of damaged partitions into a new log directory; the source is only read.
 
-Behind damage it goes on at the next batch that can be proved by its CRC, and so it does behind blocks that the disk
-cannot give; a file that cannot be read at all is told as lost, and the others are copied.  Offsets are kept, so what
-was lost is a gap, as compaction leaves them.  A gap between two segments is a loss, too: a file is missing.  In a log
-that may have been compacted it is one only where an index of the missing segment is left; else a note tells it.  What
-no CRC covers is judged by the neighbours: a batch whose offsets do not fit between them, or with an unknown magic, is
-left out.  Indexes are built for what was copied; topic id, log start and the topics' settings come along.  Leader
-epochs that go back are mended (`epoch_order`).  Whoever opens the new directory, Kafka too, finds no clean-shutdown
-marker and rebuilds epochs and producer state.
+After damage, copying continues at the next batch that its CRC proves, also after blocks that the disk cannot read.  A
+file that cannot be read at all is reported as lost, and the others are copied.  Offsets are kept, so lost records leave
+a gap, as compaction does.  A gap between two segments is a loss too: a file is missing.  In a log that may have been
+compacted it is a loss only if an index of the missing segment still exists; otherwise a note reports it.  What no CRC
+covers is judged by its neighbours: a batch is left out if its offsets do not fit between them, or if its magic is
+unknown.  Indexes are built for what was copied.  The topic id, the log start and the topics' settings are copied.
+Leader epochs that go back are repaired (`epoch_order`).  An open of the new directory, also by Kafka, finds no
+clean-shutdown marker and rebuilds epochs and producer state.
 """
 
 from __future__ import annotations
@@ -56,21 +56,23 @@ __all__ = ["Lost", "SalvageReport", "salvage"]
 
 @dataclass
 class SalvageReport:
-    """What was copied and what was not; `ranges` are the lost records of it, with their times.  `unsettled`: why
-    partitions were not: somebody is writing them, or they went away meanwhile.  `notes`: what may be lost."""
+    """The result of a salvage: what was copied, and what was not.
+
+    `ranges` are the lost records, with their times.  `unsettled` are the reasons why partitions were not copied: they
+    are being written, or were deleted meanwhile.  `notes` say what may be lost."""
 
     lost: list[Lost] = field(default_factory=list)
     partitions: int = 0
     batches: int = 0
     records: int = 0
     bytes: int = 0
-    epochs_mended: int = 0  # batches whose leader epoch did not fit between its neighbours'
+    epochs_mended: int = 0  # batches whose leader epoch did not fit between those of their neighbours
     unsettled: list[BeingWrittenException | UnknownTopicOrPartitionException] = field(default_factory=list)
     ranges: list[LostRange] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def take(self, other: SalvageReport) -> None:
-        """Adds what another one says."""
+        """Adds another report."""
         self.lost += other.lost
         self.ranges += other.ranges
         self.partitions += other.partitions
@@ -94,14 +96,34 @@ def salvage(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> SalvageReport:
-    """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty, and neither in
-    the other's folder.  What cannot be read of the source is told as lost.
+    """Copies what can be read of some partitions to a new directory.
 
-    All is copied to `TARGET.kafkalog-partial`, synced, and then gets its name: a target that is there is all that could
-    be read.
+    Everything is copied to `TARGET.kafkalog-partial`, synced, and then renamed, so an existing target has everything
+    that could be read.  After an error the unfinished copy is removed.
 
-    Errors: IllegalArgumentException (the target), LogDirLockedException (another salvage to it is under way), DiskFull,
-    OSError (the target cannot be written); what is there of the copy is removed then.
+    Args:
+        source_dir: The damaged log directory.
+        target_dir: The directory to create, which must not exist or be empty.  Neither may be inside the other.
+        partitions: The partitions, each with its directory.
+        files: The file system; for tests.
+        progress: Called with the number of bytes just copied.
+
+    Returns:
+        A `SalvageReport`.  What cannot be read of the source is in its `lost`.
+
+    Raises:
+        IllegalArgumentException: The target is not empty, or is in the source.
+        LogDirLockedException: Another salvage to the target is running.
+        DiskFull: The target's disk is full.
+        OSError: The target cannot be written.
+
+    Example:
+        >>> from kafkalog.toolbox.salvage import salvage
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> report = salvage("shop", "salvaged", kafkalog.list_partitions("shop"))
+        >>> report.records, report.lost
+        (2, [])
     """
     values.function(progress, "progress", "a function of the bytes just copied")
     source, target = (local_path(given, files=files) for given in (source_dir, target_dir))
@@ -123,7 +145,7 @@ def salvage(
 
 def _refuse_existing(target: str, files: Files) -> None:
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
-        raise IllegalArgumentException("found something there, expected a new or empty folder", path=target)
+        raise IllegalArgumentException("the directory is not empty; expected one that is new or empty", path=target)
 
 
 def _salvage_to(
@@ -146,7 +168,7 @@ def _salvage_to(
             ends = max(starts.get(partition, 0), 0), flushed.get(partition, 0)
             for around in (False, True):
                 if files.exists(copy):
-                    files.remove_tree(copy)  # what an earlier look left
+                    files.remove_tree(copy)  # left by an earlier attempt
                 here = SalvageReport(partitions=1)
                 one = _Salvage(source_path, copy, files, here, progress, ends, partition in compacted, around=around)
                 one.begins_later = partition in begins_later
@@ -164,7 +186,8 @@ def _salvage_to(
     path = os.path.join(source, names.TOPIC_CONFIGS_FILE)
     try:
         for topic in {partition.topic for partition in partitions}:
-            take_over(source, target, topic, files)  # by the defaults retention might delete what was just saved
+            # with the default settings retention might delete what was just saved
+            take_over(source, target, topic, files)
     except CorruptCheckpointException as error:
         what = f"the topics' settings: {error.message}"
         report.lost.append(Lost(path, 0, files.stat(path).size, 0, -1, what))
@@ -178,7 +201,7 @@ def _salvage_to(
 
 
 def _read_offsets(source: str, name: str, files: Files, report: SalvageReport) -> Mapping[TopicPartition, int]:
-    """A checkpoint of the source; nothing of one that is absent or damaged.  One that cannot be read is told."""
+    """Returns a checkpoint of the source; empty if it is missing or damaged.  One that cannot be read is reported."""
     path = os.path.join(source, name)
     try:
         return OffsetCheckpointFile(path, files, create=False).read()
@@ -195,13 +218,13 @@ def _read_offsets(source: str, name: str, files: Files, report: SalvageReport) -
 
 def _write_checkpoints(target: str, kept: Mapping[TopicPartition, int], files: Files) -> None:
     OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False).write(kept)
-    # Nothing is known to be flushed; without the file an open would tell that it is missing.
+    # Nothing is known to be flushed; without the file an open would warn that it is missing.
     OffsetCheckpointFile(os.path.join(target, names.RECOVERY_POINT_CHECKPOINT_FILE), files, create=False).write({})
 
 
 class _Salvage:
-    """One partition.  `ends`: its log start, and the offset up to which it was flushed, as they were checkpointed;
-    `around`: read logs around blocks that the disk cannot give."""
+    """One partition.  `ends` are its log start and the offset up to which it was flushed, as checkpointed.  With
+    `around`, logs are read around blocks that the disk cannot read."""
 
     def __init__(
         self,
@@ -226,13 +249,14 @@ class _Salvage:
         self._start, self._flushed = ends
         self._may_be_compacted = may_be_compacted
         self._around = around
-        self.begins_later = True  # its epochs may begin in front of its first segment
-        self._told_up_to = 0  # what is missing below this offset was told
+        self.begins_later = True  # its epochs may begin before its first segment
+        self._told_up_to = 0  # what is missing below this offset was reported
         self._has_told_end = False
-        self._before: int | None = None  # the segment in front
+        self._before: int | None = None  # the segment before the current one
 
     def run(self) -> bool:
-        """False: a disk cannot give some blocks of a log, and somebody who reads around them may copy more."""
+        """Copies the partition.  Returns False if the disk cannot read some blocks of a log, so that reading around
+        them may copy more."""
         files = self._files
         try:
             listed = files.list_dir(self._source)
@@ -274,7 +298,7 @@ class _Salvage:
         files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), data)
 
     def _tell_unread(self, error: OSError, path: str, first_offset: int = 0, last_offset: int = -1) -> None:
-        """A file or folder of the source that cannot be read; raises any other error."""
+        """Reports a file or directory of the source that cannot be read; raises any other error."""
         wrong = unread(error, self._source)
         if wrong is None:
             raise error
@@ -283,13 +307,13 @@ class _Salvage:
     # --- what is not there ---------------------------------------------------------------------------
 
     def _tell_gap(self, path: str, base: int) -> None:
-        """Offsets in front of a segment that no other has, and that were not told yet."""
+        """Reports offsets before a segment that no other segment has, if they were not reported yet."""
         before, self._before = self._before, base
         gap = self._gaps.in_front_of(base, before, self._next_offset, self._told_up_to)
         if gap is None:
             return
         if self._may_be_compacted and gap.why is None:
-            self._report.notes.append(f"{path}: {gap}: compaction leaves such, or a segment's file may be missing")
+            self._report.notes.append(f"{path}: {gap}: compaction leaves such gaps, or a segment's file may be missing")
             return
         missing = f"the file {names.log_file('', gap.first_offset)} is missing"
         what = f"in no segment: {gap.why or missing}"
@@ -297,7 +321,7 @@ class _Salvage:
         self._report.ranges.append(self._losses.segment(path, gap.first_offset, base))
 
     def _tell_missing_end(self, lonely: list[int], segments: list[tuple[int, str]]) -> None:
-        """Segments that were behind the last one, or offsets that were flushed, and are not there."""
+        """Reports segments that were after the last one, or offsets that were flushed, and are missing."""
         if self._has_told_end:
             return
         first = max(self._next_offset, self._start)
@@ -306,7 +330,7 @@ class _Salvage:
         lonely = [each for each in lonely if each >= first]
         if lonely:
             path = names.log_file(self._source, lonely[0])
-            what = "the file is missing, of which an index is left" + ("" if end is None else f"; {end.what}")
+            what = "the file is missing, although its index still exists" + ("" if end is None else f"; {end.what}")
         elif end is not None:
             path, what = end.path, end.what
         else:
@@ -318,20 +342,20 @@ class _Salvage:
     # --- what is there -------------------------------------------------------------------------------
 
     def _tell_odd(self, name: str) -> None:
-        """Kafka reads the file of twenty digits whatever else has the offset in its name, so another (`5.log`) is no
-        part of the log: it is told, and left."""
+        """Reports a file such as `5.log`, and does not copy it.  Kafka reads the file of twenty digits, whatever else
+        has the offset in its name, so another file is no part of the log."""
         if name.endswith(names.LOG_FILE_SUFFIX) and names.segment_base(name) is None:
             path = os.path.join(self._source, name)
-            what = "a file whose name is no segment's, expected twenty digits: Kafka does not read it"
+            what = "the file's name is not a segment's (twenty digits and .log), so Kafka does not read it"
             size = self._files.stat(path).size if self._files.exists(path) else 0
             self._report.lost.append(Lost(path, 0, size, 0, -1, what))
 
     def _next_offset_of(self, swap: str) -> int:
-        """Of a segment that a crash kept from taking the place of others, the offset behind its last good batch."""
+        """Returns the offset after the last good batch of a segment that a crash kept from replacing others."""
         end = base = names.offset_from_filename(swap)
         path = os.path.join(self._source, swap)
         if no_file(path, self._files) is not None:
-            return end  # told with its segment
+            return end  # reported with its segment
         try:
             with self._open(path) as file:
                 size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
@@ -351,7 +375,7 @@ class _Salvage:
         return FileAroundBadBlocks(file) if self._around else file
 
     def _segment(self, base: int, following: int | None, path: str) -> bool:
-        """Copies what can be read; False as `run`."""
+        """Copies what can be read of a segment; returns False as `run` does."""
         self._next_offset = max(self._next_offset, base)
         odd = no_file(path, self._files)
         try:
@@ -372,7 +396,7 @@ class _Salvage:
         return True
 
     def _settle_copy(self, copy: str, *, is_last: bool) -> None:
-        """What was copied of a log before it could not be read further; an empty last one keeps the log's end."""
+        """Keeps what was copied of a log before it became unreadable; an empty last log keeps the log's end."""
         files = self._files
         if not files.exists(copy):
             if is_last:
@@ -391,7 +415,7 @@ class _Salvage:
             size, written = min(file.size(), SEGMENT_FILE_BYTES_MAX), 0
             if file.size() > size:
                 self._report.lost.append(
-                    Lost(path, size, file.size() - size, 0, -1, f"found {file.size()} bytes, {TOO_LARGE}")
+                    Lost(path, size, file.size() - size, 0, -1, f"the file has {file.size()} bytes, {TOO_LARGE}")
                 )
                 self._told_up_to = max(self._told_up_to, following or 0)
             skip = partial(self._skip, file, path, size, base, following)
@@ -404,7 +428,7 @@ class _Salvage:
             files.unlink(names.log_file(self._target, base))
 
     def _copy(self, path: str, piece: ScanSlice, out: File, written: int, base: int, following: int | None) -> int:
-        """Write the good batches of a slice in as few writes as there are runs; the bytes written."""
+        """Writes the good batches of a slice in one write for each run; returns the bytes written."""
         table = piece.table
         limit = highest_offset(base, following)
         good = np.ones(len(table), bool)
@@ -412,12 +436,12 @@ class _Salvage:
             good[row] = False
             entry = table[row]
             what = (
-                f"a batch that says it has offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} and "
-                f"magic {int(entry['magic'])}, between offsets {self._next_offset} and {limit}"
+                f"a batch claims the offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} and "
+                f"magic {int(entry['magic'])}; expected offsets from {self._next_offset} to {limit}"
             )
             self._report.lost.append(Lost(path, int(entry["position"]), int(entry["size"]), 0, -1, what))
             self._report.ranges.append(self._losses.misfit(path, entry))
-        if not good[-1]:  # what is missing behind the last good one is that
+        if not good[-1]:  # it explains what is missing after the last good one
             self._told_up_to = max(self._told_up_to, following or 0)
         kept = table[good]
         if not len(kept):
@@ -448,7 +472,7 @@ class _Salvage:
         else:
             last = self._next_offset - 1
             if unreadable is None and (why == native.OK or all_zero(file, position, size)):
-                return end  # a few bytes or zeros behind the end of the log: nothing was there
+                return end  # a few bytes or zeros after the end of the log were never records
             self._has_told_end = True
         self._told_up_to = max(self._told_up_to, last + 1)
         what = unreadable or VERDICT_TEXT.get(why, "bytes that are no batch")

@@ -1,4 +1,4 @@
-"""Where a search's conditions were: a `Selection` has them now.  Goes with the next release."""
+"""Old home of a search's conditions: a `Selection` has them now.  Will be removed in the next release."""
 
 from kafkalog._renamed import moved
 

@@ -1,8 +1,8 @@
-"""Looks at files that somebody may be changing: what seems wrong is looked at again, and counts only if it stays.
+"""Reads files that another process may be changing: what seems wrong is read again, and counts only if it stays.
 
-A command that takes no lock may meet half of a write, or a file that has gone since it was listed.  That is no damage.
-Something wrong counts if nothing changed during the look, or if two looks in a row find the same in files that stayed
-as they were.  Whoever cannot tell in some looks says so: BeingWrittenException.
+A command that takes no lock may see half of a write, or a file that was deleted since it was listed.  That is no
+damage.  Something wrong counts if nothing changed during the attempt, or if two attempts in a row find the same in
+files that did not change.  If this cannot be decided in a few attempts, BeingWrittenException is raised.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
 
 LOOKS_MAX = 10
-REST_S = 0.05  # longer before each look
+REST_S = 0.05  # the pause before each attempt grows by this
 
 T = TypeVar("T")
 Stats = Mapping[str, FileStat]
 
 
 class Wrong(NamedTuple):
-    """Something wrong that a look found: in which file (empty: not known), where, and what."""
+    """Something wrong that an attempt found: in which file (empty: unknown), where, and what."""
 
     path: str
     position: int | None
@@ -38,13 +38,13 @@ class Wrong(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException) -> Wrong:
-        """What an error says."""
+        """Returns what an error says."""
         path = getattr(error, "path", None) or getattr(error, "filename", None) or ""
         return cls(os.fsdecode(path), getattr(error, "position", None), type(error).__name__)
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether an error may come of somebody who writes: a full disk, or what we may not read, does not."""
+    """Returns whether a writing process may have caused an error; not so for a full disk or a missing permission."""
     return getattr(error, "errno", None) in (None, errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
@@ -58,13 +58,15 @@ def look_while_it_rests(
     costs_little: bool = False,
     files: Files = OS_FILES,
 ) -> T:
-    """What a look at a partition finds, once it is sure.  `wrong` names what seems wrong in an answer; one without is
-    taken if `is_settled` (the files before, and behind the look).  `costs_little`: a look costs less than to ask how
-    the partition's files are; so there is one more, and if it finds nothing wrong its answer is taken.
+    """Calls `look` on a partition until its answer is certain, and returns it.
 
-    BeingWrittenException if each of LOOKS_MAX looks found something else; UnknownTopicOrPartitionException if the
-    folder went away meanwhile; what `look` raises if that counts.
-    """
+    `wrong` returns what seems wrong in an answer.  An answer without anything wrong is accepted if `is_settled(before,
+    after)` is true for the files before and after the attempt.  With `costs_little`, an attempt costs less than
+    checking the partition's files.  So there is one more at first, and if it finds nothing wrong, its answer is
+    accepted.
+
+    Raises BeingWrittenException if each of LOOKS_MAX attempts found something else, UnknownTopicOrPartitionException if
+    the partition was deleted meanwhile, and the errors of `look` that count."""
     folder = os.path.join(log_dir, str(partition))
     last: frozenset[Wrong] = frozenset()
     if costs_little:
@@ -89,7 +91,7 @@ def look_while_it_rests(
             return result
         if not files.is_dir(folder):
             raise UnknownTopicOrPartitionException(
-                f"{partition} was deleted, or moved, while it was looked at", path=folder
+                f"{partition} was deleted or moved while it was read", path=folder
             ) from error
         steady = frozenset(each for each in found if _is_steady(each.path, before, after))
         if before == after or (found and found == steady == last):
@@ -99,14 +101,15 @@ def look_while_it_rests(
         last = found
     stays = f"; {'; '.join(map(str, sorted(steady & last, key=str)))}" if steady else ""
     raise BeingWrittenException(
-        f"{partition} is being written: somebody changed it at each of {LOOKS_MAX} looks{stays}",
+        f"{partition} is being written: it changed during each of {LOOKS_MAX} attempts{stays}",
         path=folder,
-        hint="a broker, or another program, has it open: ask again, or when that has ended",
+        hint="a broker or another program has it open: try again, or stop that program first",
     )
 
 
 def _seen(log_dir: str, partition: TopicPartition, files: Files) -> dict[str, FileStat]:
-    """The files that a look goes by: the partition's, and those of the log directory that tell of all partitions."""
+    """Returns the files that matter for an attempt: the partition's, and those of the log directory about all
+    partitions."""
     folder = os.path.join(log_dir, str(partition))
     paths = [os.path.join(log_dir, name) for name in sorted(names.LOG_DIR_FILES)]
     with suppress(OSError):
@@ -119,7 +122,7 @@ def _seen(log_dir: str, partition: TopicPartition, files: Files) -> dict[str, Fi
 
 
 def _is_steady(path: str, before: Stats, after: Stats) -> bool:
-    """Whether a file, and what lies beside it of the same segment, is there and stayed as it was."""
+    """Returns whether a file, and the other files of the same segment, exist and did not change."""
     stem = os.path.splitext(path)[0] + "."
 
     def of_it(seen: Stats) -> dict[str, FileStat]:

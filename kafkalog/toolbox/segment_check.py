@@ -1,8 +1,7 @@
-"""The segments of one partition, looked at in their order: every batch with its CRC, what no CRC covers, every index
-entry.  Not thread-safe.
+"""Checks the segments of one partition in order: every batch with its CRC, what no CRC covers, and every index entry.
 
-Goes on behind damage at the next batch that can be proved.  A segment in which something is wrong, and which is being
-written, is looked at again.
+After damage it continues at the next batch that can be proved.  A segment in which something is wrong, and which is
+being written, is read again.  Not thread-safe.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ if TYPE_CHECKING:
 
 Observe = Callable[[str, np.ndarray, memoryview, int], None]  # a path, batches, the bytes from a position on
 
-LOOKS_MAX = 3  # at a segment in which something is wrong, and which is being written
+LOOKS_MAX = 3  # attempts for a segment in which something is wrong, and which is being written
 
 
 class SegmentCheck:
-    """Walks the segments of one partition in order; remembers where the last one ended."""
+    """Checks the segments of one partition in order, and remembers where the last one ended."""
 
     def __init__(
         self, directory: str, files: Files, report: Report, progress: Callable[[int], None] | None = None
@@ -54,23 +53,24 @@ class SegmentCheck:
         self.next_offset = 0  # the lowest offset that the next batch may have
         self.epoch = -1
         self.losses = Losses(directory, files)
-        self.tells_gaps = False  # a gap is a finding also where no index names what was there
-        self.gaps: Gaps | None = None  # tells gaps with what is lost
+        self.tells_gaps = False  # a gap is a finding even if no index names what was there
+        self.gaps: Gaps | None = None  # reports gaps with what is lost
         self._before: int | None = None  # the segment checked last
-        self._told_up_to = 0  # what is missing below this offset was told
-        self.told_end = False  # a finding has that the end of the segment checked last is not known
-        self.tells_unread = False  # a file that cannot be read is a finding; else its error is raised
-        self._around = False  # read the segment's log around blocks that the disk cannot give
+        self._told_up_to = 0  # what is missing below this offset was reported
+        self.told_end = False  # a finding says that the end of the last checked segment is unknown
+        self.tells_unread = False  # reports an unreadable file as a finding; otherwise its error is raised
+        self._around = False  # read the segment's log around blocks that the disk cannot read
         self.observe: Observe | None = None
         self._progress = progress or (lambda size_bytes: None)
-        self._walked = False  # the segment's log: records are followed, and progress told, once
-        self._followed = 0  # up to this position records were
-        self._is_over = False  # what is left of it is the next one's
+        self._walked = False  # the segment's log was read once: records and progress are only reported the first time
+        self._followed = 0  # the records up to this position were observed
+        self._is_over = False  # the rest of this segment belongs to the next one
 
     def check(self, base: int, following: int | None) -> bool:
-        """One segment's log and indexes, by its `base` offset and the `following` one's.  False: it is not there."""
+        """Checks one segment's log and indexes, by its `base` offset and the `following` one's.  Returns False if it no
+        longer exists."""
         is_there = self._check(base, following)
-        self._before = base if is_there else None  # all before it has gone too
+        self._before = base if is_there else None  # everything before it was deleted too
         return is_there
 
     def _check(self, base: int, following: int | None) -> bool:
@@ -99,8 +99,9 @@ class SegmentCheck:
                     self._look_around(base, following)
                 except FileNotFoundError as error:
                     gone = True
-                    if isinstance(error, RemoteResourceNotFoundException):  # an object; metadata or a listing has it
-                        self.report.findings = []  # such as that indexes are missing, too
+                    # an object that the metadata or a listing has
+                    if isinstance(error, RemoteResourceNotFoundException):
+                        self.report.findings = []  # such as missing indexes
                         self.report.add(path, 0, 0, told(error))
                         self.report.lost = [self.losses.segment(path, base, following)]
                         self.next_offset = base if following is None else following
@@ -142,18 +143,18 @@ class SegmentCheck:
         return True
 
     def pass_over(self, base: int, next_offset: int, epoch: int) -> None:
-        """A segment that was checked before: its batches end at `next_offset`, with a leader `epoch`."""
+        """Skips a segment that was checked before: its batches end at `next_offset`, with a leader `epoch`."""
         self._before = base
         self.next_offset = max(self.next_offset, next_offset)
         self.epoch = max(self.epoch, epoch)
         self.report.segments += 1
 
     def gap_before(self, base: int, gaps: Gaps) -> Gap | None:
-        """The gap in front of the segment that comes next, at `base`."""
+        """Returns the gap before the next segment, at `base`."""
         return gaps.in_front_of(base, self._before, self.next_offset, self._told_up_to)
 
     def _stamps(self, base: int) -> list[tuple[int, int] | None]:
-        """Size and time of change of a segment's files; None for one that is not there."""
+        """Returns size and modification time of a segment's files; None for a missing one."""
         stamps: list[tuple[int, int] | None] = []
         for suffix in (names.LOG_FILE_SUFFIX, *names.INDEX_FILE_SUFFIXES):
             try:
@@ -166,7 +167,7 @@ class SegmentCheck:
         return stamps
 
     def _following(self, base: int) -> int | None:
-        """The base offset of the segment behind one, as the folder has it now."""
+        """Returns the base offset of the next segment, as the directory has it now."""
         listed = names.offsets_in(self.files.list_dir(self.directory))
         return min((offset for offset in listed if offset > base), default=None)
 
@@ -175,7 +176,7 @@ class SegmentCheck:
             self._progress(size_bytes)
 
     def _look_around(self, base: int, following: int | None) -> None:
-        """As `_look`; a log of which the disk cannot give some blocks is looked at once more, around them."""
+        """Like `_look`; if the disk cannot read some blocks of a log, it is read once more, around them."""
         begin, newest = (self.next_offset, self.epoch), self.losses.last_timestamp
         told_up_to = self._told_up_to
         self.told_end = False
@@ -195,7 +196,7 @@ class SegmentCheck:
         self.report.segments += 1
         if base < self.next_offset:
             self.report.add(
-                path, 0, 0, f"begins at offset {base}, but the segment before it goes up to {self.next_offset - 1}"
+                path, 0, 0, f"it begins at offset {base}, but the segment before it goes up to {self.next_offset - 1}"
             )
         else:
             self._tell_gap(path, base)
@@ -205,7 +206,7 @@ class SegmentCheck:
             size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
             self.report.bytes += size
             if file.size() > size:
-                self.report.add(path, size, file.size() - size, f"found {file.size()} bytes, {TOO_LARGE}")
+                self.report.add(path, size, file.size() - size, f"the file has {file.size()} bytes, {TOO_LARGE}")
             skip = partial(self._damage, file, indexes, size, base, following)
             for piece in slices_past_damage(file, size, skip):
                 table = self._own(path, piece.table, following)
@@ -221,10 +222,10 @@ class SegmentCheck:
         self.report.notes += [f"{path}: {what}" for path, what in indexes.remarks]
 
     def _tell_gap(self, path: str, base: int) -> None:
-        """Offsets in front of a segment that no other has, and that were not told yet."""
+        """Reports offsets before a segment that no other segment has, if they were not reported yet."""
         if self.gaps is None:
             if self.tells_gaps and 0 < self.next_offset < base:
-                what = f"no segment has the offsets {self.next_offset} to {base - 1} in front of it"
+                what = f"the offsets {self.next_offset} to {base - 1} before it are in no segment"
                 self.report.add(path, 0, 0, what)
             return
         gap = self.gap_before(base, self.gaps)
@@ -249,7 +250,7 @@ class SegmentCheck:
                 self.report.add(file.path, position, end - position, file.why_not(position, end) or "")
 
     def _own(self, path: str, table: np.ndarray, following: int | None) -> np.ndarray:
-        """The batches in front of those that the next segment has, too, and begins with."""
+        """Returns the batches before those that the next segment begins with and has too."""
         if self._is_over:
             return table[:0]
         starts = np.flatnonzero(table["base_offset"] == (-1 if following is None else following))
@@ -272,10 +273,10 @@ class SegmentCheck:
                 self.report.add_row(
                     path,
                     entry,
-                    f"offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} do not fit here, expected "
-                    f"{self.next_offset} to {limit} (base offsets are not covered by the CRC)",
+                    f"the offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} do not fit here; expected "
+                    f"{self.next_offset} to {limit} (the CRC does not cover base offsets)",
                 )
-        if not good[-1]:  # what is missing behind the last good one is that
+        if not good[-1]:  # it explains what is missing after the last good one
             self._told_up_to = max(self._told_up_to, following or 0)
         if good.any():
             self.losses.passed(table[good])
@@ -286,28 +287,30 @@ class SegmentCheck:
             self.report.add_row(
                 path,
                 table[row],
-                f"leader epoch {int(epochs[row])} after {int(running[row])} (epochs are not covered by the CRC)",
+                f"the leader epoch is {int(epochs[row])} after {int(running[row])} (the CRC does not cover epochs)",
             )
         self.epoch = int(running[-1])
         for row in np.flatnonzero(modern & (epochs < -1))[:MOST_FINDINGS]:
-            self.report.add_row(path, table[row], f"impossible leader epoch {int(epochs[row])}")
+            self.report.add_row(path, table[row], f"the leader epoch is {int(epochs[row])}, which is impossible")
         for row in np.flatnonzero((table["magic"] < 0) | (table["magic"] > 2))[:MOST_FINDINGS]:
             self.report.add_row(
-                path, table[row], f"unknown magic {int(table['magic'][row])} (magic is not covered by the CRC)"
+                path,
+                table[row],
+                f"the magic is {int(table['magic'][row])}, which is unknown (the CRC does not cover magic)",
             )
         for row in np.flatnonzero(modern & (counts < 0))[:MOST_FINDINGS]:
-            self.report.add_row(path, table[row], f"impossible record count {int(counts[row])}")
+            self.report.add_row(path, table[row], f"the record count is {int(counts[row])}, which is impossible")
 
     def _damage(
         self, file: File, indexes: IndexCheck, size: int, base: int, following: int | None, position: int, why: int
     ) -> int:
-        """Report what begins at `position`; returns where to go on."""
-        path = names.log_file(self.directory, base)  # a remote tier's file has its object's
+        """Reports damage that begins at `position`; returns where to continue."""
+        path = names.log_file(self.directory, base)  # a remote tier's file has its object's path
         is_read = not (isinstance(file, FileAroundBadBlocks) and file.why_not(position, size))
         if following is None and is_read and all_zero(file, position, size):
             self.report.notes.append(
-                f"{path}: {size - position} zero bytes behind the log's end at {position} (preallocated, or never "
-                "written before a power loss)"
+                f"{path}: {size - position} zero bytes after the log's end at {position} (preallocated, or not yet "
+                "written at a power loss)"
             )
             self._tell(size - position)
             return size
@@ -319,19 +322,20 @@ class SegmentCheck:
             header = native.header_at(head)
             what = f"a bad CRC (stored {header.crc}) at offset {header.base_offset}"
         elif why == native.OK:
-            what = "a tail too short for a batch"
+            what = "the rest is too short for a batch"
         if found is not None:
             gone = found.base_offset - self.next_offset
             what += f"; the next good batch begins at offset {found.base_offset}"
             if gone > 0:
                 what += f" ({gone} offsets lost)"
         elif following is None:
-            what += "; nothing good behind it (an unclean open cuts here)"
+            what += "; no good batch follows (an unclean open truncates here)"
             self.told_end = True
         self.report.add(path, position, end - position, what)
         end_offset = following if found is None else found.base_offset
         self._told_up_to = max(self._told_up_to, end_offset or 0)
-        if end_offset is not None or not is_read:  # else an open cuts here, and entries of what it cuts are wrong
+        # otherwise an open truncates here, and entries of what it removes are wrong
+        if end_offset is not None or not is_read:
             indexes.pass_over(position, end, self.next_offset, end_offset)
         self.report.lost.append(self.losses.damage(file, base, position, end, self.next_offset, found, following))
         self._tell(end - position)
@@ -339,6 +343,6 @@ class SegmentCheck:
 
 
 def is_of_object(error: RemoteStorageException) -> bool:
-    """Whether what is wrong is the object: each try found it, and too short, or it was refused."""
+    """Returns whether the object is at fault: each attempt found it, and too short, or it was refused."""
     retriable = RetriableRemoteStorageException
     return not isinstance(error, retriable) or isinstance(error.__cause__, retriable)

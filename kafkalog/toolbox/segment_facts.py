@@ -1,8 +1,9 @@
-"""What can be known of a partition's segments without reading their records: for retention, for tables, for sums.
+"""Collects facts about a partition's segments without reading their records: for retention, tables and sums.
 
-Offsets and sizes come from names and files, times from the ends of time indexes and, in the last segment, from the
-batch headers behind the last index entry; `exact` walks all headers.  Stands on `log.view`: reads only, takes no lock,
-works beside a running broker.  Where a time index is believed here, a broker that opens the directory believes it too.
+Offsets and sizes come from names and files.  Times come from the ends of time indexes and, in the last segment, from
+the batch headers after the last index entry; `exact` reads all headers.  Based on `log.view`: only reads, takes no
+lock, works while a broker is running.  A time index that is trusted here is also trusted by a broker that opens the
+directory.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from kafkalog.engine.log.view import PartitionView
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One segment.  A `log.retention_rule.Piece`: `size` is the part of the file that is log, `largest_timestamp` what
-    retention goes by (`record_timestamp`, or the file's time where that is -1)."""
+    """One segment, which is a `log.retention_rule.Piece`.  `size` is the part of the file that is log.
+    `largest_timestamp` is what retention uses: `record_timestamp`, or the file's time if that is -1."""
 
     base_offset: int
     end_offset: int  # the next segment's base, or the log's end
@@ -34,7 +35,7 @@ class SegmentFacts:
     mtime_ms: int
     record_timestamp: int
     active: bool
-    lost_times: bool  # it has batches, but its time index is empty: their times do not count
+    lost_times: bool  # it has batches, but its time index is empty, so their times do not count
 
     @property
     def largest_timestamp(self) -> int:
@@ -42,8 +43,9 @@ class SegmentFacts:
 
 
 class PartitionFacts(NamedTuple):
-    """A partition at one moment.  `high_watermark` is the checkpoint's, within the log; the log's end where that has no
-    line (`watermark_known`), as in a log of one replica, or cannot be read (`watermark_told`)."""
+    """A partition at one moment.  `high_watermark` is the checkpoint's, limited to the log.  It is the log's end if the
+    checkpoint has no line (`watermark_known` is False), as for a log of one replica, or cannot be read
+    (`watermark_told`)."""
 
     partition: TopicPartition
     log_start_offset: int
@@ -71,8 +73,8 @@ def look(
     checkpoints: CheckpointLines | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> PartitionFacts:
-    """The facts of `log_dir/partition`; raises what `PartitionView` does.  `progress` is called with the bytes of logs
-    just passed."""
+    """Returns the facts of `log_dir/partition`; raises the errors of `PartitionView`.  `progress` is called with the
+    bytes of logs just passed."""
     checkpoints = checkpoints or CheckpointLines(log_dir, files)
     watermark = checkpoints.told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
@@ -80,7 +82,7 @@ def look(
 
 
 def was_compacted(partition: TopicPartition, checkpoints: CheckpointLines) -> bool:
-    """Whether a cleaner has been there: the only trace of cleanup.policy=compact in a log directory."""
+    """Returns whether a cleaner has compacted it: the only trace of cleanup.policy=compact in a log directory."""
     return checkpoints.line(names.CLEANER_OFFSET_CHECKPOINT_FILE, partition) is not None
 
 

@@ -1,7 +1,7 @@
-"""A disk that is full in the middle of a copy: what is said of it, by all commands that copy.
+"""The error message for a disk that is full in the middle of a copy, for all commands that copy.
 
-The error names the file that did not fit, how much the copy takes, how much is free once what was half made is removed,
-and what to do.  Knows sizes; who copies cleans up.
+It names the file that did not fit, how much the copy takes, how much is free after the unfinished copy was removed, and
+what to do.  Computes sizes only; the caller cleans up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ABOUT", "AT_MOST", "NOTHING_LEFT", "READS", "bytes_in", "copy_of", "
 
 ABOUT, AT_MOST, READS = "it takes about", "it takes at most", "what it reads takes"
 
-NOTHING_LEFT = "nothing of it is left there, so the same can be asked again"
+NOTHING_LEFT = "the unfinished copy was removed, so you can run the same again"
 
 BLOCK_BYTES = 4096
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -30,11 +30,11 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 def telling_full(
     target: str, what: str, files: Files, *, needed: Callable[[], int], then: Callable[[], str], known: str = ABOUT
 ) -> Iterator[None]:
-    """Makes DiskFull of an error that says that there is no room for `what` at `target`.
+    """Turns an error about missing space for `what` at `target` into DiskFull.
 
-    `needed`: how many bytes it takes there, asked only then; `known` says whether that is nearly right (ABOUT), a bound
-    (AT_MOST), or the size of what is read instead (READS); `then`: what is left, and how to go on.
-    """
+    `needed` returns how many bytes it takes there, and is only called then.  `known` says whether that is nearly right
+    (ABOUT), an upper bound (AT_MOST), or the size of what is read instead (READS).  `then` returns what is left, and
+    how to continue."""
     try:
         yield
     except OSError as error:
@@ -58,20 +58,20 @@ def _room(needed: Callable[[], int], place: str, known: str) -> str:
 
 
 def on_disk(size_bytes: int) -> int:
-    """What a file of that size takes, in whole blocks."""
+    """Returns the space of a file of that size, in whole blocks."""
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def copy_of(found: FileStat) -> int:
-    """What a copy of that file takes.  An index that is written has room for 10 MiB of entries, which is a hole: it
-    counts as the blocks that the file has."""
+    """Returns the space of a copy of that file.  An index that is being written has room for 10 MiB of entries, which
+    is a hole: it counts as the blocks that the file has."""
     whole = on_disk(found.size)
     return whole if found.allocated is None else min(whole, found.allocated)
 
 
 def bytes_in(folders: Iterable[str], files: Files, *, suffix: str = "") -> int:
-    """What a copy of all files in partitions' folders takes, or of those whose names end so; what cannot be read, or
-    has gone, counts for nothing."""
+    """Returns the space of a copy of all files in some directories, or of those with a suffix.  Files that cannot be
+    read, or were deleted, do not count."""
     total = 0
     for folder in folders:
         with suppress(OSError):

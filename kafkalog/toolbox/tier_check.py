@@ -1,8 +1,8 @@
-"""What a check of a directory does not come to of its remote tier, and which objects its findings are about.
+"""Checks the copies in a directory's remote tier, and names the objects that findings are about.
 
-Whoever reads both tiers reads a segment from the disk as long as that has it, and of the small objects beside a
-segment's log few or none.  A damaged copy in the tier is all that is left once the disk lets go of the segment: so
-every segment that the metadata have (or that lies there, of a tier alone) is looked at where it lies.
+A reader of both tiers reads a segment from the disk as long as the disk has it, and reads few or none of the small
+objects of a segment.  A damaged copy in the tier is all that is left once the disk deletes the segment.  So every
+segment that the metadata have (or that is stored, if only the tier is read) is checked in the tier.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _SHOWN = (names.LEADER_EPOCH_CHECKPOINT_FILE, names.PRODUCER_SNAPSHOT_FILE_SUFFI
 def check_tier(
     root: str, partitions: Iterable[TopicPartition], files: RemoteFiles | TieredFiles, report: Report
 ) -> None:
-    """Adds to the report of a check of `root`, which is read through `files`, what is wrong in the tier besides.
-    Segments of both tiers were counted when the disk's were checked; errors of a storage that does not answer."""
+    """Adds what is wrong in the tier to the report of a check of `root`, which is read through `files`.  Segments in
+    both tiers were counted when the disk was checked.  Raises errors of a storage that does not answer."""
     remote = files if isinstance(files, RemoteFiles) else files.remote
     local, extra = OsFiles(), Report()
     segments = cache(lambda partition: {each.id: each for each in remote.storage.segments_of(partition)})
-    # The small objects of all segments are looked at below, those that a folder shows among them.
+    # The small objects of all segments are checked below, including those that a directory shows.
     findings = [each for each in report.findings if not each.path.endswith(_SHOWN) or local.exists(each.path)]
     sizes: list[Finding] = []
     lost: list[Finding] = []
@@ -78,8 +78,8 @@ def _check_partition(
     sizes: list[Finding],
     lost: list[Finding],
 ) -> None:
-    """`sizes`: what is told of an object of another size, unless something else about it was found; `lost`: of small
-    objects that are missing, and of manifests."""
+    """Checks one partition.  `sizes` gets objects of a wrong size, which count unless something else about them was
+    found; `lost` gets missing small objects, and manifests."""
     if not remote.is_dir(place):
         return
     there = segments(remote.partition_at(place))
@@ -90,32 +90,32 @@ def _check_partition(
     checker = SegmentCheck(place, remote, report)
     for base, following in zip_longest(bases, bases[1:]):
         path = names.log_file(place, base)
-        if files is not remote and files.metadata_of(names.log_file(folder, base)) is None:  # the disk has it, too
+        if files is not remote and files.metadata_of(names.log_file(folder, base)) is None:  # the disk has it too
             checker.check(base, following)
         metadata = remote.metadata_of(path)
         if metadata is None or metadata.is_missing:
             continue
         found = there.get(metadata.remote_log_segment_id.id)
-        if found is None or found.id in damaged:  # or its log is not there either
+        if found is None or found.id in damaged:  # or its log does not exist either
             continue
         sizes += _of_other_size(found, metadata, remote) if found.is_whole else []
         lost += _lost(found, path, metadata, remote)
         for kind in SMALL_OBJECTS:
             key = _key(found, SMALL_OBJECTS[kind])
             if key is None and can_be_read(remote.storage, found):
-                continue  # it is lost
+                continue  # it is reported as lost
             _check_small(kind, path, path if key is None else f"{remote.root}/{key}", metadata, remote, report)
 
 
 def can_be_read(storage: RemoteStorageManager, found: FoundSegment) -> bool:
-    """Whether the log of a segment that metadata have can be read by what is there of it."""
+    """Returns whether the existing objects suffice to read the log of a segment that metadata have."""
     return names.LOG_FILE_SUFFIX not in found.lacks and (found.is_whole or not storage.has_manifests)
 
 
 def damaged_manifests(
     storage: RemoteStorageManager, found: Iterable[FoundSegment]
 ) -> dict[str, CorruptManifestException]:
-    """What is wrong with the manifests of whole segments, by the segments' ids."""
+    """Returns what is wrong with the manifests of complete segments, by the segments' ids."""
     asked = [each for each in found if each.is_whole and storage.has_manifests]
     with ThreadPoolExecutor(THREADS, "kafkalog-remote-manifests") as pool:
         errors = pool.map(partial(_of_manifest, storage), asked)
@@ -139,8 +139,8 @@ def _of_manifest(storage: RemoteStorageManager, found: FoundSegment) -> CorruptM
 
 
 def damaged_in(remote: RemoteFiles, place: str, there: Mapping[str, FoundSegment]) -> dict[str, Finding]:
-    """Findings about the manifests of a partition's segments, of those that metadata have, where they say it; by the
-    segments' ids."""
+    """Returns findings about the manifests of a partition's segments, by the segments' ids; only of those that metadata
+    have, if there are metadata."""
     if remote.has_metadata:
         logs = (f"{place}/{name}" for name in remote.list_dir(place) if name.endswith(names.LOG_FILE_SUFFIX))
         known = {each.remote_log_segment_id.id for each in map(remote.metadata_of, logs) if each is not None}
@@ -148,13 +148,14 @@ def damaged_in(remote: RemoteFiles, place: str, there: Mapping[str, FoundSegment
     findings = {}
     for segment_id, error in damaged_manifests(remote.storage, there.values()).items():
         found = there[segment_id]
-        of = f"the segment of {found.partition.topic_partition} from offset {found.base_offset} on cannot be read"
+        of = f"the segment of {found.partition.topic_partition} from offset {found.base_offset} cannot be read"
         findings[segment_id] = Finding(str(error.path), 0, 0, f"{error.message}; {of}")
     return findings
 
 
 def _lost(found: FoundSegment, path: str, metadata: RemoteLogSegmentMetadata, remote: RemoteFiles) -> list[Finding]:
-    """Small objects that are missing of a segment whose log can be read: of another one whoever reads it is told."""
+    """Returns missing small objects of a segment whose log can be read.  If the log cannot be read, reading it reports
+    that."""
     if not found.lacks or not can_be_read(remote.storage, found):
         return []
     time.sleep(SECOND_LOOK_S)
@@ -165,7 +166,7 @@ def _lost(found: FoundSegment, path: str, metadata: RemoteLogSegmentMetadata, re
     if not is_same or again is None or not can_be_read(remote.storage, again):
         return []
     stem, _ = os.path.splitext(found.objects[0])
-    what = f"the object is missing, of the segment of {partition.topic_partition} from offset {found.base_offset} on"
+    what = f"the object is missing; it is of the segment of {partition.topic_partition} from offset {found.base_offset}"
     return [Finding(f"{remote.root}/{stem}{suffix}", 0, 0, what) for suffix in again.lacks]
 
 
@@ -174,11 +175,11 @@ def _of_other_size(found: FoundSegment, metadata: RemoteLogSegmentMetadata, remo
         copied = remote.storage.object_bytes(found, metadata)
     except RetriableRemoteStorageException:
         raise
-    except KafkalogError:  # of the manifest: whoever opens the log is told
+    except KafkalogError:  # about the manifest: opening the log reports it
         return []
     if copied in (None, found.object_bytes):
         return []
-    what = f"found {found.object_bytes} bytes, expected the {copied} that were copied"
+    what = f"the object has {found.object_bytes} bytes; {copied} were copied"
     return [Finding(f"{remote.root}/{_key(found, names.LOG_FILE_SUFFIX)}", 0, 0, what)]
 
 
@@ -197,7 +198,7 @@ def _check_small(
     problem, now = _problem(kind, shown, metadata, remote), remote.metadata_of(path)
     if problem is not None and now is not None and now.remote_log_segment_id == metadata.remote_log_segment_id:
         partition, base = metadata.topic_id_partition.topic_partition, metadata.start_offset
-        report.add(shown, 0, 0, f"the {kind.value} of the segment of {partition} from offset {base} on: {problem}")
+        report.add(shown, 0, 0, f"the {kind.value} of the segment of {partition} from offset {base}: {problem}")
 
 
 def _problem(kind: IndexType, shown: str, metadata: RemoteLogSegmentMetadata, remote: RemoteFiles) -> str | None:
@@ -212,19 +213,19 @@ def _problem(kind: IndexType, shown: str, metadata: RemoteLogSegmentMetadata, re
             raise
         return error.message
     is_empty = not data or (metadata.segment_leader_epochs and not entries)
-    return "found no leader epochs, expected those up to the segment's end" if is_empty else None
+    return "it has no leader epochs; expected those up to the segment's end" if is_empty else None
 
 
 def _with_object(
     finding: Finding, files: RemoteFiles | TieredFiles, remote: RemoteFiles, segments: _Segments
 ) -> Finding:
-    """The same with the name of the object, where it is about a file of a tier's segment."""
+    """Adds the name of the object to a finding about a file of a tier's segment."""
     shown = object_of(finding.path, remote if remote.owns(finding.path) else files, segments)
     return finding if shown is None else finding._replace(what=f"{finding.what}; its object is {remote.root}/{shown}")
 
 
 def object_of(path: str, files: RemoteFiles | TieredFiles, segments: _Segments) -> str | None:
-    """The key of the object that a log or an index of a tier's segment is in; None for any other file."""
+    """Returns the key of the object with a log or an index of a tier's segment; None for any other file."""
     is_of_next = path.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
     segment = None if is_of_next else files.metadata_of(path)
     if segment is None:

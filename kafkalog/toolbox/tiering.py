@@ -1,7 +1,7 @@
-"""Remote tiers from outside: what lies where, bringing it back to a directory, and objects that nobody knows.
+"""Works on remote tiers from outside: lists segments, restores them to a directory, and finds unknown objects.
 
-A tier is read through its layout (`kafkalog.engine.remote`); what a directory's `__remote_log_metadata` says of it is
-read where there is one.  Nothing is deleted here but by `remove`, and then only what `orphans` found.
+A tier is read through its layout (`kafkalog.engine.remote`).  What a directory's `__remote_log_metadata` says of it is
+read if the directory has it.  Only `remove` deletes, and only what `orphans` found.
 """
 
 from __future__ import annotations
@@ -57,26 +57,25 @@ __all__ = [
     "orphans", "remove", "restore", "tier_segments", "waiting",
 ]  # fmt: skip
 
-COPY_BYTES = 32 << 20  # by one request, and in memory part by part
-THREADS = 4  # that restore
+COPY_BYTES = 32 << 20  # by one request; in memory part by part
+THREADS = 4  # for restoring
 Progress = Callable[[int], object]
 _log = Lines("kafkalog.remote")
 
 
 class TierSegment(NamedTuple):
-    """A segment of a partition: of the remote tier, of the disk, or of both.
+    """A segment of a partition: in the remote tier, on the disk, or in both.
 
-    `size`: of the object with its log, in the remote tier.  `end_offset` is -1 where nothing says it, and below
-    `base_offset` where it is empty; `state` is None where no metadata does, `segment_id` where it is on the disk alone.
-    `copied_size`: as many bytes were copied, where the object has more or fewer.  `lacks`: suffixes of objects that are
-    missing; a whole segment lost them.  `damage`: what is wrong with its manifest, which is named.
-    """
+    `size` is that of the object with its log, if it is in the remote tier.  `end_offset` is -1 if unknown, and before
+    `base_offset` if the segment is empty.  `state` is None without metadata; `segment_id` is None if only the disk has
+    it.  `copied_size` is the number of bytes that were copied, if the object has more or fewer.  `lacks` are suffixes
+    of missing objects; a complete segment lost them.  `damage` is what is wrong with its manifest, which is named."""
 
     partition: TopicPartition
     base_offset: int
     end_offset: int
     size: int
-    where: str  # "remote", "local", "both"; "missing" of what the metadata has, and nothing lies there
+    where: str  # "remote", "local", "both", or "missing" if the metadata has it and the tier does not
     segment_id: str | None
     state: RemoteLogSegmentState | None
     is_whole: bool
@@ -86,15 +85,16 @@ class TierSegment(NamedTuple):
 
 
 class _OnDisk(NamedTuple):
-    """A partition's segments on the disk: bytes by base offset.  `topic_id`: None where the folder does not say it."""
+    """A partition's segments on the disk: bytes by base offset.  `topic_id` is None if the directory does not
+    have it."""
 
     topic_id: str | None
     sizes: dict[int, int]
 
 
 def _ends(bases: Iterable[int]) -> dict[int, int]:
-    """Last offsets of segments by base offset; of the last segment -1.  Two may begin at one offset: an upload that was
-    tried twice is there twice."""
+    """Returns last offsets of segments by base offset; -1 for the last segment.  Two may begin at one offset, because
+    an upload that was tried twice exists twice."""
     ordered = sorted({*bases})
     return dict(zip(ordered, [*(base - 1 for base in ordered[1:]), -1], strict=False))
 
@@ -102,12 +102,32 @@ def _ends(bases: Iterable[int]) -> dict[int, int]:
 def tier_segments(
     storage: RemoteStorageManager, log_dirs: Sequence[str] = (), topics: Collection[str] = (), files: Files = OS_FILES
 ) -> list[TierSegment]:
-    """Every segment of both tiers, by partition and base offset, and those that the directories' metadata say are in
-    the tier, and are not.  `topics`: of these topics or partitions (or globs) alone, where any are named.
+    """Lists every segment of both tiers, and those that the directories' metadata have and the tier does not.
 
-    Where there are manifests, they are looked at: whether they can be read, and how large objects of packed logs must
-    be.  Of more than ASKED_MOST segments those alone whose size nothing else says; of more than ASKED_MOST of these
-    none is, which the log `kafkalog.remote` tells."""
+    If the layout has manifests, they are read to check them, and to compare the sizes of packed objects.  With more
+    than ASKED_MOST segments only those manifests are read for which nothing else gives the size; with more than
+    ASKED_MOST of these, none are, and the log `kafkalog.remote` says so.
+
+    Args:
+        storage: The remote tier.
+        log_dirs: The log directories to compare with.
+        topics: Topics, partitions or globs to list; empty lists everything.
+        files: The file system; for tests.
+
+    Returns:
+        The segments, by partition and base offset.
+
+    Raises:
+        RemoteStorageException: The storage does not answer.
+
+    Example:
+        >>> from kafkalog.toolbox.tiering import tier_segments
+        >>> tier = kafkalog.RemoteStorage("tier")
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> [(segment.base_offset, segment.where) for segment in tier_segments(tier.manager(), ["shop"])]
+        [(0, 'local')]
+    """
     rows, there = _segments(storage, log_dirs, topics, files)
     return _with_copied_sizes(storage, rows, there) if storage.has_manifests else rows
 
@@ -115,7 +135,7 @@ def tier_segments(
 def _segments(
     storage: RemoteStorageManager, log_dirs: Sequence[str], topics: Collection[str], files: Files
 ) -> tuple[list[TierSegment], dict[str, FoundSegment]]:
-    """(the same, where `copied_size` is of the log, what lies there by its id)."""
+    """Returns the same, with `copied_size` of the log, and the segments of the tier by id."""
 
     def is_meant(partition: TopicPartition) -> bool:
         return not topics or bool(names_of_partition(topics, partition))
@@ -151,7 +171,7 @@ def _segments(
 def _with_copied_sizes(
     storage: RemoteStorageManager, rows: list[TierSegment], there: Mapping[str, FoundSegment]
 ) -> list[TierSegment]:
-    """An object that is as long as its log is plain, and whole."""
+    """Corrects `copied_size` by the manifests.  An object that is as long as its log is plain and complete."""
     whole = {
         found.id: (found, row.state is None or row.copied_size is not None)
         for row in rows
@@ -163,8 +183,9 @@ def _with_copied_sizes(
     doubted = {found.id: found for found, is_doubted in whole.values() if is_doubted and found.id not in damaged}
     if len(doubted) > ASKED_MOST:
         _log.warning(
-            "the sizes of %d objects are not compared with their manifests, of more than %d at once: `kafkalog tier "
-            "verify` does, and a list of some topics or partitions", len(doubted), ASKED_MOST,
+            "the sizes of %d objects are not compared with their manifests, because these are more than %d: "
+            "`kafkalog tier "
+            "verify` compares them, and so does a list of fewer topics or partitions", len(doubted), ASKED_MOST,
         )  # fmt: skip
         doubted.clear()
     with ThreadPoolExecutor(MANIFESTS_AT_ONCE, "kafkalog-remote-manifests") as pool:
@@ -176,14 +197,14 @@ def _with_copied_sizes(
 
 
 def _copied_size(storage: RemoteStorageManager, found: FoundSegment) -> int | None:
-    """As many bytes were copied, where the object has more or fewer."""
+    """Returns the number of bytes that were copied, if the object has more or fewer; else None."""
     try:
         copied = storage.object_bytes(found, None)
     except RetriableRemoteStorageException:
         raise
     except RemoteStorageException as error:
-        if not isinstance(error, RemoteResourceNotFoundException):  # it was deleted meanwhile
-            _log.warning("how many bytes of segment %s were copied is not known: %s", found.id, error)
+        if not isinstance(error, RemoteResourceNotFoundException):  # otherwise it was deleted meanwhile
+            _log.warning("it is unknown how many bytes of segment %s were copied: %s", found.id, error)
         return None
     return None if copied == found.object_bytes else copied
 
@@ -231,16 +252,35 @@ class Waiting(NamedTuple):
 
 
 def waiting(storage: RemoteStorageManager, log_dir: str, files: Files = OS_FILES) -> list[Waiting]:
-    """What an upload would copy: of topics with `remote.storage.enable`, as the settings of the directory, or of its
-    cluster, say.  IllegalArgumentException where nothing is there of what the metadata says was copied."""
+    """Lists what an upload would copy: closed segments of topics with `remote.storage.enable`.
+
+    Args:
+        storage: The remote tier.
+        log_dir: The log directory, whose settings, or its cluster's, count.
+        files: The file system; for tests.
+
+    Returns:
+        A `Waiting` for each partition with such segments.
+
+    Raises:
+        IllegalArgumentException: The tier has nothing of what the metadata says was copied.
+
+    Example:
+        >>> from kafkalog.toolbox.tiering import waiting
+        >>> tier = kafkalog.RemoteStorage("tier")
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> waiting(tier.manager(), "shop")
+        []
+    """
     rows, _ = _segments(storage, [log_dir], (), files)
-    on_disk = {row.partition for row in rows if row.where in ("local", "both")}  # others may be on their way out
+    on_disk = {row.partition for row in rows if row.where in ("local", "both")}  # others may be in deletion
     copied = [row for row in rows if row.state is COPY_SEGMENT_FINISHED and row.partition in on_disk]
     if copied and all(row.where == "missing" for row in copied):
         row = copied[0]
         raise IllegalArgumentException(
-            f"{log_dir}: found nothing in the remote tier of what the metadata says was copied there, such as segment "
-            f"{row.segment_id} of {row.partition} from offset {row.base_offset} on",
+            f"{log_dir}: the remote tier has nothing of what the metadata says was copied there, such as segment "
+            f"{row.segment_id} of {row.partition} from offset {row.base_offset}",
             hint="check the address, its prefix and the layout",
         )
     settings = TopicSettings([log_dir], files=files)
@@ -263,7 +303,7 @@ def waiting(storage: RemoteStorageManager, log_dir: str, files: Files = OS_FILES
 
 @dataclass
 class RestoreReport:
-    """What was brought back; `findings`: what is wrong with it, and the objects that it came from."""
+    """The result of `restore`; `findings` says what is wrong with it, and which objects it came from."""
 
     partitions: int = 0
     segments: int = 0
@@ -273,7 +313,28 @@ class RestoreReport:
 
 
 def log_bytes_of(source: RemoteFiles, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Bytes of the logs of partitions of a tier, without those of their indexes."""
+    """Returns the bytes of the logs of some partitions of a tier, without their indexes.
+
+    Args:
+        source: The tier.
+        partitions: The partitions.
+
+    Returns:
+        The bytes by partition.
+
+    Example:
+        >>> from kafkalog.toolbox.tiering import log_bytes_of
+        >>> config = {"remote.storage.enable": "true", "segment.bytes": "1048576"}
+        >>> with kafkalog.open("shop", remote="tier") as store:
+        ...     orders = store.create_topic("orders", config=config)
+        ...     for _ in range(2):
+        ...         _ = orders.append(bytes(700_000))
+        ...     store.remote_log_manager.run_once()
+        1
+        >>> source = kafkalog.RemoteStorage("tier").read_only_files()
+        >>> list(log_bytes_of(source, [kafkalog.TopicPartition("orders", 0)]).values())
+        [700072]
+    """
     sizes = {}
     for each in partitions:
         place = f"{source.root}/{each}"
@@ -290,11 +351,39 @@ def restore(
     files: Files = OS_FILES,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """Copies partitions of a tier, byte for byte, to folders of a directory, which must not have them: a broker, or
-    `kafkalog.open`, goes on with them.  All is synced, and a folder gets its name last.  What came is checked
-    then; what is damaged stays as it is, for `salvage`.
+    """Copies partitions of a tier, byte for byte, to a directory.
 
-    Errors of `check_restorable`, and those of the storage and of the disk.
+    A broker, or `kafkalog.open`, can continue with them.  Everything is synced, and a partition's directory gets its
+    name last.  The result is checked then; damaged segments stay as they are, for `salvage`.
+
+    Args:
+        source: The tier.
+        target_dir: The log directory, which must not have these partitions.
+        partitions: The partitions.
+        files: The file system; for tests.
+        progress: Called with the number of bytes just copied.
+
+    Returns:
+        A `RestoreReport`.
+
+    Raises:
+        IllegalArgumentException: As `check_restorable`.
+        RemoteResourceNotFoundException: As `check_restorable`.
+        RemoteStorageException: The storage does not answer.
+        OSError: The directory cannot be written.
+
+    Example:
+        >>> from kafkalog.toolbox.tiering import restore
+        >>> config = {"remote.storage.enable": "true", "segment.bytes": "1048576"}
+        >>> with kafkalog.open("shop", remote="tier") as store:
+        ...     orders = store.create_topic("orders", config=config)
+        ...     for _ in range(2):
+        ...         _ = orders.append(bytes(700_000))
+        ...     store.remote_log_manager.run_once()
+        1
+        >>> source = kafkalog.RemoteStorage("tier").read_only_files()
+        >>> restore(source, "restored", [kafkalog.TopicPartition("orders", 0)]).segments
+        1
     """
     report = RestoreReport()
     wanted = list(partitions)
@@ -308,18 +397,44 @@ def restore(
 def check_restorable(
     source: RemoteFiles, target_dir: str, partitions: Iterable[TopicPartition], *, files: Files = OS_FILES
 ) -> None:
-    """IllegalArgumentException for a partition that is there already, or that the tier has not got, and for a target
-    that is a file, or lies in the tier's folder or around it; RemoteResourceNotFoundException for offsets or objects
-    that metadata say are there, and are not."""
+    """Checks that partitions of a tier can be restored to a directory.
+
+    Args:
+        source: The tier.
+        target_dir: The log directory.
+        partitions: The partitions.
+        files: The file system; for tests.
+
+    Raises:
+        IllegalArgumentException: A partition exists already or is not in the tier, the target is a file, or it is
+            inside or around the tier's directory.
+        RemoteResourceNotFoundException: Offsets or objects are missing that metadata have.
+
+    Example:
+        >>> from kafkalog.toolbox.tiering import check_restorable
+        >>> config = {"remote.storage.enable": "true", "segment.bytes": "1048576"}
+        >>> with kafkalog.open("shop", remote="tier") as store:
+        ...     orders = store.create_topic("orders", config=config)
+        ...     for _ in range(2):
+        ...         _ = orders.append(bytes(700_000))
+        ...     store.remote_log_manager.run_once()
+        1
+        >>> source = kafkalog.RemoteStorage("tier").read_only_files()
+        >>> try:
+        ...     check_restorable(source, "restored", [kafkalog.TopicPartition("payments", 0)])
+        ... except kafkalog.errors.IllegalArgumentException as error:
+        ...     print(error.message)
+        the remote tier does not have this partition
+    """
     refuse_nested(source.root, target_dir)
     refuse_file(target_dir, files)
     for partition in partitions:
         folder = os.path.join(target_dir, str(partition))
         if files.exists(folder):
-            raise IllegalArgumentException("found the partition there, expected none", path=folder)
+            raise IllegalArgumentException("the partition exists already", path=folder)
         place = f"{source.root}/{partition}"
         if not source.exists(place):
-            raise IllegalArgumentException("found no such partition in the remote tier", path=place)
+            raise IllegalArgumentException("the remote tier does not have this partition", path=place)
         if source.has_metadata:
             _check_all_there(source, place)
 
@@ -336,11 +451,11 @@ def _check_all_there(source: RemoteFiles, place: str) -> None:
             there = source.storage.segments_of(metadata.topic_id_partition)
             readable = {each.id for each in there if can_be_read(source.storage, each)}
         if metadata.remote_log_segment_id.id not in readable:
-            gone = "its log or its manifest is gone" if source.storage.has_manifests else "its log is gone"
+            gone = "its log or its manifest is missing" if source.storage.has_manifests else "its log is missing"
             raise RemoteResourceNotFoundException(
-                f"the metadata have segment {metadata.remote_log_segment_id.id}, and {gone}", path=path,
-                hint="`kafkalog tier list` shows which segments are where; without the directory the others are "
-                "brought back",
+                f"the metadata have segment {metadata.remote_log_segment_id.id}, but {gone}", path=path,
+                hint="`kafkalog tier list` shows where each segment is; without the directory, the other segments are "
+                "restored",
             )  # fmt: skip
 
 
@@ -354,7 +469,7 @@ def _restore(
 ) -> None:
     place = f"{source.root}/{partition}"
     folder = os.path.join(target_dir, str(partition))
-    # No broker takes a name like this for a partition's.
+    # No broker takes a directory with this name for a partition.
     making = os.path.join(target_dir, f".{partition}.restoring")
     files.remove_tree(making)
     files.mkdirs(making)
@@ -363,7 +478,7 @@ def _restore(
     try:
         copied.run(each for each in paths if not _is_missing(source, each[0]))
     except BaseException:
-        with suppress(OSError):  # the next try removes it, too
+        with suppress(OSError):  # the next attempt removes it too
             files.remove_tree(making)
         raise
     report.bytes += copied.bytes
@@ -383,15 +498,15 @@ def _restore(
 
 
 def _is_missing(source: RemoteFiles, path: str) -> bool:
-    """Whether a log stands for offsets that are missing: the check of what was restored finds them."""
+    """Returns whether a log stands for missing offsets; the check of the restored partition finds them."""
     metadata = source.metadata_of(path) if path.endswith(names.LOG_FILE_SUFFIX) else None
     return metadata is not None and metadata.is_missing
 
 
 @dataclass(eq=False)
 class _Copy:
-    """One log on its way; `parts`: bytes of it as they come, `left`: how many are to come.  `wrong`: from where on it
-    cannot be read, and why."""
+    """One log that is being copied.  `parts` yields its bytes, `left` is the number of bytes to come.  `wrong` has the
+    positions from which it cannot be read, and why."""
 
     there: File
     here: File
@@ -401,8 +516,8 @@ class _Copy:
     wrong: list[tuple[int, RemoteStorageException]] = field(default_factory=list)
 
     def piece(self, begin: int, end: int) -> int:
-        """Copies [begin, end), up to a chunk that is damaged; how many bytes are done.  A file of this machine is one
-        piece, which is synced here."""
+        """Copies [begin, end), up to a damaged chunk; returns how many bytes are done.  A local file is one piece,
+        which is synced here."""
         if isinstance(self.there, RemoteFile):
             at = begin
             try:
@@ -425,14 +540,14 @@ class _Copy:
 
 
 class _Copies:
-    """Files of a tier as they are copied: a few pieces of about COPY_BYTES at a time, of one file or of several, or a
-    few files of this machine.  A log is synced once all its pieces are there."""
+    """Copies files of a tier: a few pieces of about COPY_BYTES at a time, of one file or of several, or a few local
+    files.  A log is synced once all its pieces are copied."""
 
     def __init__(self, source: RemoteFiles, files: Files, progress: Progress | None) -> None:
         self._source, self._files, self._progress = source, files, progress
         self._open: set[_Copy] = set()
         self.there = cache(lambda partition: {each.id: each for each in source.storage.segments_of(partition)})
-        self.findings: list[Finding] = []  # by the names of files
+        self.findings: list[Finding] = []  # with the names of files
         self.bytes = self.segments = 0
 
     def run(self, paths: Iterable[tuple[str, str]]) -> None:
@@ -461,7 +576,7 @@ class _Copies:
             return
         try:
             there, own_bytes = self._opened(path)
-        except CorruptManifestException:  # which is told
+        except CorruptManifestException:  # it is reported as a finding
             return
         try:
             here = self._files.open(target, create=True)
@@ -472,7 +587,7 @@ class _Copies:
         self._open.add(copy)
         self.segments += 1
         size = piece_bytes = copy.left
-        if isinstance(there, RemoteFile):  # of whole chunks
+        if isinstance(there, RemoteFile):  # whole chunks
             piece_bytes = max(1, COPY_BYTES // there.chunk_bytes) * there.chunk_bytes
         for at in range(0, max(size, 1), max(piece_bytes, 1)):
             yield copy, partial(copy.piece, at, min(at + piece_bytes, size))
@@ -483,7 +598,8 @@ class _Copies:
         return self._source.storage.log_parts(metadata, begin, end)
 
     def _opened(self, path: str) -> tuple[File, int]:
-        """A log, and how much of it is copied: of an object that was cut all that can be read, which is a finding."""
+        """Opens a log; also returns how much of it is copied.  Of a truncated object that is all that can be read,
+        which is a finding."""
         source, storage = self._source, self._source.storage
         metadata = source.metadata_of(path)
         if metadata is not None and (source.has_metadata or storage.has_manifests):
@@ -491,7 +607,7 @@ class _Copies:
             copied = None if found is None else storage.object_bytes(found, metadata)
             if found is not None and copied not in (None, found.object_bytes):
                 log_bytes, left = storage.log_size(metadata), storage.log_bytes_in(found, metadata)
-                what = f"found {found.object_bytes} bytes, expected the {copied} that were copied"
+                what = f"the object has {found.object_bytes} bytes; {copied} were copied"
                 self.findings.append(Finding(os.path.basename(path), left, log_bytes - left, what))
                 return source.asked(storage.open_local, metadata) or source.opened(metadata, path), left
         return source.open(path, writable=False), source.own_bytes(path)
@@ -501,7 +617,7 @@ class _Copies:
             data = self._source.read_bytes(path)
         except (CorruptIndexException, RemoteStorageException) as error:
             if isinstance(error, CorruptManifestException) and not path.endswith(names.LEADER_EPOCH_CHECKPOINT_FILE):
-                return 0  # its log is left out, which is told
+                return 0  # its log is left out, which is reported
             if path.endswith(names.TXN_INDEX_FILE_SUFFIX):
                 raise  # without it aborted records would be read
             if isinstance(error, RemoteStorageException) and not is_of_object(error):
@@ -527,11 +643,11 @@ class _Copies:
             self._progress(count)
 
     def _cut(self, copy: _Copy) -> None:
-        """Leaves of a log what is in front of the first chunk that is damaged."""
+        """Truncates a log before its first damaged chunk."""
         for at, error in sorted(copy.wrong, key=lambda each: each[0])[:1]:
             copy.here.truncate(at)
             self.bytes -= copy.size - at
-            what = f"{error.message} ({error.path}, byte {error.position}); what is in front of it is restored"
+            what = f"{error.message} ({error.path}, byte {error.position}); the log before it is restored"
             self.findings.append(Finding(os.path.basename(copy.here.path), at, copy.size - at, what))
 
 
@@ -539,9 +655,10 @@ class _Copies:
 
 
 class Orphan(NamedTuple):
-    """Objects of one upload that nobody will read; `is_damaged`: a segment that lost some, or whose manifest is
-    damaged, which is no orphan.
-    `is_whole`: all of a segment, which another store's metadata may know."""
+    """The objects of one upload that will not be read.
+
+    `is_damaged` marks a segment that lost objects, or has a damaged manifest, which is no orphan.  `is_whole` marks a
+    complete segment, which another store's metadata may know."""
 
     partition: TopicIdPartition
     base_offset: int
@@ -553,12 +670,28 @@ class Orphan(NamedTuple):
 
 
 def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = None) -> list[Orphan]:
-    """Uploads that came to no end, and, where metadata is given, whole ones of its partitions that it does not know;
-    and segments that lost objects, or whose manifests are damaged; as far as there are at most ASKED_MOST manifests.
+    """Finds objects in a tier that no metadata know, and damaged segments.
 
-    Without metadata an upload that is just under way looks as one that was given up: ask again later.  `metadata` of
-    another process's directory is to be made anew for each call (`known_segments`): it is read once the objects are
-    listed, for an upload is in the metadata before its first object is there.
+    These are unfinished uploads; with `metadata`, also complete segments of its partitions that it does not know; and
+    segments that lost objects or have damaged manifests.  (Manifests are only checked if there are at most ASKED_MOST.)
+    Without metadata, a running upload looks like an abandoned one: call again later.
+
+    Args:
+        storage: The remote tier.
+        metadata: The metadata of the directory (`known_segments`).  If another process has the directory open, create
+            it again for each call.  It is read after the objects are listed, because an upload is in the metadata
+            before its first object exists.
+
+    Returns:
+        An `Orphan` for each of these segments.
+
+    Raises:
+        RemoteStorageException: The storage does not answer.
+
+    Example:
+        >>> from kafkalog.toolbox.tiering import orphans
+        >>> orphans(kafkalog.RemoteStorage("tier").manager())
+        []
     """
     there = {full: storage.segments_of(full) for full in storage.partitions()}
     whole = [each for segments in there.values() for each in segments if each.is_whole]
@@ -574,7 +707,7 @@ def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = 
             listed = metadata.list_remote_log_segments(full)
             known = {each.remote_log_segment_id.id: each.state for each in listed} if listed else None
         doubted = [each for each in segments if each.id not in damaged and _why(each, known) is not None]
-        if doubted:  # what was listed too early may be whole by now, or gone
+        if doubted:  # what was listed too early may be complete or deleted by now
             again = {each.id: each for each in storage.segments_of(full)}
             doubted = [again[each.id] for each in doubted if each.id in again]
         for each in doubted:
@@ -587,10 +720,25 @@ def orphans(storage: RemoteStorageManager, metadata: DirectoryMetadata | None = 
 
 
 def begun(metadata: DirectoryMetadata) -> list[RemoteLogSegmentMetadata]:
-    """Uploads that have not ended, as a directory's metadata say: they are under way, or were interrupted."""
+    """Lists uploads that have not ended, according to a directory's metadata: they are running, or were interrupted.
+
+    Args:
+        metadata: The metadata of the directory (`known_segments`).
+
+    Returns:
+        Their segments, by partition.
+
+    Example:
+        >>> from kafkalog.toolbox.tiering import begun, known_segments
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> metadata = known_segments(["shop"])  # None: nothing was ever tiered
+        >>> [] if metadata is None else begun(metadata)
+        []
+    """
     found = []
     for full in sorted(metadata.partitions(), key=lambda each: (each.topic_partition, each.topic_id)):
-        with suppress(SchemaException):  # of events that cannot be read, which is told
+        with suppress(SchemaException):  # events that cannot be read are reported elsewhere
             cache = metadata.cache_of(full)
             found += [each for each in cache or () if each.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
     return found
@@ -599,14 +747,14 @@ def begun(metadata: DirectoryMetadata) -> list[RemoteLogSegmentMetadata]:
 def _why(found: FoundSegment, known: Mapping[str, RemoteLogSegmentState] | None) -> str | None:
     if known is not None and found.id not in known:
         unknown = "the metadata does not know it"
-        return f"{unknown}, yet it is a whole segment, which may be another store's" if found.is_whole else unknown
+        return f"{unknown}, but it is a complete segment, which may be another store's" if found.is_whole else unknown
     if not found.lacks or (known is not None and known[found.id] is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED):
         return None
     if known is None and not found.is_whole and names.LOG_FILE_SUFFIX not in found.lacks:
         last = found.lacks[-1]
         return (
-            f"objects of it are missing: an upload that came to no end, or a segment that lost its {last}; its log is "
-            "there, and without the directory nobody can tell"
+            f"objects of it are missing: an unfinished upload, or a segment that lost its {last}; its log "
+            "exists, and without the directory this cannot be decided"
         )
     return "objects of it are missing"
 
@@ -614,16 +762,36 @@ def _why(found: FoundSegment, known: Mapping[str, RemoteLogSegmentState] | None)
 def remove(
     storage: RemoteStorageManager, found: Iterable[Orphan], *, older_than_s: float = 3600.0, whole: bool = False
 ) -> list[str]:
-    """Deletes the objects of orphans, those that are older than an hour: a younger one may be an upload that is under
-    way.  Those of a segment that lost some stay, for its records may be read, and of whole segments unless `whole` says
-    so.  The keys that went."""
+    """Deletes the objects of orphans.
+
+    Orphans younger than `older_than_s` stay, because they may be running uploads.  Damaged segments stay, because their
+    records may be readable.
+
+    Args:
+        storage: The remote tier.
+        found: The orphans, from `orphans`.
+        older_than_s: The least age of all objects of an orphan, in seconds.
+        whole: Also deletes complete segments.
+
+    Returns:
+        The keys of the deleted objects.
+
+    Raises:
+        RemoteStorageException: The storage does not answer.
+
+    Example:
+        >>> from kafkalog.toolbox.tiering import orphans, remove
+        >>> tier = kafkalog.RemoteStorage("tier")
+        >>> remove(tier.manager(), orphans(tier.manager()))
+        []
+    """
     gone: list[str] = []
     border = time.time() - older_than_s
     for orphan in found:
         stays = orphan.is_damaged or (orphan.is_whole and not whole)
         if not stays and all(_is_older(storage, key, border) for key in orphan.keys):
             keys = sorted(orphan.keys, key=lambda key: not key.endswith(names.LOG_FILE_SUFFIX))
-            storage.delete_objects(keys)  # first that by which an upload that is under way sees it
+            storage.delete_objects(keys)  # the log first: a running upload notices that it is missing
             gone += keys
     return gone
 
@@ -631,5 +799,5 @@ def remove(
 def _is_older(storage: RemoteStorageManager, key: str, border: float) -> bool:
     try:
         return storage.modified_s(key) < border
-    except RemoteResourceNotFoundException:  # somebody else deletes it
+    except RemoteResourceNotFoundException:  # another process deleted it
         return True

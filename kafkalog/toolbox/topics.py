@@ -1,9 +1,9 @@
-"""The topics of one or several log directories: partitions, offsets, bytes, times, codecs, ids, and what is odd.
+"""Lists the topics of log directories: partitions, offsets, bytes, times, codecs, ids, and irregularities.
 
-Exact from names, checkpoints and the last segment: partitions, segments, bytes, offsets.  From a few batch headers and
-the ends of time indexes, so estimates: times and codecs; records are the span of offsets, which compaction and markers
-make too many.  `exact` reads all batch headers: what a reader from the log start on is given, aborted records too.
-Reads only, takes no lock.
+Partitions, segments, bytes and offsets are exact; they come from names, checkpoints and the last segment.  Times and
+codecs are estimates from a few batch headers and the ends of time indexes.  The number of records is estimated by the
+range of offsets, which compaction and markers make too large.  `exact` reads all batch headers, and counts what a
+reader gets from the log start on, including aborted records.  Only reads, takes no lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TopicRow:
     log_dirs: list[str] = field(default_factory=list)
     segments: int = 0
     bytes: int = 0  # of .log files
-    offsets: int = 0  # log end minus log start, of all partitions together
+    offsets: int = 0  # log end minus log start, over all partitions
     contents: Contents = field(default_factory=Contents)
     topic_ids: list[str] = field(default_factory=list)
 
@@ -52,29 +52,32 @@ class TopicRow:
 
     @property
     def internal(self) -> bool:
-        """Whether it is one of Kafka's own."""
+        """Whether it is one of Kafka's internal topics."""
         return self.topic in names.INTERNAL_TOPICS
 
     @property
     def codec_names(self) -> list[str]:
-        """The codecs of its batches, by name."""
+        """The names of the codecs of its batches."""
         known = codecs.NAMES
         return [known[codec] if codec < len(known) else f"unknown({codec})" for codec in self.contents.codec_ids()]
 
 
 @dataclass
 class Topics:
-    """`findings` are what keeps a broker from starting, or a partition from being read; `notes` are remarks;
-    `unsettled`: why partitions cannot be told of, since somebody is writing them, or took them away meanwhile."""
+    """The result of `topics`.
+
+    `findings` are what keeps a broker from starting, or a partition from being read; `notes` are remarks.  `unsettled`
+    are the reasons why partitions could not be read: they are being written, or were deleted meanwhile."""
 
     rows: dict[str, TopicRow] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unsettled: list[BeingWrittenException | UnknownTopicOrPartitionException] = field(default_factory=list)
-    partitions: dict[str, dict[TopicPartition, str]] = field(default_factory=dict)  # folders, by log directory
+    # partitions' directories, by log directory
+    partitions: dict[str, dict[TopicPartition, str]] = field(default_factory=dict)
 
     def folders(self, log_dir: str) -> dict[TopicPartition, str]:
-        """The partitions' folders that were found in one of the directories."""
+        """Returns the partitions' directories in one of the log directories."""
         return self.partitions.get(log_dir, {})
 
 
@@ -86,8 +89,29 @@ def topics(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Topics:
-    """What is in `log_dirs`, of all topics, or of those that are named (topics, partitions, globs).  `progress` is
-    called with the bytes of logs just passed where `exact`, else with 1 for each partition.  OSError of a directory."""
+    """Lists the topics in log directories.
+
+    Args:
+        log_dirs: The log directories.
+        asked: Topics, partitions or globs to list; empty lists everything.
+        exact: Reads all batch headers.
+        files: The file system; for tests.
+        progress: Called with the number of log bytes just passed if `exact`, else with 1 for each partition.
+
+    Returns:
+        A `Topics`.
+
+    Raises:
+        OSError: A directory cannot be listed.
+
+    Example:
+        >>> from kafkalog.toolbox.topics import topics
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders", partitions=2).append_many([b"one", b"two"])
+        >>> row = topics(["shop"]).rows["orders"]
+        >>> row.partitions, row.offsets
+        ([0, 1], 2)
+    """
     result = Topics()
     homes: dict[TopicPartition, str] = {}
     for log_dir in log_dirs:
@@ -111,8 +135,8 @@ def topics(
                 result.findings.append(f"{path}: {' '.join(str(error).split())}")
             if partition in homes and files.is_dir(homes[partition]):  # a move may have ended meanwhile
                 result.findings.append(
-                    f"{path}: {partition} is in {os.path.dirname(homes[partition])} too; a broker does not start over "
-                    "two: `kafkalog describe` shows which is complete, `kafkalog move` finishes a move"
+                    f"{path}: {partition} is also in {os.path.dirname(homes[partition])}; a broker does not start with "
+                    "both: `kafkalog describe` shows which is complete, `kafkalog move` finishes a move"
                 )
             homes.setdefault(partition, path)
             row.partitions.append(partition.partition)
@@ -124,18 +148,18 @@ def topics(
             unread = sum(part.unread.values())
             if unread:
                 result.findings.append(
-                    f"{path}: {unread} bytes are no batches that can be read (`kafkalog verify` says which)"
+                    f"{path}: {unread} bytes are not readable batches (`kafkalog verify` shows which)"
                 )
     result.rows = {topic: row for topic, row in result.rows.items() if row.partitions}
     for row in result.rows.values():
         row.partitions.sort()
         if len(row.topic_ids) > 1:
             here = [path for partition, path in homes.items() if partition.topic == row.topic]
-            row.topic_ids = _topic_ids(here, files)  # it may have been made anew while we looked
+            row.topic_ids = _topic_ids(here, files)  # the topic may have been recreated meanwhile
         if len(row.topic_ids) > 1:
             result.findings.append(
                 f"{row.topic}: its partitions have the topic ids {', '.join(row.topic_ids)}: some are of a topic that "
-                "was deleted, and made anew"
+                "was deleted and recreated"
             )
     result.rows = dict(sorted(result.rows.items()))
     return result
@@ -145,22 +169,23 @@ def _tell_odd(found: Folders, result: Topics) -> None:
     for path in found.foreign_folders:
         partition = found.other_names.get(path)
         result.findings.append(
-            f"{path}: a folder that is no partition's: a broker does not start with it; move it elsewhere"
+            f"{path}: the directory is not a partition's: a broker does not start with it; move it elsewhere"
             if partition is None
             else another_name(path, partition)
         )
-    result.notes += [f"{path}: a file that is not Kafka's" for path in found.foreign_files]
-    result.notes += [f"{path}: a deleted partition, which a broker removes when it runs" for path in found.deleted]
-    result.notes += [f"{path}: a copy of {tp} that was moving here" for path, tp in found.future.items()]
+    result.notes += [f"{path}: the file is not Kafka's" for path in found.foreign_files]
+    result.notes += [f"{path}: a deleted partition, which a running broker removes" for path in found.deleted]
+    result.notes += [f"{path}: a copy of {tp} that was being moved here" for path, tp in found.future.items()]
     result.notes += [
-        f"{path}: a stray: the cluster gave this replica away; a broker leaves it" for path in found.strays
+        f"{path}: a stray: the cluster no longer assigns this replica to the broker; brokers ignore it"
+        for path in found.strays
     ]
     if found.metadata is not None:
-        result.notes.append(f"{found.metadata}: the controller's log, no topic")
+        result.notes.append(f"{found.metadata}: the controller's log, which is no topic")
 
 
 class _Part(NamedTuple):
-    """What a look at one partition adds to its topic's row; `unread`: bytes that are no batches, by path."""
+    """What one partition adds to its topic's row; `unread` maps paths to bytes that are no batches."""
 
     contents: Contents
     segments: int
@@ -179,7 +204,7 @@ def _look_at(
     checkpoints: CheckpointLines,
     progress: Callable[[int], None] | None,
 ) -> _Part:
-    """The errors of a view, and of `look_while_it_rests`."""
+    """Reads one partition.  Raises the errors of a view, and of `look_while_it_rests`."""
 
     def look() -> _Part:
         with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:

@@ -1,9 +1,9 @@
-"""The aborted-transaction index of each segment against its log: what it should hold, what is wrong with it.
+"""Checks the aborted-transaction index of each segment against its log, and computes what it should hold.
 
-Follows the transactions of a partition from segment to segment.  Where the log does not begin at the beginning, the
-producer snapshot at a segment's base says what was open there; a transaction that began where nothing is left cannot be
-rebuilt, and its old entry is kept.  Compaction takes aborted records and may move a transaction's first record up, so
-an old entry that begins earlier than the log shows, where the log has nothing, is right.
+Follows the transactions of a partition from segment to segment.  If the log does not begin at offset 0, the producer
+snapshot at a segment's base says what was open there.  If that is missing, a transaction that began earlier cannot be
+rebuilt, and its old entry is kept.  Compaction removes aborted records and may move a transaction's first record up.
+So an old entry that begins earlier than the log shows is right if the log has nothing there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,22 @@ __all__ = ["TransactionCheck"]
 
 
 class TransactionCheck:
-    """Made for one partition: `begin` a segment, `feed` its batches, `finish` it; the next."""
+    """Checks one partition: for each segment call `begin`, `feed` its batches, and `finish`.
+
+    Args:
+        directory: The partition's directory.
+        files: The file system.
+
+    Example:
+        >>> from kafkalog.engine.files import OS_FILES
+        >>> from kafkalog.toolbox.transactions import TransactionCheck
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> check = TransactionCheck("shop/orders-0", OS_FILES)
+        >>> check.begin(0)
+        >>> check.finish(0)
+        ([], b'')
+    """
 
     def __init__(self, directory: str, files: Files) -> None:
         self._directory = directory
@@ -42,14 +57,18 @@ class TransactionCheck:
         self._seen: set[int] = set()  # offsets of old entries that are in some batch of the segment
 
     def begin(self, base_offset: int) -> None:
-        """A segment's first batch comes next."""
+        """Begins a segment.
+
+        Args:
+            base_offset: Its base offset.
+        """
         path = names.transaction_index_file(self._directory, base_offset)
         self._base, self._old = base_offset, aborted_txns(self._files, path)
         self._made, self._aborts, self._seen = [], set(), set()
         self._known = self._known or base_offset == 0 or self._from_snapshot(base_offset)
 
     def lose_track(self) -> None:
-        """Damage: what is open behind it is not known."""
+        """Forgets open transactions, because it is unknown what is open after damage."""
         self._follower = TransactionFollower()
         self._known = False
 
@@ -65,7 +84,11 @@ class TransactionCheck:
         return True
 
     def feed(self, piece: ScanSlice) -> None:
-        """The next batches of the segment."""
+        """Checks the next batches of the segment.
+
+        Args:
+            piece: The batches.
+        """
         table = piece.table
         offsets = np.array([entry[1:3] for entry in self._old], np.int64).reshape(-1)
         rows = np.minimum(np.searchsorted(table["last_offset"], offsets), len(table) - 1)
@@ -76,33 +99,44 @@ class TransactionCheck:
                 if not marker.is_abort():
                     continue
             except KafkalogError:
-                continue  # `verify --deep` tells
+                continue  # `verify --deep` reports it
             self._aborts.add((marker.aborted.producer_id, marker.aborted.last_offset))
             if marker.had_begun:
                 self._made.append(marker.aborted)
 
     def finish(self, limit: int) -> tuple[list[str], bytes]:
-        """What is wrong with the segment's index, and the entries that it should have; its offsets go up to `limit`."""
+        """Ends a segment.
+
+        Args:
+            limit: The last offset that it may have.
+
+        Returns:
+            What is wrong with its index, and the entries that the index should have.
+        """
         findings = []
         right = {(entry.producer_id, entry.last_offset): entry for entry in self._made}
         old = {(entry.producer_id, entry.last_offset): entry for entry in self._old}
         for key, entry in old.items():
             made = right.get(key)
             if made is not None and entry.first_offset > made.first_offset:
-                findings.append(f"{_named(entry)} begins at offset {made.first_offset} already")
+                findings.append(f"{_named(entry)} already begins at offset {made.first_offset}")
             elif made is not None and entry.first_offset < made.first_offset and entry.first_offset in self._seen:
                 findings.append(f"{_named(entry)} begins only at offset {made.first_offset}")
             elif made is not None and entry.last_stable_offset > made.last_stable_offset:
                 findings.append(
-                    f"{_named(entry)} has the last stable offset {entry.last_stable_offset}, expected "
-                    f"{made.last_stable_offset}: readers would stop looking for more too early"
+                    f"{_named(entry)} has the last stable offset {entry.last_stable_offset}; expected "
+                    f"{made.last_stable_offset}: readers would stop searching for more too early"
                 )
             elif made is not None or key in self._aborts or self._may_be_compacted(entry, limit):
-                right[key] = entry  # also what compaction has taken the records or the marker of
+                right[key] = entry  # also if compaction removed its records or its marker
             else:
-                findings.append(f"{_named(entry)}: no abort marker of that producer is at offset {entry.last_offset}")
+                findings.append(
+                    f"{_named(entry)}: there is no abort marker of that producer at offset {entry.last_offset}"
+                )
         findings += [
-            f"lacks {_named(entry)}: its records show as committed" for key, entry in right.items() if key not in old
+            f"it lacks {_named(entry)}: its records appear as committed"
+            for key, entry in right.items()
+            if key not in old
         ]
         entries = sorted(right.values(), key=lambda entry: entry.last_offset)
         table = np.array([(VERSION, *entry) for entry in entries], TXN_ENTRIES)

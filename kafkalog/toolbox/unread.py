@@ -1,8 +1,7 @@
-"""Files that cannot be read, because a disk fails or a permission is missing: what is told of them, and how a log is
-read around its bad blocks.
+"""Findings about unreadable files (a failing disk, a missing permission), and reading a log around bad blocks.
 
-One file that cannot be read says nothing of the others: who looks at many partitions tells it as a finding and goes on.
-A shortage (a full disk, no free descriptor) and a sync that failed are no such finding: they stop the whole.
+One file that cannot be read says nothing about the others: a check of many partitions reports it as a finding and
+continues.  A shortage (a full disk, no free descriptor) and a failed sync are no such findings: they stop everything.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FileAroundBadBlocks", "is_of_bad_blocks", "no_file", "unread", "unread_file", "unread_settings"]
 
-CANNOT_BE_READ = "cannot be read"  # what a finding begins with
+CANNOT_BE_READ = "cannot be read"  # the beginning of a finding
 READ_BYTES = 1 << 20
 BLOCK_BYTES = 4096
-BAD_BLOCKS_MAX = 1024  # each may take a disk seconds; behind them not every block is asked for
+BAD_BLOCKS_MAX = 1024  # each may take a disk seconds; after so many, not every block is tried
 STRETCH_BYTES = 1 << 20
 _BAD_BLOCKS = frozenset(
     number
@@ -33,18 +32,18 @@ _BAD_BLOCKS = frozenset(
     if (number := getattr(errno, name, None)) is not None
 )
 _HINT_DISK = (
-    "the disk fails: look at the kernel's messages (dmesg), copy what can be read with `kafkalog salvage`, and replace "
+    "the disk fails: read the kernel's messages (dmesg), copy what can be read with `kafkalog salvage`, and replace "
     "the disk"
 )
-_HINT_PERMISSION = "run as the user that owns the log directory, or ask for read access"
-_HINT_OTHER = "expected a file, or a partition's folder, that can be read: move away what is none"
+_HINT_PERMISSION = "run as the user that owns the log directory, or get read access"
+_HINT_OTHER = "expected a readable file, or a partition's directory: move anything else away"
 
 
 def unread(error: BaseException, *folders: str) -> Finding | None:
-    """The finding that an error stands for: a file or folder that cannot be read, why, and what to do.
+    """Returns the finding for an error about an unreadable file or directory: why, and what to do; None for other
+    errors.
 
-    `folders`: only what lies in one of them counts.  None for any other error.
-    """
+    With `folders`, only paths inside of them count."""
     if not isinstance(error, OSError) or isinstance(error, FileNotFoundError | UnsyncedError) or is_shortage(error):
         return None
     if not isinstance(error, KafkaStorageException) and isinstance(error, KafkalogError):
@@ -56,43 +55,45 @@ def unread(error: BaseException, *folders: str) -> Finding | None:
 
 
 def no_file(path: str, files: Files) -> Finding | None:
-    """What is wrong with the name of a log that is no regular file (a folder, a pipe), or a link that leads nowhere:
-    Kafka reads on as if it were not there.  None for a file, also for one that is gone."""
+    """Returns the finding about a log's name that is no regular file (a directory, a pipe) or a broken link: Kafka
+    continues as if it did not exist.  Returns None for a file, also for a deleted one."""
     try:
         stat = files.stat(path)
     except OSError as error:
         if not (isinstance(error, FileNotFoundError) or error.errno == errno.ELOOP) or not files.is_link(path):
-            return None  # told by who opens it
-        return Finding(path, 0, 0, _what(errno.ENOENT, "a symbolic link that leads nowhere, is its disk mounted?"))
+            return None  # opening it reports it
+        return Finding(path, 0, 0, _what(errno.ENOENT, "it is a symbolic link without a target; is its disk mounted?"))
     except KafkalogError:
         return None
     if stat.is_file:
         return None
-    return Finding(path, 0, 0, _what(errno.EISDIR, os.strerror(errno.EISDIR) if stat.is_dir else "no regular file"))
+    return Finding(
+        path, 0, 0, _what(errno.EISDIR, os.strerror(errno.EISDIR) if stat.is_dir else "it is not a regular file")
+    )
 
 
 def unread_settings(settings: TopicSettings) -> Finding | None:
-    """What is wrong with the file of the topics' settings, which count as empty from then on; None where nothing is.
-    KafkaStorageException for a shortage."""
+    """Returns the finding about an unreadable file of the topics' settings, which count as empty from then on; else
+    None.  Raises KafkaStorageException for a shortage."""
     error = settings.pass_over_unreadable()
     if error is None:
         return None
     if isinstance(error, CorruptCheckpointException):
         return Finding(str(error.path), 0, 0, f"{error.message} ({error.hint})")
-    found = unread(error.__cause__ or error)  # the system's own: a shortage is none of the file
+    found = unread(error.__cause__ or error)  # the system's error: a shortage is not about the file
     if found is None:
         raise error
     return found
 
 
 def unread_file(error: Exception, folder: str, files: Files) -> Finding | None:
-    """As `unread`, where something in a folder is read and written: an EIO may be of a write, which is none."""
+    """Like `unread`, for a directory that is read and written: an EIO of a write does not count."""
     wrong = unread(error, folder)
     return None if wrong is None or _error_of_reading(wrong.path, files) is None else wrong
 
 
 def _error_of_reading(path: str, files: Files) -> OSError | None:
-    """Why a file, or folder, cannot be read from its begin to its end; None where it can."""
+    """Reads a file or directory completely; returns the error, or None."""
     try:
         if files.is_dir(path):
             files.list_dir(path)
@@ -107,12 +108,12 @@ def _error_of_reading(path: str, files: Files) -> OSError | None:
 
 
 def is_of_bad_blocks(error: BaseException) -> bool:
-    """Whether the disk cannot give some of a file's bytes; others it may."""
+    """Returns whether the disk cannot read some of a file's bytes, but may read others."""
     return isinstance(error, OSError) and error.errno in _BAD_BLOCKS
 
 
 def _path_of(error: OSError) -> str:
-    """Of the error, or of the one that it was made of."""
+    """Returns the path of the error, or of its cause."""
     path: object = error.path if isinstance(error, KafkaStorageException) else error.filename
     if isinstance(path, str | bytes | os.PathLike):
         return os.fsdecode(path)
@@ -127,19 +128,18 @@ def _is_below(path: str, folder: str) -> bool:
 def _what(number: int, text: str) -> str:
     if number in (errno.EACCES, errno.EPERM):
         user = f"no permission for user {os.getuid()}" if hasattr(os, "getuid") else "no permission"
-        return f"{CANNOT_BE_READ}: {os.strerror(number)} ({user}, expected to be able to read it; {_HINT_PERMISSION})"
+        return f"{CANNOT_BE_READ}: {os.strerror(number)} ({user}; {_HINT_PERMISSION})"
     if number in _BAD_BLOCKS:
         return f"{CANNOT_BE_READ}: {os.strerror(number)} ({_HINT_DISK})"
     return f"{CANNOT_BE_READ}: {text} ({_HINT_OTHER})"
 
 
 class FileAroundBadBlocks(ReadOnlyFile):
-    """Another file, to be read: zeros stand for its blocks that the disk cannot give.
+    """Another file, read-only, with zeros for the blocks that the disk cannot read.
 
-    Behind BAD_BLOCKS_MAX bad blocks each takes a stretch with it that is not asked for, STRETCH_BYTES long, and twice
-    as long as the one before while nothing behind that can be read: a disk may take seconds for each.  OSError, as the
-    file's own, for any other failure.  Used by one thread.
-    """
+    After BAD_BLOCKS_MAX bad blocks, each further one skips a range that is not tried, because a disk may take seconds
+    for each block.  The range is STRETCH_BYTES long, and doubles as long as nothing after it can be read.  Any other
+    failure raises the file's OSError.  Used by one thread."""
 
     __slots__ = ("_bad", "_failures", "_inner", "_stretch", "_why")
 
@@ -191,7 +191,7 @@ class FileAroundBadBlocks(ReadOnlyFile):
         return bytes(count)
 
     def bad_ranges(self) -> list[tuple[int, int]]:
-        """The stretches (position, end) that were read as zeros, in order."""
+        """Returns the ranges (position, end) that were read as zeros, in order."""
         found: list[tuple[int, int]] = []
         for block in sorted(self._bad):
             begin, end = block * BLOCK_BYTES, min((block + 1) * BLOCK_BYTES, self.size())
@@ -202,7 +202,7 @@ class FileAroundBadBlocks(ReadOnlyFile):
         return found
 
     def why_not(self, position: int, end: int) -> str | None:
-        """Why some of these bytes could not be read; None where all could."""
+        """Returns why some of these bytes could not be read; None if all could."""
         blocks = range(position // BLOCK_BYTES, -(-end // BLOCK_BYTES))
         return None if self._bad.isdisjoint(blocks) else self._why
 

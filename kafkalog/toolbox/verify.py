@@ -1,14 +1,14 @@
-"""Is this log directory whole?  Every batch with its CRC, every index entry, every small file; a map of what is not.
+"""Checks a log directory: every batch with its CRC, every index entry, every small file; lists what is damaged.
 
-Reads only, takes no lock, works beside a running broker (the active segment's end moves then).  Checks also what no
-CRC covers: base offsets against their neighbours, magic, order of leader epochs.  Goes on behind damage at the next
-batch that can be proved.  Memory is bounded by one slice of the file or one batch.  `deep` decodes every record and
-holds producers' sequences, transactions and epochs against the log too (`kafkalog.toolbox.deep`).  A file or folder
-that cannot be read (a disk that fails, a permission) is a finding, too, and does not keep the others from being read.
+Only reads, takes no lock, works while a broker is running (then the end of the active segment moves).  Also checks what
+no CRC covers: base offsets against their neighbours, magic, and the order of leader epochs.  Continues after damage at
+the next batch that can be proved.  Memory is limited to one slice of the file or one batch.  `deep` decodes every
+record, and also checks producers' sequences, transactions and epochs against the log (`kafkalog.toolbox.deep`).  A file
+or directory that cannot be read (a failing disk, a permission) is a finding too, and the others are still read.
 
-Somebody may append, roll, truncate or delete meanwhile.  So what is wrong with a file that changed, or went, while it
-was looked at is looked at again, and what went is not there; of a file that never rests a finding is what two looks
-in a row saw.
+Another process may append, roll, truncate or delete meanwhile.  So if something is wrong with a file that changed or
+was deleted during the check, the file is checked again; a deleted file counts as not there.  For a file that keeps
+changing, a finding counts if two attempts in a row saw it.
 """
 
 from __future__ import annotations
@@ -75,12 +75,34 @@ def verify(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """Check a log directory, or some of its partitions; with `RemoteStorage.tiered_files` the tier's copies, too.
+    """Checks a log directory, or some of its partitions.
 
-    Offsets between two segments that neither has are a finding where an index says that they were there, or the
-    directory knows that the topic is not compacted; `gaps`: of any topic, for a folder that no compaction was at.
-    `progress` is called with the number of bytes just checked.  UnknownTopicOrPartitionException for a partition that
-    is not there; KafkaStorageException if the directory cannot be listed, or there are no more free descriptors.
+    With `files=RemoteStorage.tiered_files(...)` it also checks the copies in the remote tier.
+
+    Offsets that are missing between two segments are a finding if an index shows that they existed, or if the directory
+    knows that the topic is not compacted.
+
+    Args:
+        log_dir: The log directory.
+        partitions: The partitions to check, as names ("orders-0") or TopicPartition; None checks everything.
+        deep: Also decodes every record, and checks producers and transactions.
+        gaps: Reports missing offsets between segments of any topic; for a directory that was never compacted.
+        files: The file system, or a remote tier's files.
+        progress: Called with the number of bytes just checked.
+
+    Returns:
+        A `Report`; its `ok` is True if nothing is wrong, and `findings` lists the damage.
+
+    Raises:
+        UnknownTopicOrPartitionException: A named partition does not exist.
+        KafkaStorageException: The directory cannot be listed, or there are no free descriptors.
+
+    Example:
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append_many([b"one", b"two"])
+        >>> report = kafkalog.verify("shop")
+        >>> report.ok, report.partitions, report.records
+        (True, 1, 2)
     """
     values.function(progress, "progress", "a function of the bytes just checked")
     deep = values.flag(deep, "deep")
@@ -101,7 +123,7 @@ def verify(
             if found is None:
                 raise UnknownTopicOrPartitionException(f"no partition {wanted} in {root}")
             chosen[found] = there[found]
-    # Where the checkpoint has logs begin; what is wrong with it is told elsewhere.
+    # The checkpoint says where logs begin; problems with it are reported elsewhere.
     checkpoint = os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE)
     starts = OffsetCheckpointFile(checkpoint, files, create=False).read_or_empty()
     points = RecoveryPoints(root, files)
@@ -130,7 +152,7 @@ def verify(
                 report.lost.append(end.range_of(partition))
         except OSError as error:
             wrong = unread(error, path)
-            if wrong is not None:  # the folder, or what is in it beside segments
+            if wrong is not None:  # the directory, or a file in it that is no segment's
                 report.findings.append(wrong)
                 report.lost.append(LostRange(partition, wrong.path, 0, -1, None, -1, -1))
                 continue
@@ -143,7 +165,28 @@ def verify(
 
 
 def verify_directory(root: str, files: Files, report: Report) -> None:
-    """Check what a log directory has beside partitions: its checkpoints, and the names of folders."""
+    """Checks the files of a log directory outside of partitions: checkpoints, topics' settings, and names of
+    directories.
+
+    Args:
+        root: The log directory.
+        files: The file system.
+        report: The report that gets the findings.
+
+    Raises:
+        OSError: The directory cannot be listed.
+
+    Example:
+        >>> from kafkalog.engine.files import OS_FILES
+        >>> from kafkalog.toolbox.report import Report
+        >>> from kafkalog.toolbox.verify import verify_directory
+        >>> with kafkalog.open("shop") as store:
+        ...     _ = store.create_topic("orders").append(b"one")
+        >>> report = Report()
+        >>> verify_directory("shop", OS_FILES, report)
+        >>> report.ok
+        True
+    """
     reads: dict[str, Callable[[], object]] = {}
     for name in names.OFFSET_CHECKPOINT_FILES:
         path = os.path.join(root, name)
@@ -168,10 +211,10 @@ def _check_blank(root: str, files: Files, report: Report) -> None:
         except OSError as error:
             if unread(error) is None:
                 raise
-            return []  # told with the small files
+            return []  # reported with the small files
 
     found = blank()
-    if found:  # who writes the first lines of both writes one after the other
+    if found:  # a writer of the first lines writes both files one after the other
         time.sleep(SECOND_LOOK_S)
         still = blank()
         for path in found:
@@ -180,7 +223,7 @@ def _check_blank(root: str, files: Files, report: Report) -> None:
 
 
 def _check_small_files(reads: dict[str, Callable[[], object]], report: Report) -> None:
-    """Findings where reading a small file fails for what is in it; the reads by path."""
+    """Reports small files whose content cannot be read; `reads` maps paths to functions that read them."""
     doubted = [path for path, read in reads.items() if _problem(read) is not None]
     if doubted:
         time.sleep(SECOND_LOOK_S)
@@ -191,12 +234,12 @@ def _check_small_files(reads: dict[str, Callable[[], object]], report: Report) -
 
 
 def _problem(read: Callable[[], object]) -> tuple[int, int, str] | None:
-    """(position, 0, what) of a small file that cannot be read, or says what it must not."""
+    """Returns (position, 0, what) of a small file that cannot be read, or has invalid content; else None."""
     try:
         read()
     except RemoteResourceNotFoundException as error:
         return error.position or 0, 0, told(error)
-    except FileNotFoundError:  # since it was listed
+    except FileNotFoundError:  # deleted since it was listed
         return None
     except (KafkalogError, OSError) as error:
         wrong = unread(error)
@@ -219,15 +262,16 @@ def verify_partition(
     progress: Callable[[int], None] | None = None,
     gaps_of: Callable[[list[int]], Gaps] | None = None,
 ) -> tuple[Sequence[int], int] | None:
-    """Check one partition's folder into `report`; `log_start` as it was checkpointed; `gaps_of`: what gaps
-    between segments take is counted, and those that an index names are findings whatever `gaps` says; it gets the base
-    offsets of segments with an index and no log.
+    """Checks one partition's directory into `report`.
 
-    Returns the base offsets of its segments, and the log's end; None where that is not known, and told."""
+    `log_start` is the checkpointed log start.  With `gaps_of`, losses in gaps between segments are counted, and gaps
+    that an index names are findings whatever `gaps` says; it gets the base offsets of segments with an index and no
+    log.
+    Returns the base offsets of its segments, and the log's end; None if that is unknown, which is reported."""
     try:
         listed = files.list_dir(directory)
     except FileNotFoundError:
-        report.notes.append(f"{directory}: went away before it was looked at")
+        report.notes.append(f"{directory}: deleted before it was checked")
         return None
     bases = []
     small: dict[str, Callable[[], object]] = {}
@@ -238,7 +282,7 @@ def verify_partition(
             if base is not None:
                 bases.append(base)
             else:
-                report.add(path, 0, 0, "not the name of a segment: twenty digits and .log are expected")
+                report.add(path, 0, 0, "the name is not a segment's; expected twenty digits and .log")
         elif name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX):
             small[path] = partial(read_snapshot, path, files)
         elif name == names.LEADER_EPOCH_CHECKPOINT_FILE:
@@ -246,7 +290,9 @@ def verify_partition(
         elif name == names.PARTITION_METADATA_FILE:
             small[path] = partial(read_partition_metadata, path, files)
         elif name.endswith((names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX)):
-            report.notes.append(f"{path}: left by an interrupted compaction or split; the next open settles it")
+            report.notes.append(
+                f"{path}: left by an interrupted compaction or split; the next open completes or deletes it"
+            )
     _check_small_files(small, report)
     bases.sort()
     lonely = index_names_alone(listed)
@@ -268,7 +314,7 @@ def verify_partition(
         checker.observe = deep_check.observe
     for base, following in zip_longest(bases, bases[1:]):
         if not checker.check(base, following) and deep_check is not None:
-            deep_check.begin_anew()  # all before it has gone too
+            deep_check.begin_anew()  # everything before it was deleted too
     if deep_check is not None:
         deep_check.finish(checker.next_offset)
     behind = [base for base in alone if base >= max(checker.next_offset, log_start)]

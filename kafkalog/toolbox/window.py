@@ -1,4 +1,4 @@
-"""Where windows of offsets and times were: a `Selection` has them now.  Goes with the next release."""
+"""Old home of windows of offsets and times: a `Selection` has them now.  Will be removed in the next release."""
 
 from kafkalog._renamed import moved
 

@@ -1,4 +1,4 @@
-"""Numbers and commands in words, for sentences that more than one command prints.  Knows nothing else."""
+"""Formats numbers and commands for sentences that several commands print.  Knows nothing else."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import shlex
 
 
 def command(*words: object) -> str:
-    """A command line of kafkalog as it can be typed."""
+    """Returns a command line of kafkalog as it can be typed."""
     return f"`kafkalog {shlex.join(map(str, words))}`"
 
 
 def span(duration_ms: int) -> str:
-    """5400000 -> "1.5 h"."""
+    """Formats a duration: 5400000 -> "1.5 h"."""
     for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if abs(duration_ms) >= unit_ms:
             return f"{duration_ms / unit_ms:.1f} {unit}"
