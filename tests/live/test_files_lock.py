@@ -110,7 +110,7 @@ def test_guests_of_a_shared_lock(path: str) -> None:
     try:
         assert "is using this directory" in alone.answer
         assert (first.answer, second.answer) == ("in", "in")
-        assert "another one is at work in place 0" in again.answer
+        assert "another guest is active in slot 0" in again.answer
         assert "not shared any more" in stranger.answer
         assert not held.take_back()
         first.leave()

@@ -333,7 +333,7 @@ def test_what_fails_to_be_disowned_is_logged(caplog: pytest.LogCaptureFixture) -
     told = processes.Life()
 
     def child() -> None:
-        assert "was not let go in the child of a fork" in caplog.text
+        assert "was not released in the child of a fork" in caplog.text
         assert told.forked
 
     in_child(child)

@@ -108,7 +108,7 @@ def test_who_reads_keeps_the_file(tmp_path: Path, none_idle: OsFiles) -> None:
     assert open_below(tmp_path) == ["0.log"]
     os.unlink(tmp_path / "0.log")
     assert part.to_bytes() == b"000"
-    with pytest.raises(ClosedChannelException, match="not there any more"):
+    with pytest.raises(ClosedChannelException, match="no longer exists"):
         one.slice(0, 1)
     del part
     assert open_below(tmp_path) == []
@@ -304,16 +304,16 @@ def test_a_file_that_others_removed(tmp_path: Path, none_idle: OsFiles) -> None:
     log = kit.filled()
     kit.path(name(0, ".log")).unlink()
     kit.path(name(32, ".log")).unlink()
-    with pytest.raises(ClosedChannelException, match="not there any more"):
+    with pytest.raises(ClosedChannelException, match="no longer exists"):
         log.read(0, 100, FetchIsolation.LOG_END)
-    with pytest.raises(ClosedChannelException, match="not there any more"):
+    with pytest.raises(ClosedChannelException, match="no longer exists"):
         log.append_as_leader(batch(), 0)
-    with pytest.raises(ClosedChannelException, match="not there any more"):
+    with pytest.raises(ClosedChannelException, match="no longer exists"):
         log.flush(True)
     kit.path(name(8, ".index")).unlink()
     for index in (log.log_segments()[1].offset_index,):
         index.let_go()
-        with pytest.raises(ClosedChannelException, match="not there any more"):
+        with pytest.raises(ClosedChannelException, match="no longer exists"):
             index.lookup(10)
     assert log.read(16, 1, FetchIsolation.LOG_END).records.size
     assert not kit.channel.any_offline
@@ -327,7 +327,7 @@ def test_an_index_of_a_folder_that_is_just_being_renamed(tmp_path: Path) -> None
     os.rename(tmp_path / "t-0", tmp_path / "moved")
     back = threading.Timer(0.2, os.rename, (tmp_path / "moved", tmp_path / "t-0"))
     with log.lock:
-        with pytest.raises(ClosedChannelException, match="not there any more"):
+        with pytest.raises(ClosedChannelException, match="no longer exists"):
             log.read(4, 1, FetchIsolation.LOG_END)
         reader = threading.Thread(target=lambda: found.append(log.read(4, 1, FetchIsolation.LOG_END).records.size))
         found: list[int] = []

@@ -46,7 +46,7 @@ def test_records_and_segments_go(case: Case, caplog: pytest.LogCaptureFixture) -
         assert case.topic.delete_records(20, 0) == 20
         assert partition.log_start_offset == 20
         assert "log-start-offset-checkpoint" in caplog.text
-        assert "are written later" in caplog.text
+        assert "will be written later" in caplog.text
         assert partition.delete_old_segments() > 0
     assert [record.offset for record in partition] == list(range(20, 24))
     case.files.fault = None

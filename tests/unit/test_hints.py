@@ -114,9 +114,9 @@ def test_a_full_disk_of_a_store(tmp_path: Path, disk: FaultyFiles) -> None:
     fill(disk)
     told = full(reader.commit)
     assert "the commit of cursor 'billing' did not fit, and counts for nothing" in told
-    assert f"(free space in {tmp_path}: reads go on, and the next write tries again)" in told
+    assert f"(free space in {tmp_path}: reads continue, and the next write tries again)" in told
     told = full(store.close)
-    assert f"(the store of {tmp_path} is closed, but not cleanly: what was appended is there, and safe" in told
+    assert f"(the store of {tmp_path} is closed, but not cleanly: the appended records exist, and those" in told
     told = full(lambda: kafkalog.open(tmp_path, files=disk))
     assert f"needs a little room in {tmp_path}, and more if it was not closed cleanly; read_only=True opens it" in told
     assert "the next write tries again" not in told
@@ -132,9 +132,9 @@ def test_a_full_disk_of_a_partition(tmp_path: Path, disk: FaultyFiles) -> None:
     log = kafkalog.open_log(tmp_path, "t-0", files=disk)
     log.append(b"x")
     fill(disk)
-    assert f"(t-0 of {tmp_path} is closed, but not cleanly: what was appended is there" in full(log.close)
+    assert f"(t-0 of {tmp_path} is closed, but not cleanly: the appended records exist" in full(log.close)
     told = full(lambda: kafkalog.open_log(tmp_path, "t-0", files=disk))
-    assert f"(t-0 of {tmp_path} is not open: to be opened for writing it needs a little room in {tmp_path}" in told
+    assert f"(t-0 of {tmp_path} is not open: opening it for writing needs a little room in {tmp_path}" in told
     disk.fault = None
     with kafkalog.open_log(tmp_path, "t-0", files=disk) as log:
         assert [each.value for each in log.records()] == [b"x"]

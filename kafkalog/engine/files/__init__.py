@@ -1,7 +1,8 @@
-"""The one door to the disk and the clock: files, the directory lock, the scheduler, the failure channel.
+"""Access to the disk and the clock: files, the directory lock, the scheduler, the failure channel.
 
-`OS_FILES` is the machine's disk; tests put recording and failing twins in its place.  Errors here are plain OSErrors
-(LogDirLockedException, and `local_path`'s, apart); who knows the log directory gives them their meaning.
+The engine reaches the operating system only through this package.  `OS_FILES` is the machine's disk; tests replace it
+with classes that record or fail operations.  Errors here are plain OSErrors, except LogDirLockedException and the
+errors of `local_path`.  The code that knows the log directory turns them into KafkaStorageException.
 """
 
 from __future__ import annotations

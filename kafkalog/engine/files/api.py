@@ -1,9 +1,9 @@
-"""The one door to the disk, in types: what `OsFiles` does and what its recording and faulting twins stand in for.
+"""The interface to the disk: `OsFiles` implements it, and tests implement it with recording and failing classes.
 
-Everything above this floor changes the disk through a `Files` and the `File`s it opens, and nothing else does, so
-that a test can record, stop, tear or refuse any single step.  Methods raise plain `OSError`s; whoever knows the log
-directory turns them into KafkaStorageException.  Paths are text.  Knows nothing of segments, formats or Kafka,
-but for the way in which a small file is replaced (`write_atomic`).
+All code above this package changes the disk only through a `Files` and the `File`s that it opens, so that a test can
+record, stop, tear or refuse any single step.  Methods raise plain `OSError`s; the code that knows the log directory
+turns them into KafkaStorageException.  Paths are text.  Knows nothing of segments, formats or Kafka, except how Kafka
+replaces a small file (`write_atomic`).
 """
 
 from __future__ import annotations
@@ -23,21 +23,30 @@ from kafkalog.engine.files.failure import is_shortage
 from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
-# Size, time in ns, mode, inode, blocks, links, device: what a native listing says of a name.
+# Size, time in ns, mode, inode, blocks, links, device: the native listing's description of a name.
 Found: TypeAlias = tuple[int, int, int, int, int, int, int]
 FLUSH_BYTES = 8 << 20
 
 
 class HasFileno(Protocol):
-    """A socket or pipe."""
+    """An object with a file descriptor, such as a socket or pipe."""
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        """Returns the descriptor."""
 
 
 class FileStat(NamedTuple):
-    """What a path is: size in bytes, modification time in milliseconds since the epoch, kind (links followed); `inode`
-    tells a file from the one that took its name.  `is_about`: the size is an estimate (`glance`).  `allocated`: bytes
-    that it takes of its disk, fewer than its size if it is sparse; None if nobody says."""
+    """The description of a path.  Links are followed.
+
+    Attributes:
+        size: The size in bytes.
+        mtime_ms: The modification time, in milliseconds since 1970.
+        is_file: Whether it is a regular file.
+        is_dir: Whether it is a directory.
+        inode: The inode, which tells a file from another one that later got its name.
+        is_about: Whether the size is an estimate (`Files.glance`).
+        allocated: The bytes that the file takes of its disk, fewer than its size if it is sparse; None if unknown.
+    """
 
     size: int
     mtime_ms: int
@@ -49,21 +58,28 @@ class FileStat(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Names in a directory, sorted; links are followed, and one that leads nowhere is not there.
+    """The names in a directory, sorted.  Links are followed, and broken links are omitted.
 
-    `files` are regular ones, `others` directories, devices, pipes.
+    Attributes:
+        files: The regular files.
+        others: Directories, devices, pipes.
     """
 
     files: list[str]
     others: list[str]
 
 
-GLANCE_FIELDS = ("mtime_ns", "ctime_ns", "size", "inode", "device", "mode")  # of `Files.glances`
+GLANCE_FIELDS = ("mtime_ns", "ctime_ns", "size", "inode", "device", "mode")  # the columns of `Files.glances`
 
 
 class Looked(NamedTuple):
-    """A folder as one call saw it: its modification time in milliseconds before it was listed, the names in it, and
-    what those are that were asked for, as far as it could be told."""
+    """The state of a directory as one call read it.
+
+    Attributes:
+        mtime_ms: The modification time before the listing, in milliseconds since 1970.
+        names: The names in the directory.
+        stats: The descriptions of the requested names, as far as they could be read.
+    """
 
     mtime_ms: int
     names: list[str]
@@ -71,9 +87,19 @@ class Looked(NamedTuple):
 
 
 class File(ABC):
-    """An open file with explicit positions: no cursor, so threads may read it together.
+    """An open file with explicit positions.  It has no cursor, so that threads may read it together.
 
-    Writes write everything or raise; after a failed write any prefix of it may be on disk.
+    A write writes everything or raises.  After a failed write, any prefix of it may be on disk.  All methods raise
+    OSError.
+
+    Example:
+        >>> import os, tempfile
+        >>> from kafkalog.engine.files import OS_FILES
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     with OS_FILES.open(os.path.join(directory, "notes"), create=True) as file:
+        ...         file.pwrite(b"hello", 0)
+        ...         print(file.size(), file.pread(2, 3))
+        5 b'lo'
     """
 
     __slots__ = ()
@@ -81,7 +107,7 @@ class File(ABC):
     @property
     @abstractmethod
     def path(self) -> str:
-        """Where it is; whoever renames it says so."""
+        """The path.  Code that renames the file must set it."""
 
     @path.setter
     @abstractmethod
@@ -94,71 +120,103 @@ class File(ABC):
 
     @abstractmethod
     def fileno(self) -> int:
-        """The descriptor, for selectors and sendfile; -1 once closed."""
+        """Returns the descriptor, for selectors and sendfile; -1 once the file is closed."""
 
     @abstractmethod
     def size(self) -> int:
-        """Length in bytes, asked of the system."""
+        """Returns the length in bytes, as the system reports it."""
 
     @abstractmethod
     def pread(self, n: int, position: int) -> bytes:
-        """Up to `n` bytes from `position`; fewer only at the end of the file."""
+        """Reads bytes.
+
+        Args:
+            n: The number of bytes to read.
+            position: The position of the first byte.
+
+        Returns:
+            The bytes; fewer than `n` only at the end of the file.
+        """
 
     @abstractmethod
     def pread_into(self, buffer: bytearray | memoryview | mmap.mmap, position: int) -> int:
-        """Fill `buffer` from `position`; the number of bytes read, fewer than asked only at the end of the file."""
+        """Reads bytes into a buffer.
+
+        Args:
+            buffer: The buffer to fill.
+            position: The position of the first byte in the file.
+
+        Returns:
+            The number of bytes that were read; fewer than the buffer's size only at the end of the file.
+        """
 
     @abstractmethod
     def pwrite(self, data: Buffer, position: int) -> None:
-        """Write all of `data` at `position`; a hole before it reads as zeros."""
+        """Writes all of `data` at `position`.  A hole before it reads as zeros."""
 
     @abstractmethod
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers one behind the other at `position`; the number of bytes written."""
+        """Writes all buffers one after the other, beginning at `position`.  Returns the number of bytes."""
 
     @abstractmethod
     def truncate(self, size: int) -> None:
-        """Cut to `size` bytes, or extend with zeros."""
+        """Truncates the file to `size` bytes, or extends it with zeros."""
 
     @abstractmethod
     def sync(self) -> None:
-        """fsync: content and length survive power loss afterwards."""
+        """Syncs the file (fsync): content and length survive a power loss afterwards."""
 
     @abstractmethod
     def sync_data(self) -> None:
-        """fdatasync: as `sync`, but for the file's times, which cost another write."""
+        """Syncs the file without its times (fdatasync), which would cost another write."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close; a second call does nothing."""
+        """Closes the file.  A second call does nothing."""
 
     @abstractmethod
     def map(self) -> FileMap | None:
-        """A read-only map of the whole file as long as it is now; None for an empty file.
+        """Returns a read-only map of the whole file at its current length; None for an empty file.
 
-        The map outlives `close`, and is gone when it is forgotten.  It must not be read where another process may
-        shorten the file (SIGBUS).
+        The map outlives `close`, and is unmapped when it is dropped.  It must not be read if another process may
+        shorten the file, because a read beyond its end kills the process (SIGBUS).
         """
 
     @abstractmethod
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
-        """One `sendfile` of up to `count` bytes from `position`; the number sent (0 at the end of the file)."""
+        """Sends bytes of the file with one `sendfile`.
+
+        Args:
+            sock: The destination.
+            position: The position of the first byte in the file.
+            count: The largest number of bytes to send.
+
+        Returns:
+            The number of bytes that were sent; 0 at the end of the file.
+        """
 
     def flush_soon(self, position: int, count: int) -> None:  # noqa: B027
-        """A hint: these bytes are written, will be synced and hardly be read soon, so the disk may begin with them."""
+        """Hints that these bytes are complete and will be synced soon, so that the disk may begin to write them."""
 
     def copy_from(self, source: File, size: int) -> int:
-        """Copy the first `size` bytes of another file without reading them, as far as the system can; how many."""
+        """Copies the first `size` bytes of another file without reading them, as far as the system can.
+
+        Returns how many bytes were copied.
+        """
         return 0
 
     def clone_from(self, source: File) -> bool:
-        """Become a copy of another file that shares its blocks until one of them is changed (a reflink); False, and
-        nothing is done, where the file system has none."""
+        """Makes this file a copy of another one that shares its blocks until one of them changes (a reflink).
+
+        Returns False, and does nothing, if the file system cannot.
+        """
         return False
 
     def write_synced(self, parts: Iterable[Buffer], position: int = 0) -> int:
-        """Write all parts one behind the other from `position` on, and sync them; the number of bytes.  The disk is at
-        work meanwhile: a sync at the end alone would wait for all of it."""
+        """Writes all parts one after the other, beginning at `position`, and syncs them.  Returns the number of bytes.
+
+        The disk already writes meanwhile; with only a sync at the end, the caller would wait for all of it.
+        """
         end = told = position
         for part in parts:
             self.pwrite(part, end)
@@ -170,7 +228,7 @@ class File(ABC):
         return end - position
 
     def doubt(self) -> None:  # noqa: B027
-        """What it gave cannot be read: whatever is kept of it is fetched anew.  A disk keeps nothing."""
+        """Reports that the content that it returned cannot be read: a cache must fetch it again.  A disk has none."""
 
     def __enter__(self) -> File:
         return self
@@ -183,7 +241,11 @@ class File(ABC):
 
 
 class FileLock(ABC):
-    """A held directory lock."""
+    """A held directory lock.
+
+    Attributes:
+        path: The lock file.
+    """
 
     __slots__ = ("path",)
 
@@ -191,13 +253,17 @@ class FileLock(ABC):
 
     @abstractmethod
     def release(self, *, remove: bool = True) -> None:
-        """Give the lock up and, as Kafka does, remove its file; a second call does nothing."""
+        """Releases the lock and, as Kafka does, removes its file.  A second call does nothing.
+
+        Args:
+            remove: Whether to remove the file.
+        """
 
     def share(self, token: bytes) -> None:  # noqa: B027
-        """Let guests who know the token work under this lock (`kafkalog.engine.files.lock.OsGuest`)."""
+        """Admits guests (other processes) that know the token (`kafkalog.engine.files.lock.OsGuest`)."""
 
     def take_back(self) -> bool:
-        """Hold it alone again; False while guests are at work."""
+        """Holds the lock alone again.  Returns False while guests are active."""
         return True
 
     def __enter__(self) -> FileLock:
@@ -208,72 +274,94 @@ class FileLock(ABC):
 
 
 class Files(ABC):
-    """Directory operations and opening.  All raise OSError (FileNotFoundError, FileExistsError, ...)."""
+    """The operations on directories, and the opening of files.
+
+    All methods raise OSError (FileNotFoundError, FileExistsError and others).
+
+    Example:
+        >>> import os, tempfile
+        >>> from kafkalog.engine.files import OS_FILES
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     path = os.path.join(directory, "notes")
+        ...     OS_FILES.write_atomic(path, b"hello")
+        ...     print(OS_FILES.list_dir(directory), OS_FILES.read_bytes(path))
+        ['notes'] b'hello'
+    """
 
     __slots__ = ()
 
     def close(self) -> None:  # noqa: B027
-        """Lets go of threads and connections, where it has any; not of files."""
+        """Ends threads and connections, if there are any.  Closes no files."""
 
     @property
     def pool(self) -> OpenFiles:
-        """What limits how many are open at a time: of the process, unless it was made with another."""
+        """The budget of open files: the process's, unless the object was created with another."""
         return OPEN_FILES
 
     @property
     def is_dry(self) -> bool:
-        """Whether what is written goes elsewhere, and is thrown away."""
+        """Whether writes go elsewhere, and are discarded."""
         return False
 
     def owns(self, path: str) -> bool:
-        """Whether an address that is no path of this machine, such as `s3://bucket/prefix`, is one of these files'."""
+        """Returns whether these files serve an address that is no path of this machine, such as `s3://bucket/prefix`."""
         return False
 
     @abstractmethod
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> File:
-        """Open for reading, and writing unless `writable=False`.
+        """Opens a file.
 
-        `create` makes a missing file (never truncates one); `exclusive` refuses an existing one.
+        Args:
+            path: The file.
+            writable: Open it for reading and writing; otherwise only for reading.
+            create: Create the file if it is missing.  An existing file is not truncated.
+            exclusive: Create the file, and raise FileExistsError if it exists.
+
+        Returns:
+            The open file.
         """
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory (links followed)."""
+        """Returns whether a file or directory exists (links followed)."""
 
     @abstractmethod
     def is_dir(self, path: str) -> bool:
-        """Whether there is a directory (links followed)."""
+        """Returns whether the path is a directory (links followed)."""
 
     @abstractmethod
     def is_link(self, path: str) -> bool:
-        """Whether the path itself is a symbolic link."""
+        """Returns whether the path itself is a symbolic link."""
 
     @abstractmethod
     def is_readable(self, path: str) -> bool:
-        """Whether there is something that this process may read (links followed)."""
+        """Returns whether this process may read the file or directory (links followed)."""
 
     @abstractmethod
     def stat(self, path: str) -> FileStat:
-        """Size, modification time and kind."""
+        """Returns size, modification time and kind of a path."""
 
     def glance(self, path: str) -> FileStat:
-        """As `stat`, for who can do with an estimate of a size that would have to be asked for."""
+        """Returns `stat`, with an estimated size if the exact one would need a request."""
         return self.stat(path)
 
     def may_overlap(self, path: str) -> bool:
-        """Whether a segment may go on behind where the next one begins: two brokers copied them, each its own."""
+        """Returns whether a segment may extend beyond the beginning of the next one.
+
+        This occurs if two brokers copied segments of the same log.
+        """
         return False
 
     @abstractmethod
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Returns the names in a directory, sorted."""
 
     def names_in(self, path: str) -> list[str]:
-        """Names in a directory in the file system's own order, in which Java lists them."""
+        """Returns the names in a directory in the file system's order, in which Java lists them."""
         return self.list_dir(path)
 
     def listing(self, path: str) -> Listing:
-        """What is in a directory, by kind."""
+        """Returns the names in a directory by kind."""
         found = Listing([], [])
         for name in self.list_dir(path):
             entry = os.path.join(path, name)
@@ -282,73 +370,92 @@ class Files(ABC):
         return found
 
     def look_into(self, path: str, suffix: str) -> Looked | None:
-        """`stat` and `names_in` of a folder, and `stat` of what has names with `suffix`, in one call.  None where these
-        files have no such call, or it failed: whoever asks one question after the other is told why."""
+        """Returns the state of a directory, and of the files in it with `suffix`, in one call.
+
+        Returns None if these files have no such call, or if it failed: the caller then makes single calls, which
+        raise the error.
+        """
         return None
 
     def glances(self, place: str, names: bytes) -> bytes | None:
-        """`stat` of many files below the folder `place` in one call, for who looks whether they have changed: for each
-        name (`t-0/leader-epoch-checkpoint`), which ends with a NUL, GLANCE_FIELDS as native int64, or zeros where
-        nothing is there.  None as `look_into`."""
+        """Returns the `stat` of many files below the directory `place` in one call, to find out which have changed.
+
+        Args:
+            place: The directory.
+            names: The names, such as `t-0/leader-epoch-checkpoint`, each with a NUL at its end.
+
+        Returns:
+            GLANCE_FIELDS of each name as native int64, or zeros if it does not exist.  None as `look_into`.
+        """
         return None
 
     def content(self, path: str, bytes_max: int) -> bytes | None:
-        """`read_bytes` of a file of at most so many, in one call; None as `look_into`, and for a larger file."""
+        """Returns a file's bytes in one call.  None as `look_into`, and for a file of more than `bytes_max` bytes."""
         return None
 
     def has_inside(self, folder: str, name: str) -> bool:
-        """Whether `folder` is a directory that has something of this name; False also where that would take longer to
-        tell than to list it."""
+        """Returns whether `folder` is a directory with an entry `name`.
+
+        Also returns False if the answer would take longer than a listing.
+        """
         return False
 
     def list_files(self, path: str) -> list[str]:
-        """Names of the regular files in a directory (links followed), sorted."""
+        """Returns the names of the regular files in a directory (links followed), sorted."""
         return self.listing(path).files
 
     @abstractmethod
     def rename(self, src: str, dst: str) -> None:
-        """Rename, replacing `dst`, in one step.  Durable only after `sync_dir` of both parents."""
+        """Renames a file or directory in one step, and replaces `dst`.
+
+        It survives a power loss only after `sync_dir` of both parents.
+        """
 
     def link(self, src: str, dst: str) -> None:
-        """Give a file another name, which must be new.  Durable only after `sync_dir`.  OSError where the file system,
-        or these files, cannot (EXDEV, EPERM, ENOTSUP, EMLINK)."""
+        """Gives a file a second, new name (a hard link).  It survives a power loss only after `sync_dir`.
+
+        Raises:
+            OSError: The file system, or these files, cannot do it (EXDEV, EPERM, ENOTSUP, EMLINK).
+        """
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), dst)
 
     @abstractmethod
     def unlink(self, path: str) -> None:
-        """Remove a file (or link)."""
+        """Removes a file or a link."""
 
     @abstractmethod
     def mkdirs(self, path: str) -> None:
-        """Make a directory and what is missing above it; an existing one is fine."""
+        """Creates a directory with its parents.  An existing directory is no error."""
 
     @abstractmethod
     def rmdir(self, path: str) -> None:
-        """Remove an empty directory."""
+        """Removes an empty directory."""
 
     @abstractmethod
     def sync_dir(self, path: str) -> None:
-        """fsync a directory: its names survive power loss afterwards."""
+        """Syncs a directory (fsync): the names in it survive a power loss afterwards."""
 
     @abstractmethod
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Set the modification time."""
+        """Sets the modification time, in milliseconds since 1970."""
 
     @abstractmethod
     def read_bytes(self, path: str) -> bytes:
-        """The whole file."""
+        """Returns the whole content of a file."""
 
     @abstractmethod
     def lock(self, path: str) -> FileLock:
-        """Create and lock the lock file at `path` as Kafka's FileLock does.
+        """Creates and locks the lock file at `path` as Kafka's FileLock does.
 
-        Raises LogDirLockedException where someone holds it, OSError where the file cannot be made.
+        Raises:
+            LogDirLockedException: Another process, or this one, holds the lock.
+            OSError: The file cannot be created.
         """
 
-    # --- made of the above, so that the twins see every step -------------------------------------
+    # --- built from the methods above, so that a test's class sees every step ---------------------
 
     def open_sized(self, path: str, *, writable: bool = True, create: bool = False) -> tuple[File, int]:
-        """`open`, and the file's length in bytes: one question less to the system where thousands are opened."""
+        """Opens a file and returns its length in bytes too, which saves one system call for each of many files."""
         file = self.open(path, writable=writable, create=create)
         try:
             return file, file.size()
@@ -357,17 +464,17 @@ class Files(ABC):
             raise
 
     def size_of(self, path: str) -> int:
-        """A regular file's length in bytes."""
+        """Returns a regular file's length in bytes."""
         return self.stat(path).size
 
     def nearest_dir(self, path: str) -> str:
-        """The folder that is there, of `path` and those above it; the topmost of them where none is."""
+        """Returns the first existing directory among `path` and its parents; the topmost path if none exists."""
         while not self.is_dir(path) and (above := parent_dir(path)) != path:
             path = above
         return path
 
     def mkdirs_synced(self, path: str) -> None:
-        """`mkdirs` of which every new name survives power loss; an existing directory is fine."""
+        """Creates a directory with its parents, and syncs every new name.  An existing directory is no error."""
         missing = []
         there = self.nearest_dir(path)
         while path != there:
@@ -378,7 +485,7 @@ class Files(ABC):
             self.sync_dir(parent_dir(each))
 
     def unlink_if_exists(self, path: str) -> bool:
-        """Remove a file; False where there was none."""
+        """Removes a file.  Returns False if it does not exist."""
         try:
             self.unlink(path)
         except FileNotFoundError:
@@ -386,7 +493,7 @@ class Files(ABC):
         return True
 
     def rename_or_was(self, src: str, dst: str) -> None:
-        """`rename` for a change that is made again after it was interrupted: fine where it has happened already."""
+        """Renames a file or directory; does nothing if that was already done, by a call that was interrupted."""
         try:
             self.rename(src, dst)
         except FileNotFoundError:
@@ -394,16 +501,22 @@ class Files(ABC):
                 raise
 
     def sync_file(self, path: str) -> None:
-        """fsync a file by name."""
+        """Syncs a file by name (fsync)."""
         with self.open(path) as file:
             file.sync()
 
     def create(self, path: str) -> None:
-        """Make an empty file where there is none."""
+        """Creates an empty file if it does not exist."""
         self.open(path, create=True).close()
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
-        """Write a whole file in place (not atomic): created, cut to nothing, written, synced if asked."""
+        """Replaces a file's content in place, not atomically.
+
+        Args:
+            path: The file; it is created if it is missing.
+            data: The new content.
+            sync: Sync the file afterwards.
+        """
         with self.open(path, create=True) as file:
             if file.size():
                 file.truncate(0)
@@ -413,23 +526,37 @@ class Files(ABC):
 
     @contextlib.contextmanager
     def dir_to_sync(self, path: str) -> Iterator[Callable[[], object]]:
-        """A directory, and what syncs it.  It is opened now: where no descriptor is left, nothing is changed yet."""
+        """Opens a directory and yields a function that syncs it.
+
+        The directory is opened first, so that a lack of descriptors is found before anything changes.
+        """
         yield functools.partial(self.sync_dir, path)
 
     def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a small file as Kafka's CheckpointFile does: `<path>.tmp`, fsync, rename, fsync of the parent."""
+        """Replaces a small file as Kafka's CheckpointFile does: `<path>.tmp`, fsync, rename, fsync of the parent.
+
+        Args:
+            path: The file.
+            data: The new content.
+        """
         self.write_all_atomic(parent_dir(path), {path: data})
 
     def write_all_atomic(self, folder: str, contents: Mapping[str, Buffer]) -> None:
-        """`write_atomic` of files in one folder, by path.  All are written before the first takes its place: without
-        space, or a descriptor, none is changed."""
+        """Replaces several files in one directory, each as `write_atomic`.
+
+        All are written before the first one is renamed: if space or descriptors run out, no file changes.
+
+        Args:
+            folder: The directory.
+            contents: Maps each path to its new content.
+        """
         temporaries = {path: path + ".tmp" for path in contents}
         with self.dir_to_sync(folder) as sync_dir:
             try:
                 for path, data in contents.items():
                     self.write_file(temporaries[path], data, sync=True)
             except OSError as error:
-                if is_shortage(error):  # half of it takes space that others need
+                if is_shortage(error):  # unfinished files take space that others need
                     for temporary in temporaries.values():
                         with contextlib.suppress(OSError):
                             self.unlink_if_exists(temporary)
@@ -439,7 +566,7 @@ class Files(ABC):
             sync_dir()
 
     def remove_tree(self, path: str) -> None:
-        """Remove a file or a directory with all that is in it; links are removed, not followed.  Missing is fine."""
+        """Removes a file, or a directory with all entries.  Links are removed, not followed.  May be missing."""
         if self.is_link(path) or not self.is_dir(path):
             self.unlink_if_exists(path)
             return
@@ -449,5 +576,11 @@ class Files(ABC):
 
 
 def parent_dir(path: str) -> str:
-    """The directory that holds `path` (`.` for a bare name)."""
+    """Returns the directory that holds `path` (`.` for a bare name).
+
+    Example:
+        >>> from kafkalog.engine.files import parent_dir
+        >>> parent_dir("/data/orders-0"), parent_dir("orders-0")
+        ('/data', '.')
+    """
     return os.path.dirname(path) or "."

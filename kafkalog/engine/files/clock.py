@@ -1,4 +1,4 @@
-"""Time, passed in: whoever needs the hour asks a `Clock`, so that tests can be the hour."""
+"""The clock as an object: all code reads the time from a `Clock`, so that tests can set it."""
 
 from __future__ import annotations
 
@@ -14,35 +14,54 @@ from kafkalog.errors import IllegalArgumentException
 _NS_PER_MS = 1_000_000
 _MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECONDS = range(10**9, 10**11)  # since 1970: from 2001 on; in milliseconds it is a day of 1970 to 1973
+_SECONDS = range(10**9, 10**11)  # seconds since 1970 from 2001 on; as milliseconds they are days of 1970 to 1973
 
 
 class Clock(Protocol):
-    """Wall-clock milliseconds since the epoch, and monotonic nanoseconds for measuring (Kafka's Time)."""
+    """Wall-clock milliseconds since 1970, and monotonic nanoseconds for measuring (Kafka's Time)."""
 
-    def milliseconds(self) -> int: ...
+    def milliseconds(self) -> int:
+        """Returns the time in milliseconds since 1970."""
 
-    def nanoseconds(self) -> int: ...
+    def nanoseconds(self) -> int:
+        """Returns a monotonic time in nanoseconds."""
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks.
+
+    Example:
+        >>> from kafkalog.engine.files import SYSTEM_CLOCK
+        >>> SYSTEM_CLOCK.milliseconds() > 1_700_000_000_000
+        True
+    """
 
     __slots__ = ()
 
     milliseconds = staticmethod(descriptor.milliseconds)
 
     def nanoseconds(self) -> int:
+        """Returns a monotonic time in nanoseconds."""
         return time.perf_counter_ns()
 
 
 class ManualClock:
-    """A clock that stands still until told otherwise; its two times move together (Kafka's MockTime).
+    """A clock that moves only when it is told to.  Its two times move together (Kafka's MockTime).
 
-        clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))       # or milliseconds since 1970
-        clock.advance(timedelta(days=7))                            # or milliseconds
+    Args:
+        now_ms: The time: milliseconds since 1970, or a datetime with a time zone.
 
-    IllegalArgumentException for what is no time, such as seconds, floats and a datetime without a time zone.
+    Raises:
+        IllegalArgumentException: `now_ms` is no such time, such as seconds, a float, or a datetime without time zone.
+
+    Example:
+        >>> from datetime import UTC, datetime, timedelta
+        >>> from kafkalog.engine.files import ManualClock
+        >>> clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
+        >>> clock.milliseconds()
+        1767225600000
+        >>> clock.advance(timedelta(days=7))
+        1767830400000
     """
 
     __slots__ = ("_elapsed_ns", "now_ms")
@@ -52,13 +71,25 @@ class ManualClock:
         self._elapsed_ns = 0
 
     def milliseconds(self) -> int:
+        """Returns the time in milliseconds since 1970."""
         return self.now_ms
 
     def nanoseconds(self) -> int:
+        """Returns the monotonic time in nanoseconds."""
         return self._elapsed_ns
 
     def advance(self, by_ms: int | timedelta) -> int:
-        """Move forward; the new time in milliseconds."""
+        """Moves the clock forward.
+
+        Args:
+            by_ms: Milliseconds, or a timedelta.
+
+        Returns:
+            The new time in milliseconds since 1970.
+
+        Raises:
+            IllegalArgumentException: `by_ms` is negative, or no duration.
+        """
         expected = "milliseconds from 0 on, or a timedelta"
         ms = by_ms // _MS if isinstance(by_ms, timedelta) else _whole(by_ms, "by_ms", expected, "int(s * 1000)")
         if ms < 0:
@@ -68,7 +99,17 @@ class ManualClock:
         return self._move_to(self.now_ms + ms)
 
     def advance_to(self, now_ms: int | datetime) -> int:
-        """Jump, backwards too (the monotonic time never goes back)."""
+        """Sets the clock, backwards too.  The monotonic time never goes back.
+
+        Args:
+            now_ms: Milliseconds since 1970, or a datetime with a time zone.
+
+        Returns:
+            The new time in milliseconds since 1970.
+
+        Raises:
+            IllegalArgumentException: `now_ms` is no such time.
+        """
         return self._move_to(_moment_ms(now_ms))
 
     def _move_to(self, now_ms: int) -> int:

@@ -1,6 +1,6 @@
-"""A file that was let go: whoever still asks it for something is told so, by an error that is none of the disk's.
+"""ClosedFile: replaces a file that was closed; each use raises an error that is none of the disk's.
 
-Who holds the open file itself goes on with it: a descriptor is closed when nobody holds it any more.
+Code that still holds the open file itself can go on using it: a descriptor is closed when no code holds it any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkalog.errors import ClosedChannelException
 
 
 class ClosedFile(File):
-    """Every use but its `path` raises ClosedChannelException; closing it again does nothing."""
+    """A closed file.  Every use except its `path` raises ClosedChannelException; closing it again does nothing."""
 
     __slots__ = ("path",)
 

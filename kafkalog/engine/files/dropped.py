@@ -1,7 +1,7 @@
-"""What was dropped without being closed lets go of its files and locks, as a crash would leave them.
+"""Releases the files and locks of objects that were dropped without being closed, as a crash would.
 
-A finalizer may run inside of any lock, so it only starts a thread that does it; whoever takes a directory waits for
-these threads first.  Nothing is flushed, and no marker is written: the next open recovers.
+A finalizer may run while any lock is held, so it only starts a thread that does the work.  Code that acquires a
+directory waits for these threads first.  Nothing is flushed, and no marker is written: the next open recovers.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from kafkalog.engine.files.lines import Lines
 
 _log = Lines("kafkalog.files")  # about no partition
-# Each is released when its thread is through.  An Event's methods are Python: interrupted, they keep its lock.
-_GOING: dict[int, _thread.LockType] = {}  # each step of it is one of C's
+# Each is released when its thread is done.  Not Events: their methods are Python, and keep a lock if interrupted.
+_GOING: dict[int, _thread.LockType] = {}  # each operation on it is one step in C
 
 
 def let_go_later(let_go: Callable[[], object]) -> None:
-    """Has a thread call `let_go`, which waits for nobody else.  For finalizers."""
+    """Calls `let_go` in a thread.  `let_go` must not wait for other code.  For finalizers."""
     done = _thread.allocate_lock()
     done.acquire()
     _GOING[id(done)] = done
@@ -27,20 +27,20 @@ def let_go_later(let_go: Callable[[], object]) -> None:
         try:
             let_go()
         except Exception:
-            _log.warning("what was dropped was not let go in order", exc_info=True)
+            _log.warning("an object that was dropped without being closed was not released in order", exc_info=True)
         finally:
             _GOING.pop(id(done), None)
             done.release()
 
     try:
         _thread.start_new_thread(run, ())
-    except RuntimeError:  # no thread to be had: the files go with the process
+    except RuntimeError:  # no thread can be started: the files are closed with the process
         _GOING.pop(id(done), None)
         done.release()
 
 
 def wait_for_dropped() -> None:
-    """Until everything that was dropped so far has let go."""
+    """Waits until all objects that were dropped so far are released."""
     for done in list(_GOING.values()):
         with done:
             pass

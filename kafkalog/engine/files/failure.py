@@ -1,12 +1,12 @@
-"""Which log directories are offline, and why.
+"""Records which log directories are offline, and why.
 
-Mirrors org.apache.kafka.storage.internals.log.LogDirFailureChannel.  Whoever holds directories makes one and hands it
-to the logs in them.  A directory that failed stays so; of each, the first failure counts.  Kafka's handler waits at the
-channel's queue in a thread of its own; here `listen` names what is called, once a directory, by the thread that failed.
-That thread may hold a partition's lock: the listener only has something done later.
+Mirrors org.apache.kafka.storage.internals.log.LogDirFailureChannel.  The owner of directories creates one and passes it
+to the logs in them.  A directory that failed stays offline, and its first failure counts.  Kafka's handler waits at the
+channel's queue in a thread.  Here `listen` sets a function that the failing thread calls once a directory.  That thread
+may hold a partition's lock, so the listener must only schedule its work.
 
-A shortage is no failure: a full disk, a quota, a process without a free descriptor.  It passes, and nothing is wrong
-with the directory.  Kafka takes it offline all the same; a channel that `outlives_shortages` has the call refused.
+A shortage is no failure: a full disk, a quota, a process without a free descriptor.  It passes, and the directory is
+all right.  Kafka still takes the directory offline; with `outlives_shortages` only the call is refused.
 """
 
 from __future__ import annotations
@@ -24,15 +24,26 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 class UnsyncedError(OSError):
-    """A sync that failed: what was written before may be lost, and no later sync tells of it again."""
+    """A sync failed: bytes written before may be lost, and no later sync will report it again."""
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether it is for want of space or of descriptors, which passes.  A sync that failed is none, whatever it says:
-    bytes that counted as written are gone."""
+    """Returns whether an error is a lack of space or of descriptors, which passes.
+
+    A sync that failed is no shortage, whatever its errno: bytes that counted as written may be lost.
+
+    Args:
+        error: An OSError, or an error that kafkalog raised for one.
+
+    Example:
+        >>> import errno
+        >>> from kafkalog.engine.files import is_shortage
+        >>> is_shortage(OSError(errno.ENOSPC, "no space")), is_shortage(OSError(errno.EIO, "broken"))
+        (True, False)
+    """
     if isinstance(error, UnsyncedError):
         return False
-    if isinstance(error, KafkaStorageException):  # made of a shortage, by who outlives none
+    if isinstance(error, KafkaStorageException):  # if it stands for a shortage, it is a DiskFull
         return isinstance(error, DiskFull)
     if isinstance(error, OSError):
         return error.errno in _NO_SPACE or error.errno in _NO_DESCRIPTOR
@@ -40,37 +51,62 @@ def is_shortage(error: BaseException) -> bool:
 
 
 class LogDirFailureChannel:
-    """Thread-safe.  `outlives_shortages`: a call that meets one is refused, and no directory goes offline for it."""
+    """The log directories that are offline.  Thread-safe.
+
+    Args:
+        outlives_shortages: A call that meets a shortage is refused, and the directory stays online.
+
+    Example:
+        >>> import logging
+        >>> from kafkalog.engine.files import LogDirFailureChannel
+        >>> logging.disable()
+        >>> channel = LogDirFailureChannel()
+        >>> channel.maybe_add_offline_log_dir("/disk1", "cannot write")
+        >>> channel.offline_log_dirs
+        ['/disk1']
+        >>> logging.disable(logging.NOTSET)
+    """
 
     def __init__(self, *, outlives_shortages: bool = False) -> None:
         self.outlives_shortages = outlives_shortages
         self._lock = threading.RLock()
         self._offline: dict[str, BaseException | None] = {}  # guarded by _lock
         self._listener: Callable[[str], object] | None = None
-        self.any_offline = False  # set after the directory is in _offline: a quick first question
+        self.any_offline = False  # set after the directory is in _offline: a quick first check
 
     def has_offline_log_dir(self, log_dir: str) -> bool:
-        """Whether the directory failed."""
+        """Returns whether the directory is offline."""
         return log_dir in self._offline
 
     def cause(self, log_dir: str) -> BaseException | None:
-        """The error that took the directory offline, where it is known."""
+        """Returns the error that took the directory offline, if it is known."""
         return self._offline.get(log_dir)
 
     @property
     def offline_log_dirs(self) -> list[str]:
-        """Those that failed, in this order."""
+        """The offline directories, in the order in which they failed."""
         with self._lock:
             return list(self._offline)
 
     def listen(self, listener: Callable[[str], object]) -> None:
-        """Have `listener` called with each directory that fails from now on; it must neither raise nor wait."""
+        """Sets the function that is called with each directory that fails from now on.
+
+        Args:
+            listener: The function.  It must neither raise nor wait.
+        """
         self._listener = listener
 
     def maybe_add_offline_log_dir(
         self, log_dir: str, message: str, cause: BaseException | None = None, *, topic_partition: object = None
     ) -> None:
-        """Take a directory offline; its first failure is its cause.  `topic_partition`: whose failure it was."""
+        """Takes a directory offline, and logs the error.  The first failure is the directory's cause.
+
+        Args:
+            log_dir: The directory.
+            message: The text of the log line.
+            cause: The error.
+            topic_partition: The partition in which the error occurred.
+        """
         with self._lock:
             new = log_dir not in self._offline
             self._offline.setdefault(log_dir, cause)
@@ -80,28 +116,37 @@ class LogDirFailureChannel:
             self._listener(log_dir)
 
     def passes(self, error: BaseException) -> bool:
-        """Whether the directory outlives this error: a shortage, for who outlives those."""
+        """Returns whether the directory stays online after this error: a shortage, with `outlives_shortages`."""
         return self.outlives_shortages and is_shortage(error)
 
     def failed(
         self, log_dir: str, message: str, error: OSError, *, topic_partition: object = None
     ) -> KafkaStorageException | TooManyOpenFilesException:
-        """What to raise for an error of the disk's in a directory, which is offline from now on; `message` says what
-        failed.  DiskFull or TooManyOpenFilesException, and the directory goes on, for what `passes`."""
+        """Takes a directory offline, unless the error `passes`, and returns the error to raise.
+
+        Args:
+            log_dir: The directory.
+            message: Names the operation that failed.
+            error: The error of the disk.
+            topic_partition: The partition in which the error occurred.
+
+        Returns:
+            A KafkaStorageException.  If the error `passes`, DiskFull or TooManyOpenFilesException.
+        """
         if not self.passes(error):
             self.maybe_add_offline_log_dir(log_dir, message, error, topic_partition=topic_partition)
             return KafkaStorageException.because_of(error, message)
         return refused(log_dir, message, error)
 
     def give_up(self, log_dir: str, message: str, error: OSError) -> None:
-        """`failed` for who goes on without the directory; what `passes` is raised."""
+        """Takes a directory offline for a caller that continues without it; raises an error that `passes`."""
         raised = self.failed(log_dir, message, error)
         if self.passes(error):
             raise raised from error
 
 
 def refused(log_dir: str, message: str, error: OSError) -> DiskFull | TooManyOpenFilesException:
-    """What to raise for a shortage."""
+    """Returns the error to raise for a shortage."""
     if isinstance(error, DiskFull):
         return error
     if error.errno in _NO_DESCRIPTOR:
@@ -109,26 +154,29 @@ def refused(log_dir: str, message: str, error: OSError) -> DiskFull | TooManyOpe
         return TooManyOpenFilesException(f"{message}: {error.strerror}", path=path, hint=OPEN_FILES_HINT)
     full = DiskFull.because_of(error, message)
     full.log_dir = log_dir
-    full.hint = f"free space in {log_dir}: reads go on, and the next write tries again"
+    full.hint = f"free space in {log_dir}: reads continue, and the next write tries again"
     return full
 
 
 @contextlib.contextmanager
 def full_at_open(what: str) -> Iterator[None]:
-    """Around the opening of `what`: a disk that is full is told with what can be done then."""
+    """Adds a hint to a DiskFull during the opening of `what`."""
     try:
         yield
     except DiskFull as error:
         error.hint = (
-            f"{what} is not open: to be opened for writing it needs a little room in {error.log_dir}, and more if it "
-            "was not closed cleanly; read_only=True opens it as it is"
+            f"{what} is not open: opening it for writing needs a little room in {error.log_dir}, and more if it was "
+            "not closed cleanly; read_only=True opens it and changes nothing"
         )
         raise
 
 
 @contextlib.contextmanager
 def full_at_change(what: str) -> Iterator[None]:
-    """The same, around a change of a topic that begins with a small file; `what` says how the topic is then."""
+    """Adds a hint to a DiskFull during a change of a topic that begins with a small file.
+
+    `what` describes the state of the topic after the error.
+    """
     try:
         yield
     except DiskFull as error:
@@ -142,12 +190,12 @@ def full_at_change(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_at_close(what: str, opens: str) -> Iterator[None]:
-    """The same, around its close."""
+    """Adds a hint to a DiskFull during a close.  `opens` names the call that opens `what` again."""
     try:
         yield
     except DiskFull as error:
         error.hint = (
-            f"{what} is closed, but not cleanly: what was appended is there, and safe from a power loss as far as it "
-            f"was flushed; {opens} recovers it, which needs a little room in {error.log_dir}; read_only=True needs none"
+            f"{what} is closed, but not cleanly: the appended records exist, and those that were flushed survive a "
+            f"power loss; {opens} recovers it, which needs a little room in {error.log_dir}; read_only=True needs none"
         )
         raise

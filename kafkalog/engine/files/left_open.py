@@ -1,8 +1,9 @@
-"""What is still open for writing when the process ends: it sends what it holds, and says that it was never closed.
+"""At the end of the process, makes objects that are still open for writing send what they hold, and warn.
 
-A finalizer that runs as the interpreter goes down can do neither: its modules may be empty, and threads stand still.
-So who is to be closed says `told_at_exit(self)`, and is asked before that, while threads and warnings work.  It is held
-weakly, and a forked child has none of its parent's.  Nothing is closed here: the next open recovers, as after a crash.
+A finalizer that runs during the shutdown of the interpreter can do neither: its modules may be empty, and threads do
+not run.  So an object that must be closed calls `told_at_exit(self)`.  Its `left_open` is called earlier, while threads
+and warnings work.  The object is held weakly, and a forked child has none of its parent's.  Nothing is closed here: the
+next open recovers, as after a crash.
 """
 
 from __future__ import annotations
@@ -14,27 +15,29 @@ import time
 import weakref
 from typing import Protocol
 
-SEND_S = 2.0  # that an exit waits, at most, for what all of them hold
+SEND_S = 2.0  # the longest time that the exit waits for all of them together
 
 
 class LeftOpen(Protocol):
-    """What may be open when the process ends."""
+    """An object that may be open when the process ends."""
 
     def left_open(self, deadline_s: float) -> None:
-        """At the process's end: send what is held, until `time.monotonic()` is `deadline_s`, and give a
-        ResourceWarning.  Nothing where it was closed."""
+        """Sends what the object holds, until `time.monotonic()` is `deadline_s`, and gives a ResourceWarning.
+
+        Called at the end of the process.  Does nothing if the object was closed.
+        """
 
 
 _OPEN: weakref.WeakSet[LeftOpen] = weakref.WeakSet()
 
 
 def told_at_exit(thing: LeftOpen) -> None:
-    """Have `thing.left_open()` called when the process ends, as long as it lives."""
+    """Calls `thing.left_open()` when the process ends, if `thing` still exists then."""
     _OPEN.add(thing)
 
 
 def opened_at() -> str:
-    """Where in a program of others the open is that calls this."""
+    """Returns the place outside of this package from which the current call came."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "kafkalog":
         frame = frame.f_back
@@ -47,7 +50,7 @@ def _tell() -> None:
     for thing in list(_OPEN):
         try:
             thing.left_open(deadline_s)
-        except Exception as error:  # a warning, with -W error
+        except Exception as error:  # a warning is an error with -W error
             errors.append(error)
     if errors:
         raise errors[0]

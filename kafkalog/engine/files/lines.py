@@ -1,9 +1,9 @@
-"""Where a log line is about: every line of the engine names its partition and log directory, where it has them.
+"""Log lines that name their partition and log directory, if they have them.
 
-Both stand in the text, before the message, and as fields of the record (`topic_partition`, `log_dir`; None where a line
-is about neither), for whoever formats records as data.  The loggers are `kafkalog.log`, `kafkalog.segment`,
+Both are in the text, before the message, and are fields of the record (`topic_partition`, `log_dir`; None if a line is
+about neither), for handlers that format records as data.  The loggers are `kafkalog.log`, `kafkalog.segment`,
 `kafkalog.format`, `kafkalog.files`, `kafkalog.metrics`, `kafkalog.cleaner`, `kafkalog.manager`, `kafkalog.coordinator`,
-`kafkalog.remote` and `kafkalog.topics`, of the standard library; no handler is set here.
+`kafkalog.remote` and `kafkalog.topics`, of the standard library.  No handler is set here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ else:
     _Adapter = logging.LoggerAdapter
 
 
-# Logger.manager's lock does not bear being interrupted: it is taken here, not where a partition is made.
+# Logger.manager's lock must not be interrupted: it is acquired here, and not when a partition is created.
 NAMES = ("log", "segment", "format", "files", "metrics", "cleaner", "manager", "coordinator", "remote", "topics")
 _LOGGERS = {name: logging.getLogger(name) for name in (f"kafkalog.{each}" for each in NAMES)}
 
@@ -37,10 +37,10 @@ class Lines(_Adapter):
         self._prefix = f"[{', '.join(f'{key}=%s' for key in self._known)}] " if self._known else ""
 
     def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """`msg` is formatted with `args`, also where there are none.
+        """Logs `msg` formatted with `args`, also if there are none.
 
-        An error of the disk or of a request (`exc_info`) is told in words.  Its traceback says where in this package
-        it was met, which is of use to who looks for a bug in it: it is there where the logger takes DEBUG.
+        An error of the disk or of a request (`exc_info`) is appended as text.  Its traceback shows where in this
+        package it occurred, which helps only to find a bug here: it is logged if the logger's level is DEBUG.
         """
         if self.isEnabledFor(level):
             error = kwargs.get("exc_info")

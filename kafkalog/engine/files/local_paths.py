@@ -1,7 +1,7 @@
-"""The one check of a path that somebody gives: whether it is of this machine's disk.
+"""Checks that a path from a caller is on this machine's disk.
 
-`s3a://bucket/logs` is a good name for a new folder, too, and so every door asks here before it makes or reads anything.
-A scheme begins a text (`s3a:`); a colon further on, behind a slash, is a part of a name.
+`s3a://bucket/logs` is also a valid name for a new directory, so every public function checks here before it creates or
+reads anything.  A scheme is at the beginning (`s3a:`); a colon after a slash is part of a name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,31 @@ _LOCAL_HOSTS = ("", "localhost")
 
 
 def local_path(given: str | os.PathLike[str], *, what: str = "path", files: Files = OS_FILES) -> str:
-    """The local path that is meant: what is given, or what `file:/x`, `file:///x` or `file://localhost/x` names
-    (percent-decoded).  IllegalArgumentException for another scheme or a NUL, TypeError for what is no path.
+    """Returns the local path for a caller's path or `file:` URI.
 
-    A folder that is there under a name with a colon (`2026:11`) is itself; one called `s3a:` is `./s3a:`.
+    `file:/x`, `file:///x` and `file://localhost/x` are percent-decoded.  An existing relative path with a colon
+    (`2026:11`) is taken as it is; for a new one called `s3a:` write `./s3a:`.
+
+    Args:
+        given: A path, or a `file:` URI.
+        what: The name of the argument, for errors.
+        files: The file operations to use.
+
+    Returns:
+        The path as text.
+
+    Raises:
+        IllegalArgumentException: The path has another scheme, or a NUL.
+        TypeError: `given` is no path.
+
+    Example:
+        >>> from kafkalog.engine.files import local_path
+        >>> local_path("file:///disk1/kafka%20logs")
+        '/disk1/kafka logs'
     """
     text = os.fsdecode(given)
     if "\0" in text:
-        raise IllegalArgumentException(f"{what}: found {text!r}, expected a path, which has no NUL")
+        raise IllegalArgumentException(f"{what}: found {text!r}, expected a path without a NUL")
     found = _SCHEME.match(text)
     if found is None:
         return text
@@ -36,7 +53,7 @@ def local_path(given: str | os.PathLike[str], *, what: str = "path", files: File
         return text
     raise IllegalArgumentException(
         f"{what}: found {text}, expected a mounted directory, a path of this machine, not the scheme {scheme}:",
-        hint=f"mount the store, or copy the files here; for a local folder of this name write ./{text}",
+        hint=f"mount the store, or copy the files here; for a local directory of this name write ./{text}",
     )
 
 
@@ -49,7 +66,7 @@ def _of_file_uri(text: str, rest: str, what: str) -> str:
         path = slash + path
     if host.lower() not in _LOCAL_HOSTS or not path.startswith("/"):
         raise IllegalArgumentException(
-            f"{what}: found {text}, expected an absolute path behind file:, such as file:///disk1/kafka-logs",
-            hint="leave file: out for a path that begins in the working directory",
+            f"{what}: found {text}, expected an absolute path after file:, such as file:///disk1/kafka-logs",
+            hint="omit file: for a path that is relative to the working directory",
         )
     return os.fsdecode(unquote_to_bytes(os.fsencode(path)))

@@ -1,22 +1,22 @@
-"""The directory lock that keeps a broker, or another kafkalog, out.
+"""The directory lock that keeps out a broker, or another kafkalog process.
 
-A Java broker holds a POSIX record lock on the whole of `.lock` (FileChannel.tryLock).  On Linux we take an
-open-file-description lock on the same range: the two kinds exclude each other, and ours is not lost when some other
-descriptor of the file is closed in this process, nor shared by the process's threads.  Elsewhere a POSIX lock is
-taken, and a process-wide table does what such a lock does not: it excludes this process itself.  So that a POSIX
-lock is never dropped by accident, nothing else may open the lock file.
+A Java broker holds a POSIX record lock on the whole of `.lock` (FileChannel.tryLock).  On Linux this module acquires an
+open-file-description lock on the same range.  The two kinds exclude each other.  The latter is not lost when another
+descriptor of the file is closed in this process, and is not shared by the process's threads.  On other systems it
+acquires a POSIX lock, and a process-wide table does what such a lock does not: it excludes this process itself.  No
+other code may open the lock file, because closing it would drop a POSIX lock.
 
-Release removes the file first and unlocks second (Kafka: the other way round), so that nobody gets a lock on a file
-that is about to vanish; and after locking the name is looked at again for the same reason.
+`release` removes the file first and unlocks second (Kafka: the other way round), so that no process gets a lock on a
+file that is about to vanish.  For the same reason the name is checked again after locking.
 
-The lock lives as long as its descriptor, and this as long as the OsFileLock: one that is forgotten, as an interrupt
-may do to it, is held no more.  A forked child closes its copy at once, or it would keep the directory locked after
-its parent is gone.
+The lock exists as long as its descriptor, and the descriptor as long as the OsFileLock.  So a lock that an interrupt
+makes the code forget is released.  A forked child closes its copy at once; otherwise it would keep the directory locked
+after its parent has ended.
 
-A holder may let others work for it (`share`), in processes that are not his children: then he keeps the file's first
-byte locked, and each guest (`OsGuest`) one byte of its own behind that.  Who wants the directory locks all bytes, and
-so waits for the last guest, also where the holder was killed.  A guest that comes late, whose holder is gone, finds the
-first byte free, or another holder's token in the file, and is sent away.
+A holder may admit guests (`share`), which are processes that are not its children.  Then it keeps the file's first byte
+locked, and each guest (`OsGuest`) locks one byte after that.  A process that wants the directory locks all bytes, and
+so waits for the last guest, even if the holder was killed.  A late guest whose holder has ended finds the first byte
+unlocked, or another holder's token in the file, and is refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OURSELVES = "this process holds it already"
 
 
 class _Busy(Exception):
-    """Someone has the lock; `pid` is 0 where the system does not say who."""
+    """The lock is held.  `pid` is 0 if the system does not report the holder."""
 
     def __init__(self, pid: int, inode: _Inode) -> None:
         self.pid = pid
@@ -61,7 +61,7 @@ class _Busy(Exception):
 
 
 class OsFileLock(FileLock):
-    """Taken by construction; LogDirLockedException where someone else holds it."""
+    """A lock that the constructor acquires.  LogDirLockedException if another holder has it."""
 
     __slots__ = ("__weakref__", "_file", "_inode", "_shared", "_where")
 
@@ -77,17 +77,17 @@ class OsFileLock(FileLock):
                     return
             except _Busy as busy:
                 raise _locked(path, _holder(busy), _where(busy.inode)) from None
-        raise _locked(path, "the lock file is being created and removed by others")
+        raise _locked(path, "other processes are creating and removing the lock file")
 
     def _try_lock(self) -> bool:
-        """Lock; False where the file that was locked is no longer the one of that name."""
+        """Acquires the lock.  Returns False if the locked file no longer has that name."""
         with _HELD_LOCK:
-            # Looked up before opening: with POSIX locks, closing our second descriptor would drop the first's lock.
+            # Checked before the open: with POSIX locks, closing a second descriptor would drop the first one's lock.
             inode = _inode_of(self.path)
             other = None if inode is None else _HELD.get(inode)
             if inode is not None and other is not None and other.held:
                 raise _Busy(os.getpid(), inode)
-            # One call from bytecode: between two, an interrupt would leave the descriptor to nobody.
+            # One call from bytecode: an interrupt between two would leave the descriptor without an owner.
             self._file = next(map(Descriptor, (self.path,), map(os.open, (self.path,), (_FLAGS,), (0o666,))))
             try:
                 fd = self._file.fileno()
@@ -114,11 +114,11 @@ class OsFileLock(FileLock):
             if file is None or file.closed:
                 return
             try:
-                if remove and not self._shared and _inode_of(self.path) == self._inode:  # guests would keep nobody out
+                if remove and not self._shared and _inode_of(self.path) == self._inode:  # guests still lock this file
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(self.path)
             finally:
-                # Unlock by name, not by close alone: who was forked without our knowing may still hold a copy.
+                # Unlocks explicitly: a process that was forked without Python's knowledge may still have a copy.
                 with contextlib.suppress(OSError):
                     _unlock(file.fileno())
                 if _HELD.get(self._inode) is self:
@@ -151,13 +151,14 @@ class OsFileLock(FileLock):
 
 
 class PlaceTaken(LogDirLockedException):
-    """Another guest has the place."""
+    """Another guest has the slot."""
 
 
 class OsGuest(FileLock):
-    """A place in a directory that its holder shares: one of `slot` at a time, whatever became of the holder.
+    """A slot in a directory that its holder shares: one guest a slot at a time, even if the holder has ended.
 
-    PlaceTaken where the slot is, LogDirLockedException where the directory is not shared under `token` any more.
+    Raises PlaceTaken if the slot is taken, and LogDirLockedException if the directory is not shared under `token` any
+    more.
     """
 
     __slots__ = ("_file",)
@@ -173,27 +174,29 @@ class OsGuest(FileLock):
             try:
                 _set_range(fd, fcntl.F_WRLCK, 1 + slot, 1)
             except _Busy:
-                raise PlaceTaken(str(_locked(path, f"another one is at work in place {slot}"))) from None
+                raise PlaceTaken(str(_locked(path, f"another guest is active in slot {slot}"))) from None
             found = os.fstat(fd)
             if self._file.pread(len(token) + 1, 0) != token or _inode_of(path) != (found.st_dev, found.st_ino):
                 raise _ended(path)
             try:
                 _set_range(fd, fcntl.F_RDLCK, 0, 1)
             except _Busy:
-                return  # the holder has it, as it should be
+                return  # the holder has the first byte, as expected
             raise _ended(path)
         except BaseException:
             self._file.close()
             raise
 
     def release(self, *, remove: bool = True) -> None:
-        """Gives the place up; the file is the holder's."""
+        """Releases the slot.  The file belongs to the holder."""
         self._file.close()
 
 
 def _ended(path: str) -> LogDirLockedException:
     return LogDirLockedException(
-        "the directory is not shared any more by whom this work is for", path=path, hint="start the job anew"
+        "the directory is not shared any more by the process that this work is for",
+        path=path,
+        hint="start the job again",
     )
 
 
@@ -217,14 +220,14 @@ _LOCKF = {
 
 
 def _set_range(fd: int, kind: int, start: int, length: int) -> None:
-    """Locks or unlocks bytes; a length of 0 goes to the end, wherever that will be.  _Busy; OSError."""
+    """Locks or unlocks bytes.  A length of 0 means up to the end, also of a file that grows.  _Busy; OSError."""
     try:
         if _F_OFD_SETLK is not None:
             try:
                 fcntl.fcntl(fd, _F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
                 return
             except OSError as error:
-                if error.errno != errno.EINVAL:  # EINVAL: a kernel or file system without them
+                if error.errno != errno.EINVAL:  # EINVAL: the kernel or file system does not support them
                     raise
         fcntl.lockf(fd, _LOCKF[kind], length, start)
     except OSError as error:
@@ -244,12 +247,11 @@ def _unlock(fd: int) -> None:
                 raise
     fcntl.lockf(fd, fcntl.LOCK_UN)
 
-
-# --- who has it: asked only when it is refused ---------------------------------------------------------
+    # --- the holder, looked up only after a refusal --------------------------------------------------------
 
 
 def _told_pid(fd: int) -> int:
-    """The process that holds a POSIX lock; 0 for the other kind, of which the system knows no owner."""
+    """Returns the process that holds a POSIX lock; 0 for the other kind, whose owner the system does not know."""
     if _F_OFD_GETLK is None:
         return 0
     try:
@@ -260,7 +262,7 @@ def _told_pid(fd: int) -> int:
 
 
 def _holder(busy: _Busy) -> str:
-    """Who holds the lock, as a sentence's beginning; empty where it cannot be known."""
+    """Returns the beginning of a sentence about the holder; empty if it is unknown."""
     pid = busy.pid or _pid_with_lock(busy.inode)
     if pid == os.getpid():
         return _OURSELVES
@@ -273,14 +275,14 @@ def _holder(busy: _Busy) -> str:
 
 
 def _pid_with_lock(inode: _Inode) -> int:
-    """The process with a locked descriptor of the file, as far as /proc shows other processes' descriptors; else 0."""
+    """Returns the process with a locked descriptor of the file, as far as /proc shows other processes'; else 0."""
     for pid in _entries("/proc"):
         if not pid.isdigit():
             continue
         for fd in _entries(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
                 at = f"/proc/{pid}/fd/{fd}"
-                # By name first: asking for the inode of everything that is open may mean asking a dead server.
+                # By name first: stat of all open files may wait for a network server that does not answer.
                 if ".lock" in os.readlink(at) and _inode_of(at) == inode and _has_lock(pid, fd):
                     return int(pid)
     return 0
@@ -294,12 +296,12 @@ def _has_lock(pid: str, fd: str) -> bool:
 def _entries(path: str) -> list[str]:
     try:
         return os.listdir(path)
-    except OSError:  # another user's, or gone by now, or not Linux
+    except OSError:  # another user's process, or it has ended, or this is not Linux
         return []
 
 
 def _where(inode: _Inode) -> str:
-    """Where this process took the lock, if it has it."""
+    """Returns where this process acquired the lock, if it has it."""
     with _HELD_LOCK:
         lock = _HELD.get(inode)
         return "" if lock is None or not lock.held else f" ({lock._where})"
@@ -309,12 +311,12 @@ def _locked(path: str, who: str, where: str = "") -> LogDirLockedException:
     directory, name = os.path.split(os.path.abspath(path))
     if who == _OURSELVES:
         hint = (
-            f"{who}{where}; use what is open there (such as store.topic(...).partition(...)), close it, or open with "
-            "read_only=True to look beside it"
+            f"{who}{where}; use the open object (such as store.topic(...).partition(...)), close it, or open with "
+            "read_only=True to read while it is open"
         )
     elif who:
-        hint = f"{who}; stop it, or open with read_only=True to look beside it: {WAYS_OUT}"
+        hint = f"{who}; stop it, or open with read_only=True to read while it is running: {WAYS_OUT}"
     else:
-        hint = f"stop the broker or program that holds it, or open with read_only=True to look beside it: {WAYS_OUT}"
+        hint = f"stop the broker or program that holds it, or open with read_only=True to read meanwhile: {WAYS_OUT}"
     text = "A Kafka instance in another process or thread is using this directory."
     return LogDirLockedException(f"Failed to acquire lock on file {name} in {directory}. {text}", hint=hint)

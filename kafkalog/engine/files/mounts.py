@@ -1,11 +1,14 @@
-"""The machine's files, and beside them what was mounted: an address such as `s3://bucket/prefix`, or a local directory
-that goes on in a remote tier, is read through a `Files` of its own by whoever reads directories.
+"""The machine's files, together with mounted ones.
+
+An address such as `s3://bucket/prefix`, or a local directory that continues in a remote tier, is served by another
+`Files`:
 
     mount("s3://bucket/prefix", files)
     OS_FILES.list_dir("s3://bucket/prefix/orders-0")
 
-A mount is this process's, and stays until it is taken away; commands and Spark's workers, which read one place and end,
-mount it first.  Whoever embeds kafkalog gives `files` instead.  Without mounts a path costs one look at an empty list.
+A mount belongs to this process, and stays until it is removed.  Commands and Spark's workers, which read one place and
+end, mount it first.  A program that embeds kafkalog passes `files` instead.  Without mounts, a path costs one check of
+an empty list.
 """
 
 from __future__ import annotations
@@ -21,21 +24,21 @@ _mounts: list[tuple[str, Files]] = []  # replaced whole
 
 
 def mount(place: str, files: Files) -> None:
-    """From now on all below `place` is read through `files`, also where something was mounted there before."""
+    """Serves all paths below `place` with `files` from now on; replaces an earlier mount there."""
     global _mounts
     place = place.rstrip("/")
     _mounts = [(place, files), *((at, each) for at, each in _mounts if at != place)]
 
 
 def unmount(place: str) -> None:
-    """Takes a mount away; fine where there is none."""
+    """Removes a mount, if it exists."""
     global _mounts
     place = place.rstrip("/")
     _mounts = [(at, each) for at, each in _mounts if at != place]
 
 
 def mounted(path: str) -> Files | None:
-    """Through what a path is read; None for a path of the machine alone."""
+    """Returns the mounted files that serve a path; None if the machine does."""
     for place, files in _mounts:
         if path == place or path.startswith(place + "/"):
             return files
@@ -43,7 +46,7 @@ def mounted(path: str) -> Files | None:
 
 
 class MountedFiles(OsFiles):
-    """The operating system's files, but for what is mounted."""
+    """The operating system's files, except for mounted paths."""
 
     __slots__ = ()
 

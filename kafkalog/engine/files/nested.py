@@ -1,11 +1,11 @@
-"""Waiting for a thread that may be waiting for this one.
+"""Limits the wait for a thread that may be waiting for this one.
 
-A signal handler, or a finalizer that the collector runs, is the same thread as what it interrupts, and that may hold
-one of many small locks: an index's, a timer's, a table's.  Whoever waits there for another thread, which wants
-that lock, would wait for ever.  The locks of logs are asked by name before (`PartitionLock.is_mine`), and refuse at
-once.  For all others there is patience: a call out of the middle of another call of this package waits for
-PATIENCE_SECS, and is refused then.  What is called back (a `progress`) looks the same; it holds no such lock, so that
-whom it waits for is done long before.  Knows frames, no locks.
+A signal handler, or a finalizer that the garbage collector runs, is the same thread as the code that it interrupts.
+That code may hold one of many small locks: of an index, a timer, a table.  If the handler then waits for another thread
+that needs this lock, both wait forever.  The locks of logs are checked explicitly (`PartitionLock.is_mine`), and
+refuse at once.  For all others there is patience: a call from the middle of another call of this package waits for
+PATIENCE_SECS, and is refused then.  A callback (`progress`) looks the same.  It holds no such lock, so that the thread
+that it waits for ends long before.  Knows frames, no locks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Patience:
-    """How long a wait that begins now may take: for ever, or PATIENCE_SECS out of the middle of another call."""
+    """The limit of a wait that begins now: none, or PATIENCE_SECS in the middle of another call."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -34,17 +34,17 @@ class Patience:
         return self._until is None
 
     def check(self) -> None:
-        """IllegalStateException where it is over."""
+        """Raises IllegalStateException if the limit is reached."""
         if self._until is not None and time.monotonic() > self._until:
             raise IllegalStateException(
                 f"waited {PATIENCE_SECS:g} s for {self._what}, in the middle of another call of this thread",
-                hint="a signal handler or a finalizer runs inside of what it interrupts, for which others may be "
-                "waiting: do it outside",
+                hint="a signal handler or a finalizer runs in the middle of the code that it interrupts, and other "
+                "threads may wait for that code: do this outside of it",
             )
 
 
 def wait_for(lock: _thread.LockType, what: str) -> None:
-    """Until somebody gives `lock` back; interrupted, it may be called again.  IllegalStateException as `Patience`."""
+    """Waits until `lock` is released.  May be called again after an interrupt.  IllegalStateException as `Patience`."""
     patience = Patience(what)
     if patience.is_endless:
         with lock:
@@ -55,7 +55,7 @@ def wait_for(lock: _thread.LockType, what: str) -> None:
 
 
 def is_nested() -> bool:
-    """Whether this thread is in the middle of a call of this package, out of which the present one came."""
+    """Returns whether the current call came from the middle of another call of this package in this thread."""
     frame: FrameType | None = sys._getframe(1)
     has_left = False
     while frame is not None:

@@ -1,8 +1,8 @@
-"""Being told that files in a directory have changed: Linux's inotify, where it can be had.
+"""Waits for changes of files in a directory with Linux's inotify, if it is available.
 
-Who is told looks for himself: an event says where, not what.  Nothing is told of what another machine does to a
-network's file system, and there may be no watches left: who waits looks now and then in any case.  Not thread-safe, but
-for `release`, which may come from any thread.  Belongs to one process.
+An event says where something changed, not what: the caller checks that.  There are no events for changes that another
+machine makes on a network file system, and the watches may be used up: so a caller checks now and then in any case.
+Not thread-safe, except `release`, which any thread may call.  Belongs to one process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ READ_BYTES = 1 << 16
 
 
 class DirectoryWatch:
-    """OSError where the system has none to give, or knows no such thing."""
+    """Watches directories.  OSError if the system has no inotify, or no instance left."""
 
     def __init__(self) -> None:
         self._inotify = self._wake = -1
@@ -29,7 +29,7 @@ class DirectoryWatch:
             raise OSError("inotify is Linux's")
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._watches: dict[int, str] = {}
-        self._watched: dict[str, int] = {}  # the same, the other way round
+        self._watched: dict[str, int] = {}  # the inverse of _watches
         self._inotify = self._called(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -41,13 +41,13 @@ class DirectoryWatch:
         return answer
 
     def add(self, directory: str) -> None:
-        """OSError where it is not there, or there are too many."""
+        """Watches a directory.  OSError if it does not exist, or there are too many watches."""
         watch = self._called(self._libc.inotify_add_watch(self._inotify, os.fsencode(directory), CHANGES))
         self._watches[watch] = directory
         self._watched[directory] = watch
 
     def changed(self) -> set[str] | None:
-        """The directories of which something was told since the last call; None: too much happened to be told."""
+        """Returns the directories with events since the last call; None if there were too many events."""
         found: set[str] = set()
         is_all = False
         while True:
@@ -60,7 +60,7 @@ class DirectoryWatch:
                 watch, mask, _, name_bytes = EVENT.unpack_from(data, at)
                 at += EVENT.size + name_bytes
                 is_all = is_all or bool(mask & IN_Q_OVERFLOW)
-                if mask & IN_MOVE_SELF:  # its name may be another directory's from now on
+                if mask & IN_MOVE_SELF:  # another directory may get its name
                     self._libc.inotify_rm_watch(self._inotify, watch)
                 directory = self._watches.get(watch)
                 if directory is not None:
@@ -74,11 +74,11 @@ class DirectoryWatch:
             del self._watched[directory]
 
     def watches(self, directory: str) -> bool:
-        """Whether changes of it are told."""
+        """Returns whether a directory is watched."""
         return directory in self._watched
 
     def wait(self, timeout_s: float) -> None:
-        """Until something is told, or `release` was called."""
+        """Waits until there is an event, or `release` was called, or `timeout_s` is over."""
         poll = select.poll()
         for fd in (self._inotify, self._wake):
             poll.register(fd, select.POLLIN)
@@ -89,7 +89,7 @@ class DirectoryWatch:
             pass
 
     def release(self) -> None:
-        """Ends the present wait, or the next one."""
+        """Ends the current wait, or the next one."""
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
 

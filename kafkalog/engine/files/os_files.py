@@ -1,4 +1,4 @@
-"""The real disk.  Reads and writes are one native call around one system call: no stat, no bookkeeping."""
+"""The real disk.  A read or a write is one native call around one system call: no stat, no bookkeeping."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from kafkalog.engine.files.turns import resting
 T = TypeVar("T")
 
 _NS_PER_MS = 1_000_000
-STAT_BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
+STAT_BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system's block size
 _SYNC_FILE_RANGE_WRITE = 2
 _FICLONE = 0x40049409  # _IOW(0x94, 9, int): Linux's ioctl for a reflink of a whole file
 _CANNOT_CLONE = frozenset({
     errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.ETXTBSY
 })  # fmt: skip
 READ_ON_BYTES = 1 << 20
-# Nobody waits for the other end of a pipe: without O_NONBLOCK the open itself would.
+# O_NONBLOCK: without it, the open of a pipe would wait for its other end.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class OsFile(Descriptor, File):
-    """A descriptor with positions."""
+    """An open file of the operating system.  The methods are those of `File`."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class OsFile(Descriptor, File):
     def copy_from(self, source: File, size: int) -> int:
         done = told = 0
         if isinstance(source, OsFile) and hasattr(os, "copy_file_range"):
-            with contextlib.suppress(OSError):  # whoever reads and writes what is left is told which of them it was
+            with contextlib.suppress(OSError):  # the caller copies the rest, and gets the error then
                 while done < size:
                     most = min(FLUSH_BYTES, size - done)
                     count = os.copy_file_range(source.fileno(), self.fileno(), most, done, done)
@@ -80,7 +80,7 @@ class OsFile(Descriptor, File):
     def clone_from(self, source: File) -> bool:
         if not isinstance(source, OsFile) or not sys.platform.startswith("linux"):
             return False
-        import fcntl  # whoever copies nothing does without
+        import fcntl  # only needed for copies
 
         try:
             fcntl.ioctl(self.fileno(), _FICLONE, source.fileno())
@@ -101,8 +101,8 @@ class OsFile(Descriptor, File):
 
 @functools.cache
 def _write_begins() -> Callable[..., object] | None:
-    """Linux's call for "begin to write this range"."""
-    import ctypes  # whoever copies nothing does without
+    """Returns Linux's system call that begins to write a range, if it exists."""
+    import ctypes  # only needed for copies
 
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if call is not None:
@@ -111,7 +111,7 @@ def _write_begins() -> Callable[..., object] | None:
 
 
 def _not_regular(path: str, mode: int) -> OSError:
-    """A log directory holds files: reading a device or a pipe may never end."""
+    """Returns the error for a path that is no regular file: reading a device or a pipe may never end."""
     if stat.S_ISDIR(mode):
         return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     return OSError(errno.EINVAL, "found a device, pipe or socket, expected a file", path)
@@ -124,8 +124,16 @@ def _stat(found: Found) -> FileStat:
 
 
 class OsFiles(Files):
-    """The operating system's files (Linux and macOS).  `pool`: the budget of those that are open; by default the
-    process's, which all share."""
+    """The operating system's files (Linux and macOS).
+
+    Args:
+        pool: The budget of open files.  By default the process's, which all share.
+
+    Example:
+        >>> from kafkalog.engine.files import OsFiles
+        >>> OsFiles().is_dir("/")
+        True
+    """
 
     __slots__ = ("_pool",)
 
@@ -139,12 +147,11 @@ class OsFiles(Files):
         return self._pool
 
     def _is_alone(self, path: str) -> bool:
-        """Whether nothing stands between a question and the system: no class made of this one, which may answer in its
-        own way."""
+        """Returns whether this class answers for the path; a subclass may answer in another way."""
         return type(self) is OsFiles
 
     def _with_room(self, do: Callable[[], T]) -> T:
-        """`do()`, and where the process may open no more, once more after idle files were closed."""
+        """Returns `do()`.  If the process may open no more files, closes idle ones and tries once more."""
         try:
             return do()
         except OSError as error:
@@ -165,7 +172,7 @@ class OsFiles(Files):
         return self._open(path, flags | os.O_CREAT if create else flags)
 
     def _open(self, path: str, flags: int) -> tuple[OsFile, int]:
-        # One call from bytecode: between two, an interrupt would leave the descriptor to nobody.
+        # One call from bytecode: an interrupt between two would leave the descriptor without an owner.
         file = self._with_room(lambda: next(map(self.file_class, (path,), map(os.open, (path,), (flags,), (0o666,)))))
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
@@ -202,7 +209,7 @@ class OsFiles(Files):
         return self._with_room(lambda: os.listdir(path))
 
     def listing(self, path: str) -> Listing:
-        # It says what is a file without asking for each.  One call from bytecode, as in `_open`.
+        # scandir tells the kind without a stat of each.  One call from bytecode, as in `_open`.
         entries = self._with_room(lambda: next(map(list, map(os.scandir, (path,)))))
         files = sorted([entry.name for entry in entries if entry.is_file()])
         others: list[str] = []
@@ -247,7 +254,7 @@ class OsFiles(Files):
 
     @contextlib.contextmanager
     def dir_to_sync(self, path: str) -> Iterator[Callable[[], object]]:
-        # Who is interrupted here forgets the descriptor, which closes it.
+        # An interrupt here drops the descriptor, which closes it.
         directory = self._with_room(lambda: next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,)))))
 
         def sync() -> None:
@@ -269,7 +276,7 @@ class OsFiles(Files):
         file, size = self._open(path, _READ)
         with file:
             data = file.pread(size + 1, 0)
-            while len(data) > size:  # it grew meanwhile, or is of a kind that has no size
+            while len(data) > size:  # it grew meanwhile, or is a special file without a size
                 more = file.pread(READ_ON_BYTES, len(data))
                 if not more:
                     break

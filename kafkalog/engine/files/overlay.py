@@ -1,12 +1,12 @@
-"""What would happen: a disk whose changes stay in a temporary folder, and a real one that tells what happens to it.
+"""Dry runs: a disk whose changes stay in a temporary directory, and a real disk that reports its operations.
 
-`OverlayFiles` reads what is there and keeps what is written, cut, renamed and unlinked to itself, so that a recovery
-can be run to its end without touching a byte of the log directory.  A file that is only cut shorter is not copied: a
-segment's log takes no space.  What is unlinked takes none any more; of a file that its `Watch` calls hollow only the
-length is kept, for whoever wants to know how much would be written.  `watched_files` is the operating system's files,
-with the same eyes on them.  Both call a `Watch` for what is read of a file (progress) and before a file becomes shorter
-(what is lost is still there then).
-One thread writes; directories are made and removed, but not renamed.
+`OverlayFiles` reads existing files and keeps all writes, truncations, renames and removals in a temporary directory.
+So a recovery can run to its end without changing a byte of the log directory.  A file that is only truncated is not
+copied: a segment's log takes no space.  A removed file takes none any more.  If its `Watch` calls a file hollow, only
+the length is kept, for a caller that wants to know how much would be written.  `watched_files` is the operating
+system's files with the same `Watch`.  Both call the `Watch` for bytes that are read (progress), and before a file
+becomes shorter (while its end still exists).
+One thread writes.  Directories are created and removed, but not renamed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ COPY_BYTES = 1 << 20
 
 
 class Watch:
-    """Override what is of interest."""
+    """Receives the operations.  Override the methods that you need."""
 
     def has_read(self, path: str, size_bytes: int) -> None:
-        """So many bytes of a file were read into a buffer (`pread_into`, as scans do)."""
+        """Called when `size_bytes` of a file were read into a buffer (`pread_into`, as scans do)."""
 
     def before_cut(self, file: File, size: int) -> None:
-        """An open file is about to be cut to `size` bytes; it is longer now."""
+        """Called before an open file is truncated to `size` bytes; it is longer now."""
 
     def is_hollow(self, path: str) -> bool:
-        """Whether what an overlay is told to write to a file may be forgotten: nobody will read it."""
+        """Returns whether an overlay may drop the bytes written to a file, because no code will read them."""
         return False
 
 
@@ -79,7 +79,7 @@ class OverlayFile(File):
         return self._inner
 
     def _own(self) -> File:
-        """The file as a copy that may be written."""
+        """Returns the file as a copy that may be written."""
         self._overlay.copy(self._node)
         return self._file()
 
@@ -145,7 +145,7 @@ class OverlayFile(File):
             self._inner.close()
 
     def map(self) -> FileMap | None:
-        return self._own().map()  # a copy: whoever owns the source may shorten it
+        return self._own().map()  # a copy: the source's owner may shorten it
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
         return self._file().send_to(sock, position, self._room(count, position))
@@ -162,7 +162,7 @@ class _NoLock(FileLock):
 
 
 class OverlayFiles(Files):
-    """`inner`, never changed; a context manager, whose end forgets everything that was."""
+    """The files of `inner` with changes that never reach it.  A context manager, whose end discards all changes."""
 
     __slots__ = ("_count", "_dirs", "_folder", "_nodes", "inner", "watch")
 
@@ -172,7 +172,7 @@ class OverlayFiles(Files):
         self._folder = tempfile.TemporaryDirectory(prefix="kafkalog-")
         self._count = 0
         self._nodes: dict[str, _Node | None] = {}  # None: unlinked or renamed away
-        self._dirs: dict[str, bool] = {}  # made (True) or removed (False)
+        self._dirs: dict[str, bool] = {}  # True: created; False: removed
 
     def __enter__(self) -> OverlayFiles:
         return self
@@ -185,7 +185,7 @@ class OverlayFiles(Files):
         return True
 
     def copy(self, node: _Node) -> None:
-        """Give a node a file of its own, with the bytes that it shows now."""
+        """Gives a node a file with the bytes that it has now."""
         if node.copy is not None:
             return
         copy = self._new_file()
@@ -207,7 +207,7 @@ class OverlayFiles(Files):
         return path
 
     def _find(self, path: str) -> _Node | None:
-        """The file's node; None where there is no such file."""
+        """Returns the file's node; None if there is no such file."""
         path = os.path.abspath(path)
         if path in self._nodes:
             return self._nodes[path]
@@ -280,7 +280,7 @@ class OverlayFiles(Files):
         node = self._must_find(path)
         self._nodes[os.path.abspath(path)] = None
         if node.copy is not None:
-            self.inner.unlink(node.copy)  # a handle that is open keeps it
+            self.inner.unlink(node.copy)  # an open handle keeps its content
 
     def mkdirs(self, path: str) -> None:
         path = os.path.abspath(path)
@@ -304,12 +304,12 @@ class OverlayFiles(Files):
             return file.pread(file.size(), 0)
 
     def lock(self, path: str) -> FileLock:
-        """Nothing is changed, so nobody is kept out."""
+        """Returns a lock that excludes no one: nothing is changed."""
         return _NoLock(path)
 
 
 def watched_files(watch: Watch) -> OsFiles:
-    """The operating system's files; `watch` is told."""
+    """Returns the operating system's files, whose operations are reported to `watch`."""
 
     class WatchedFile(OsFile):
         __slots__ = ()

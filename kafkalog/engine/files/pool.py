@@ -1,14 +1,14 @@
-"""How many files may be open at a time: the budget of descriptors and maps, and how a file is opened again.
+"""The budget of open files (descriptors and maps), and how a file is opened again.
 
-What is open and may be closed between two uses (each segment's .log, its indexes with what is held of them, its
-transaction index) is a Held, and counts as one: a descriptor and at most one map.  When there are more than the budget
-says, those that were not used lately are closed (`_native.held`), and opened again by name at their next use.  Who
-reads a file, or writes to it, keeps it open as long as he does, beyond the budget.  Other files (a checkpoint while it
-is written, a directory's lock) do not count; for these, and for the program around us, a part of the limits is left.
+A file that may be closed between two uses is a Held: each segment's .log, its indexes with their maps, its transaction
+index.  It counts as one: a descriptor and at most one map.  If there are more than the budget allows, those that were
+not used lately are closed (`_native.held`), and opened again by name at their next use.  Code that reads or writes a
+file keeps it open meanwhile, beyond the budget.  Other files (a checkpoint while it is written, a directory's lock) do
+not count; a part of the limits is left for these, and for the rest of the program.
 
-The limits are the process's own as they are when the budget is full.  They are not raised, as the JVM does: beyond 1024
-descriptors a program that uses select() breaks, and it may be one that we know nothing of.  Whoever raises
-RLIMIT_NOFILE himself is heard.  Knows paths and opens; nothing of segments.  No lock: each step of the count is native.
+The limits are the process's limits at the time when the budget is full.  The JVM raises them; kafkalog does not: beyond
+1024 descriptors a program that uses select() breaks, and this program may be one.  If the program raises RLIMIT_NOFILE
+itself, the budget grows.  Knows paths and opens; nothing of segments.  No lock: each step of the count is native.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Protocol, TypeVar
 from kafkalog._native.state.held import Held, HeldFiles
 from kafkalog.errors import ClosedChannelException, TooManyOpenFilesException
 
-MOST_FILES = 4096  # of ours, whatever the limit is: a log of 20,000 segments needs none of them all the time
-LEAST_FILES = 16  # below, an append and a reader would take each other's files all the time
-_SHARE = (3, 4)  # of what the system lets the process have
+MOST_FILES = 4096  # the largest default budget: a log of 20,000 segments needs few of them at a time
+LEAST_FILES = 16  # with fewer, an append and a reader would close each other's files all the time
+_SHARE = (3, 4)  # three quarters of the process's limit
 _UNLIMITED = 1 << 20
 _DEFAULT_MAPS = 65530
 _FULL = (errno.EMFILE, errno.ENFILE)
-HINT = "raise the limit on open files (ulimit -n, resource.setrlimit), or close what the program holds besides"
+HINT = "raise the limit on open files (ulimit -n, resource.setrlimit), or close other files of the program"
 
 
 class Named(Protocol):
-    """Something with a file's name."""
+    """An object with a file's name."""
 
     @property
     def path(self) -> str: ...
@@ -45,14 +45,23 @@ F = TypeVar("F", bound=_Open, covariant=True)
 
 
 class Opener(Protocol[F]):
-    """A `Files`, as far as it opens."""
+    """The part of `Files` that opens a file."""
 
     def open(self, path: str) -> F: ...
 
 
 class OpenFiles(HeldFiles):
-    """A budget of `limit` files, LEAST_FILES or more; None: three quarters of what the process may have, descriptors or
-    maps, and MOST_FILES at most."""
+    """A budget of open files.
+
+    Args:
+        limit: The number of files, at least LEAST_FILES.  None: three quarters of the descriptors or maps that the
+            process may have, and at most MOST_FILES.
+
+    Example:
+        >>> from kafkalog.engine.files import OpenFiles
+        >>> OpenFiles(100).limit
+        100
+    """
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
@@ -60,7 +69,7 @@ class OpenFiles(HeldFiles):
 
     @property
     def limit(self) -> int:
-        """How many may be open now."""
+        """The number of files that may be open now."""
         limit = self._limit
         if limit is None:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -72,27 +81,27 @@ class OpenFiles(HeldFiles):
         return max(limit, LEAST_FILES)
 
     def admit(self, held: Held, file: object) -> bool:
-        """Makes `file` the channel of `held`; False, and nothing done, where it has one by now, or is closed."""
+        """Makes `file` the channel of `held`.  Returns False, and does nothing, if it has one by now, or is closed."""
         if not self.enter(held, file):
             return False
         self.keep_to_limit()
         return True
 
     def keep_to_limit(self) -> None:
-        """Closes what was not used lately, if too much is open."""
+        """Closes files that were not used lately, if too many are open."""
         if len(self) > LEAST_FILES:
             self.trim(self.limit)
 
     def make_room(self, error: OSError) -> bool:
-        """After an open or a map that failed: whether it failed for want of room, and there may be some now."""
+        """Closes files after an open or a map failed.  Returns whether a limit was the cause, and there is room now."""
         if error.errno not in _FULL and error.errno != errno.ENOMEM:
             return False
         return self.trim(len(self) // 2) > 0
 
     def reopened(self, held: Held, named: Named, files: Opener[F]) -> F:
-        """The channel of `held`, opened again.
+        """Opens the file of `held` again, and returns it.
 
-        ClosedChannelException where there is no file of that name: its segment was deleted, or is just being renamed.
+        Raises ClosedChannelException if no file has that name: its segment was deleted, or is just being renamed.
         """
         while True:
             path = named.path
@@ -106,7 +115,7 @@ class OpenFiles(HeldFiles):
                 raise_if_full(error, path)
                 raise
             if named.path != path:
-                continue  # another file may have the name by now
+                continue  # another file may have that name by now
             if self.admit(held, file):
                 if named.path != path:  # for messages: it is the same file
                     file.path = named.path
@@ -119,11 +128,11 @@ class OpenFiles(HeldFiles):
 
 
 def gone(path: str) -> ClosedChannelException:
-    return ClosedChannelException("the file is not there any more", path=path)
+    return ClosedChannelException("the file no longer exists", path=path)
 
 
 def raise_if_full(error: OSError, path: str) -> None:
-    """A full table of open files is nothing that the disk did: TooManyOpenFilesException."""
+    """Raises TooManyOpenFilesException for a full table of open files, which is no failure of the disk."""
     if error.errno in _FULL:
         raise TooManyOpenFilesException(f"the file cannot be opened: {error.strerror}", path=path, hint=HINT) from error
 

@@ -1,9 +1,9 @@
-"""What is open belongs to the process that opened it: a forked child is told at once, and touches nothing.
+"""Open objects belong to the process that opened them: in a forked child they refuse use, and touch nothing.
 
-A child of `os.fork` gets copies of every object, but shares the files below them, and has none of the threads.  What
-it must not use registers itself with `belongs_here`; in the child `disown()` is called on each: it forgets (closes
-copies of descriptors, makes locks anew that another thread may have held) and refuses from then on.  `Life` is the
-quick question that every call of an open log asks first.
+A child of `os.fork` gets copies of all objects, but shares their files, and has none of the threads.  An object that
+the child must not use registers itself with `belongs_here`.  In the child `disown()` is called on each: it closes
+copies of descriptors, creates locks again that another thread may have held, and refuses use from then on.  `Life` is
+the quick check at the beginning of every call of an open log.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _log = Lines("kafkalog.files")  # about no partition
 
 
 class ForkAware(Protocol):
-    """What holds something that a child of a fork must not touch."""
+    """An object with resources that a child of a fork must not touch."""
 
     def disown(self) -> None:
-        """In the child, alone: let go without touching the disk, and refuse every use from now on."""
+        """Releases the resources without touching the disk, and refuses every use from now on.  Called in the child."""
 
 
 class ForkLock(Protocol):
@@ -40,13 +40,13 @@ _OBJECTS: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
 def belongs_here(thing: _T) -> _T:
-    """Have `thing.disown()` called in every child that is forked from now on, as long as it lives."""
+    """Calls `thing.disown()` in every child that is forked from now on, if `thing` still exists then."""
     _OBJECTS.add(thing)
     return thing
 
 
 def generation() -> int:
-    """Another number in a child than in its parent: one quick question instead of many."""
+    """Returns a number that is different in a child and its parent: one quick check instead of many."""
     return _generation
 
 
@@ -55,9 +55,11 @@ _Value = TypeVar("_Value")
 
 
 class made_once(Generic[_Owner, _Value]):  # noqa: N801 - a decorator
-    """A property that is made when it is first asked for, as functools.cached_property, but without a lock: before
-    Python 3.12 that one has one, which stays locked in a child that is forked beside a thread inside of it.  Two
-    threads may both make the value, and one stays."""
+    """A property that is computed at its first use, like functools.cached_property, but without a lock.
+
+    Before Python 3.12, cached_property has a lock, which stays locked in a child that is forked while a thread holds
+    it.  Two threads may both compute the value; one value stays.
+    """
 
     def __init__(self, make: Callable[[_Owner], _Value]) -> None:
         self._make = make
@@ -71,7 +73,7 @@ class made_once(Generic[_Owner, _Value]):  # noqa: N801 - a decorator
 
 
 def processors() -> int:
-    """How many processors this process may use (a quota of time on them is not asked for)."""
+    """Returns how many processors this process may use.  A quota of processor time is not considered."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS
@@ -79,7 +81,10 @@ def processors() -> int:
 
 
 def held_over_forks(lock: ForkLock) -> None:
-    """Fork only while no other thread is inside: for a module's re-entrant lock whose sections are short."""
+    """Lets the process fork only while no other thread holds `lock`.
+
+    For a module's re-entrant lock that is held for short sections.
+    """
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
@@ -92,14 +97,14 @@ def _disown_all() -> None:
         try:
             thing.disown()
         except Exception:
-            _log.exception("%r was not let go in the child of a fork", thing)
+            _log.exception("%r was not released in the child of a fork", thing)
 
 
 os.register_at_fork(after_in_child=_disown_all)
 
 
 class Life:
-    """Whether something may be used: `live` from its making until `end()`, or until this is a forked child."""
+    """Whether an object may be used: `live` from its creation until `end()`, or until this is a forked child."""
 
     __slots__ = ("__weakref__", "_opens", "forked", "live", "pid")
 
@@ -118,19 +123,19 @@ class Life:
         self.forked = True
 
     def elsewhere(self, what: str) -> IllegalStateException:
-        """The error for a use in a forked child."""
+        """Returns the error for a use in a forked child."""
         return opened_elsewhere(what, self.pid)
 
     def refusal(self, what: str) -> IllegalStateException:
-        """The error for a use of what is closed, or of another process."""
+        """Returns the error for a use of a closed object, or of another process's."""
         if self.forked:
             return self.elsewhere(what)
         return IllegalStateException(f"{what} is closed", hint=f"{self._opens} opens it again")
 
 
 def opened_elsewhere(what: str, pid: int) -> IllegalStateException:
-    """The error for a use in a forked child of something that process `pid` opened."""
+    """Returns the error for a use in a forked child of an object that process `pid` opened."""
     return IllegalStateException(
         f"{what} was opened by process {pid}, and this is process {os.getpid()}, forked from it",
-        hint="open it in this process, after the other has closed it, or with read_only=True to look beside it",
+        hint="open it in this process, after the other has closed it, or with read_only=True to read while it is open",
     )

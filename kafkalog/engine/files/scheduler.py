@@ -1,9 +1,9 @@
-"""Background work goes through one scheduler: by threads in a service, by hand in a test.
+"""Schedulers for background work: with threads in a service, by hand in a test.
 
-`ManualScheduler` runs what is due by next execution time, then by insertion (a periodic task keeps the place that it
-got first), and a periodic task as often as it fell due.  `ThreadScheduler` is Kafka's KafkaScheduler: a task that fails
-is logged and a periodic one goes on; a task scheduled before startup or after shutdown is ignored; shutdown drops what
-waits and lets what runs finish.
+`ManualScheduler` runs due tasks by next execution time, then by insertion (a periodic task keeps its first place), and
+a periodic task as often as it was due.  `ThreadScheduler` is Kafka's KafkaScheduler: it logs a task that fails, and
+continues to run a periodic one.  It ignores a task that is scheduled before the startup or after the shutdown.  The
+shutdown drops waiting tasks and lets running ones finish.
 """
 
 from __future__ import annotations
@@ -31,16 +31,24 @@ _log = Lines("kafkalog.files")  # about no partition
 Work = Callable[[], object]
 _CALL: Callable[[Work], object] = operator.call
 
-AGAIN_MS = 10_000  # a task that is done once, and met a full disk or no free descriptor, is tried again so much later
+AGAIN_MS = 10_000  # after a full disk or a lack of descriptors, a task that runs once is tried again this much later
 _SHORTAGES = (DiskFull, TooManyOpenFilesException)
 
 
 def _nothing() -> None:
-    """What a cancelled task does."""
+    """The work of a cancelled task."""
 
 
 class Task:
-    """A scheduled piece of work."""
+    """A scheduled piece of work.
+
+    Attributes:
+        name: The name, for log lines.
+        fn: The work.
+        due_ms: The clock's milliseconds of the next run.
+        period_ms: The period in milliseconds; 0 or less means once.
+        cancelled: Whether the task was cancelled.
+    """
 
     __slots__ = ("cancelled", "due_ms", "fn", "is_put_off", "name", "period_ms")
 
@@ -48,19 +56,20 @@ class Task:
         self.name = name
         self.fn = fn
         self.due_ms = due_ms  # clock milliseconds of the next run
-        self.period_ms = period_ms  # -1 or 0: once
+        self.period_ms = period_ms  # 0 or less: once
         self.cancelled = False
-        self.is_put_off = False  # it met a full disk, or no free descriptor, and somebody was told
+        self.is_put_off = False  # a shortage postponed it, and a warning was logged
 
     @property
     def periodic(self) -> bool:
+        """Whether the task runs repeatedly."""
         return self.period_ms > 0
 
     def cancel(self) -> bool:
-        """Never run again; False if that was already so."""
+        """Prevents later runs.  Returns False if the task was already cancelled."""
         was = self.cancelled
         self.cancelled = True
-        self.fn = _nothing  # a task may be due in ten minutes: what it was to work on need not wait
+        self.fn = _nothing  # frees the objects that the task would have worked on, which may be due much later
         return not was
 
     def __repr__(self) -> str:
@@ -69,20 +78,41 @@ class Task:
 
 
 class Scheduler(Protocol):
-    """Delays and periods in milliseconds; a period of 0 or less runs once."""
+    """Runs tasks later.  Delays and periods are in milliseconds; a task with a period of 0 or less runs once."""
 
-    def startup(self) -> None: ...
+    def startup(self) -> None:
+        """Starts the scheduler."""
 
-    def shutdown(self) -> None: ...
+    def shutdown(self) -> None:
+        """Drops waiting tasks and lets running ones finish."""
 
-    def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task: ...
+    def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task:
+        """Runs `fn` once, after `delay_ms`."""
 
-    def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task: ...
+    def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task:
+        """Runs `fn` after `delay_ms`, and then every `period_ms`."""
 
 
 class ManualScheduler:
-    """Runs nothing until `tick`, which is one thread's; others may schedule.  Errors of tasks are kept in `errors` and
-    logged, as a thread would; a task that must be seen to fail is looked for there."""
+    """A scheduler for tests, which runs tasks only in `tick`.  One thread calls `tick`; others may schedule.
+
+    Errors of tasks are logged, and kept in `errors`, where a test finds them.
+
+    Args:
+        clock: Tells which tasks are due.
+
+    Example:
+        >>> from kafkalog.engine.files import ManualClock, ManualScheduler
+        >>> clock = ManualClock()
+        >>> scheduler = ManualScheduler(clock)
+        >>> task = scheduler.schedule("hello", lambda: print("hello"), delay_ms=10, period_ms=60_000)
+        >>> scheduler.tick()
+        0
+        >>> _ = clock.advance(10)
+        >>> scheduler.tick()
+        hello
+        1
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -96,26 +126,28 @@ class ManualScheduler:
         pass
 
     def shutdown(self) -> None:
-        """Drop what waits (run `tick` first to have what is due)."""
+        """Drops waiting tasks.  Call `tick` first to run those that are due."""
         self.clear()
 
     def clear(self) -> None:
-        """Drop what waits, as a crash does."""
+        """Drops waiting tasks, as a crash does."""
         with self._lock:
             self._heap.clear()
 
     @property
     def pending(self) -> list[Task]:
-        """What waits, in the order in which it will run."""
+        """The waiting tasks, in the order in which they will run."""
         with self._lock:
             entries = sorted(self._heap, key=lambda entry: entry[:2])
         return [task for _, _, task in entries if not task.cancelled]
 
     def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task:
+        """Runs `fn` once, at the first `tick` after `delay_ms`."""
         return self.schedule(name, fn, delay_ms, -1)
 
     def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task:
-        # A delay of Long.MAX_VALUE means never; Python's integers need no care for the overflow.
+        """Runs `fn` at the first `tick` after `delay_ms`, and then every `period_ms`."""
+        # A delay of Long.MAX_VALUE means never; Python's integers do not overflow.
         task = Task(name, fn, self.clock.milliseconds() + delay_ms, period_ms)
         with self._lock:
             heapq.heappush(self._heap, (task.due_ms, next(self._order), task))
@@ -129,7 +161,11 @@ class ManualScheduler:
         return order, task
 
     def tick(self) -> int:
-        """Run everything due at the present clock, also what those tasks schedule for now; the number of runs."""
+        """Runs all due tasks, including tasks that these schedule for now.
+
+        Returns:
+            The number of runs.
+        """
         now_ms = self.clock.milliseconds()
         ran = 0
         while (found := self._due(now_ms)) is not None:
@@ -152,11 +188,11 @@ class ManualScheduler:
         return ran
 
 
-_Entry = tuple[float, int, Task]  # when, in the order of insertion, what
+_Entry = tuple[float, int, Task]  # (time, number in the order of insertion, task)
 
 
 class _Worker:
-    """One thread; `done` is taken until it ends."""
+    """One thread.  `done` is held until it ends."""
 
     __slots__ = ("done", "ident", "name")
 
@@ -168,12 +204,30 @@ class _Worker:
 
 
 class ThreadScheduler:
-    """Daemon threads that wait for what is due.  The clock passed in gives the hour only for `Task.due_ms`; waiting
-    goes by the machine's monotonic clock, so that a jump of the wall clock delays nothing.
+    """A scheduler with daemon threads.
 
-    Whoever schedules takes no lock: a signal handler, or a finalizer, that found its own thread with it might wait for
-    a log whose holder wants to schedule.  What is scheduled goes into an inbox, and a bell is rung.  Of the workers one
-    at a time has its turn: it empties the inbox into the heap, and waits for the bell or for what is due first."""
+    `clock` only sets `Task.due_ms`.  The threads wait by the machine's monotonic clock, so that a jump of the wall
+    clock delays nothing.
+
+    Scheduling acquires no lock.  A signal handler or a finalizer could interrupt its own thread with the lock held, and
+    then wait for a log whose holder wants to schedule.  A scheduled task goes into an inbox, and a bell rings.  One
+    worker at a time has its turn: it moves the inbox into the heap, and waits for the bell or for the next due task.
+
+    Args:
+        clock: The source of the time for `Task.due_ms`.
+        threads: The number of threads.
+        thread_name_prefix: The beginning of the threads' names.
+
+    Example:
+        >>> import threading
+        >>> from kafkalog.engine.files import ThreadScheduler
+        >>> scheduler, done = ThreadScheduler(), threading.Event()
+        >>> scheduler.startup()
+        >>> task = scheduler.schedule_once("wake", done.set)
+        >>> done.wait(10)
+        True
+        >>> scheduler.shutdown()
+    """
 
     def __init__(
         self, clock: Clock = SYSTEM_CLOCK, threads: int = 1, thread_name_prefix: str = "kafka-scheduler-"
@@ -181,32 +235,38 @@ class ThreadScheduler:
         self.clock = clock
         self.thread_count = threads
         self.thread_name_prefix = thread_name_prefix
-        self._lock = threading.RLock()  # of startup and shutdown
-        self._workers: list[_Worker] = []  # guarded by _lock; those of the last startup, until they were waited for
+        self._lock = threading.RLock()  # held by startup and shutdown
+        self._workers: list[_Worker] = []  # guarded by _lock; of the last startup, until shutdown has waited for them
         self._started = False  # guarded by _lock
         self._order = itertools.count()
         self._turn = threading.Lock()  # held by the worker that waits
-        self._bell = threading.Lock()  # given back by who rings it
+        self._bell = threading.Lock()  # released to ring it
         self._bell.acquire()
-        self._inbox: deque[_Entry] = deque()  # of one startup; what comes too late for it is dropped with it
-        self._heap: list[_Entry] = []  # of one startup; changed by the worker whose turn it is
+        self._inbox: deque[_Entry] = deque()  # belongs to one startup; a late task is dropped with it
+        self._heap: list[_Entry] = []  # belongs to one startup; the worker with the turn changes it
         belongs_here(self)
 
     @property
     def is_started(self) -> bool:
+        """Whether the threads are running."""
         return self._started
 
     @property
     def pending(self) -> list[Task]:
-        """What waits, soonest first."""
+        """The waiting tasks, the next one first."""
         if not self._started:
             return []
-        # In this order: the worker puts an entry into the heap before it takes it out of the inbox.
+        # The inbox first: the worker puts an entry into the heap before it removes it from the inbox.
         entries = {order: (when, task) for when, order, task in (*self._inbox, *self._heap)}
         ordered = sorted(entries, key=lambda order: (entries[order][0], order))
         return [entries[order][1] for order in ordered if not entries[order][1].cancelled]
 
     def startup(self) -> None:
+        """Starts the threads.
+
+        Raises:
+            IllegalStateException: They are already running.
+        """
         with self._lock:
             if self._started:
                 raise IllegalStateException("This scheduler has already been started.")
@@ -222,7 +282,10 @@ class ThreadScheduler:
                 raise
 
     def _start(self, worker: _Worker) -> None:
-        """In a thread of its own, which no signal reaches: Thread.start and join do not bear being interrupted."""
+        """Starts the worker's thread from a helper thread, which no signal reaches.
+
+        Thread.start and join must not be interrupted.
+        """
         try:
             threading.Thread(target=self._run, args=(worker,), name=worker.name, daemon=True).start()
         except BaseException:
@@ -230,7 +293,7 @@ class ThreadScheduler:
             raise
 
     def shutdown(self) -> None:
-        """Drop what waits and wait for what runs; again after an interrupt, it goes on waiting."""
+        """Drops waiting tasks, and waits for running ones.  After an interrupt it may be called again."""
         with self._lock:
             self._started = False
             self._inbox, self._heap = deque(), []
@@ -245,7 +308,7 @@ class ThreadScheduler:
                 self._workers = []
 
     def disown(self) -> None:
-        """In a forked child: there are no threads, and whoever held the lock may be gone."""
+        """Resets the object in a forked child, which has no threads, and maybe not the holder of the lock."""
         self._lock = threading.RLock()
         self._turn, self._bell = threading.Lock(), threading.Lock()
         self._bell.acquire()
@@ -254,11 +317,13 @@ class ThreadScheduler:
         self._started = False
 
     def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task:
+        """Runs `fn` once, after `delay_ms`."""
         return self.schedule(name, fn, delay_ms, -1)
 
     def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task:
+        """Runs `fn` after `delay_ms`, and then every `period_ms`; ignores it if the scheduler is not running."""
         task = Task(name, fn, self.clock.milliseconds() + delay_ms, period_ms)
-        inbox = self._inbox  # before we look: that of another startup is not ours
+        inbox = self._inbox  # before the check: the inbox of a later startup must not be used
         if not self._started:
             _log.info("The scheduler is not running; task '%s' is ignored.", name)
             task.cancelled = True
@@ -268,8 +333,8 @@ class ThreadScheduler:
 
     def _post(self, inbox: deque[_Entry], entry: _Entry) -> None:
         steps: tuple[Callable[[], object], ...] = (functools.partial(inbox.append, entry), self._bell.release)
-        with suppress(RuntimeError):  # it rings already
-            any(map(_CALL, steps))  # one call from bytecode: an interrupt leaves no task of which no worker was told
+        with suppress(RuntimeError):  # the bell already rings
+            any(map(_CALL, steps))  # one call from bytecode: an interrupt leaves no task without the bell
 
     def _ring(self) -> None:
         with suppress(RuntimeError):
@@ -295,7 +360,7 @@ class ThreadScheduler:
             except Exception as error:
                 if isinstance(error, _SHORTAGES):
                     level = logging.DEBUG if task.is_put_off else logging.WARNING
-                    _log.log(level, "task '%s' is put off: %s", task.name, error)
+                    _log.log(level, "task '%s' is postponed: %s", task.name, error)
                     task.is_put_off = True
                     if not task.periodic:
                         self._put_off(mine, task)
@@ -315,14 +380,14 @@ class ThreadScheduler:
         return self._started and mine in self._workers
 
     def _next(self, mine: _Worker) -> _Entry | None:
-        """What is due; None where this worker is to end.  The next worker has its turn then, and sees that, too."""
+        """Waits for a due task; returns None if this worker must end.  Then the next worker sees that, too."""
         while self._goes_on(mine):
             self._take_in()
             heap = self._heap
             wait_s = heap[0][0] - time.monotonic() if heap else None
             if wait_s is not None and wait_s <= 0:
                 return heapq.heappop(heap)
-            # Long.MAX_VALUE delays overflow the wait: look again once a day.
+            # Delays of Long.MAX_VALUE would overflow the wait: check again once a day.
             self._bell.acquire(True, -1 if wait_s is None else min(wait_s, 86_400.0))
         return None
 

@@ -1,12 +1,13 @@
-"""Turns: as many of one owner's threads work at a time as the machine carries; who waits for the disk lets others work.
+"""Turns: limits how many of one owner's threads work at a time; a thread that waits for the disk lets others work.
 
-Many threads hide slow syncs: several become one commit of the file system.  Where syncs are quick they only fight for
-the interpreter's lock, at each short system call, and are slower than one thread alone.  So jobs of many short calls
-take turns, and the first few, one by one, tell what this machine is like: whether a sync is so slow that a turn is
-given up during it, and how many jobs fill the processors that the interpreter's lock lets them fill.
+Many threads hide slow syncs, because several syncs become one commit of the file system.  If syncs are quick, the
+threads only compete for the interpreter's lock at each short system call, and are slower than one thread alone.  So
+jobs of many short calls take turns.  The first few run one by one and measure the machine.  They show whether a sync is
+so slow that a turn is given up during it, and how many jobs fill the processors that the interpreter's lock lets them
+fill.
 
-A turn is given up, too, for a long scan without the interpreter's lock.  Nobody waits for a turn for ever, for its
-holder may wait for the one who waits: after a while, a short one where he may have locks, he goes on without a turn.
+A turn is also given up for a long scan without the interpreter's lock.  No thread waits for a turn forever, because the
+holder may wait for this thread: after a while (a short one if it may hold locks) it continues without a turn.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ __all__ = ["Turns", "resting"]
 
 T = TypeVar("T")
 
-_LOOKS = 8  # jobs, at the beginning, that tell what the machine is like
+_LOOKS = 8  # the first jobs, which measure the machine
 _PATIENCE_S = 0.2
 _LOCKED_PATIENCE_S = 0.02
 _SLOW_S = 0.0001  # a sync that takes longer is worth two switches of threads
-_LEAST_S = 1e-6  # what a clock tells apart
-_MUCH_BYTES = 1 << 20  # a scan of so much takes about as long
+_LEAST_S = 1e-6  # the resolution of a clock
+_MUCH_BYTES = 1 << 20  # a scan of this size takes about as long as a slow sync
 
 
 class _Turn:
-    """A thread's turn.  `waited`: seconds in `waits` syncs."""
+    """A thread's turn.  `waited`: the seconds that it spent in `waits` syncs."""
 
     __slots__ = ("held", "lock", "rests", "waited", "waits")
 
@@ -51,7 +52,7 @@ _mine = _Mine()
 
 @contextlib.contextmanager
 def resting(scan_bytes: int | None = None) -> Iterator[None]:
-    """Others may work meanwhile: during a sync, or a scan of `scan_bytes`.  Without a turn it does nothing."""
+    """Lets other threads work during a sync, or a scan of `scan_bytes`.  Without a turn it does nothing."""
     turn = _mine.turn
     if turn is None or not turn.held or (scan_bytes is not None and scan_bytes < _MUCH_BYTES):
         yield
@@ -83,7 +84,7 @@ class Turns:
         self._waits = 0
 
     def run(self, thread: int, job: Callable[[], T]) -> T:
-        """`job()` when it is this thread's turn; `thread` counts from 0."""
+        """Runs `job()` when it is this thread's turn.  `thread` counts from 0."""
         lock = self._locks[thread % self._at_once]
         turn = _mine.turn = _Turn(lock, self._rests, held=lock.acquire(timeout=_PATIENCE_S))
         wall, processor = time.perf_counter(), time.thread_time()
@@ -97,7 +98,7 @@ class Turns:
                 lock.release()
 
     def _look(self, turn: _Turn, wall: float, processor: float) -> None:
-        """Takes a job of the first ones into account: seconds by the wall's clock and by the processor's."""
+        """Adds one of the first jobs to the measurement: seconds of the wall clock and of the processor."""
         self._wall += wall
         self._processor += processor
         self._waited += turn.waited

@@ -1,6 +1,6 @@
-"""What files take on the disk: bytes as they are named, and blocks as the file system counts them.
+"""Disk usage: the sizes of files, and the blocks that the file system counts for them.
 
-As the system's `du` sees it: links are not followed, a file with several names counts once, folders take space too.
+Counts as the system's `du`: links are not followed, a file with several names counts once, directories count too.
 Reads only.  For sums; everything else about files goes through `Files`.
 """
 
@@ -19,7 +19,7 @@ from kafkalog.engine.files.os_files import STAT_BLOCK_BYTES
 
 
 class Used(NamedTuple):
-    """One file, folder or link: `size` its bytes, `allocated` what it takes of the disk."""
+    """One file, directory or link: its `size` in bytes, and the `allocated` bytes that it takes of the disk."""
 
     path: str
     size: int
@@ -31,10 +31,12 @@ class Used(NamedTuple):
 def walk(
     root: str, seen: set[tuple[int, int]] | None = None, unread: Callable[[OSError], object] | None = None
 ) -> Iterator[Used]:
-    """`root` and everything in it, folders before what they hold, each in the order of names.  What goes away meanwhile
-    is passed over.  `seen`, files with several names that were counted, is one for all roots of a sum.  OSError of
-    `root`, and of a folder in it that cannot be listed: `unread` is told of that, where it is given, and the walk goes
-    on."""
+    """Yields `root` and everything in it, directories before their entries, entries in the order of names.
+
+    Entries that vanish meanwhile are skipped.  `seen` holds the files with several names that were counted; pass one
+    set for all roots of a sum.  Raises OSError for `root`, and for a directory in it that cannot be listed; if `unread`
+    is given, it is called with the latter error, and the walk continues.
+    """
     seen = set() if seen is None else seen
     other = mounted(root)
     if other is not None:
@@ -72,12 +74,12 @@ def walk(
 
 
 def _found(of: os.stat_result) -> Found:
-    """As a native listing has it."""
+    """Returns the fields in the form of a native listing."""
     return of.st_size, of.st_mtime_ns, of.st_mode, of.st_ino, of.st_blocks, of.st_nlink, of.st_dev
 
 
 def _used(path: str, found: Found, seen: set[tuple[int, int]]) -> Used | None:
-    """None for another name of a file that was counted."""
+    """Returns None for another name of a file that was already counted."""
     size, mtime_ns, mode, inode, blocks, links, device = found
     is_dir = stat.S_ISDIR(mode)
     if not is_dir and links > 1:
@@ -88,7 +90,7 @@ def _used(path: str, found: Found, seen: set[tuple[int, int]]) -> Used | None:
 
 
 def _walk_mounted(path: str, files: Files, seen: set[tuple[int, int]]) -> Iterator[Used]:
-    """Walks a remote tier, or a directory that goes on in one.  An object has no blocks: its length counts."""
+    """Walks a remote tier, or a directory that continues in one.  An object has no blocks: its length counts."""
     try:
         used = _used(path, _found(os.lstat(path)), seen)
     except FileNotFoundError:
@@ -102,7 +104,7 @@ def _walk_mounted(path: str, files: Files, seen: set[tuple[int, int]]) -> Iterat
 
 
 def allocated_bytes(path: str) -> int:
-    """What one file takes of the disk; 0 where there is none."""
+    """Returns the bytes that one file takes of the disk; 0 if it does not exist."""
     try:
         return os.lstat(path).st_blocks * STAT_BLOCK_BYTES
     except FileNotFoundError:
@@ -110,19 +112,19 @@ def allocated_bytes(path: str) -> int:
 
 
 class FileSystem(NamedTuple):
-    """`free` bytes for a user; None if it does not say how large it is, as some network mounts do."""
+    """A file system.  `free`: bytes for a user; None if its size is unknown, as for some network mounts."""
 
     device: int
     free: int | None
 
 
 def file_system(path: str) -> FileSystem:
-    """The one that `path` lies on.  OSError."""
+    """Returns the file system of `path`.  OSError."""
     found = os.statvfs(path)
     return FileSystem(os.stat(path).st_dev, found.f_bavail * found.f_frsize if found.f_blocks else None)
 
 
 def free_bytes(path: str) -> int:
-    """What a user may still write on the file system of `path`."""
+    """Returns how many bytes a user may still write on the file system of `path`."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
